@@ -1,0 +1,1 @@
+"""frx-graph: finds where a PyTorch model fights its own memory layout."""

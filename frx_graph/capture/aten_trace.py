@@ -1,0 +1,112 @@
+"""From a Dynamo graph to the ATen operators that eager would dispatch, forward and backward.
+
+Unlike AOTAutograd's graphs nothing is functionalised, decomposed or partitioned: a `reshape` that copies shows as
+`aten.clone`, `relu_` stays in place, and strides are those of eager's own meta functions. Cost is one fake
+propagation; no guard is added to the shape environment of the surrounding compilation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.utils import _pytree as pytree
+
+from frx_graph.capture.call_site import CallSite, module_path_from_stack, site_from_stack_trace
+from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, Phase
+
+
+def trace_eager(
+    dynamo: fx.GraphModule,
+    fakes: Sequence[Any],
+    fake_mode: FakeTensorMode,
+    *,
+    graph_id: str,
+    origin: str,
+    inputs: Sequence[GraphInput],
+    train: bool,
+    module_root: str = "model",
+) -> CapturedGraph:
+    """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises; callers report it."""
+
+    forward_nodes: set[str] = set()
+
+    def forward(*args: Any) -> Any:
+        return fx.Interpreter(dynamo).run(*args)
+
+    def forward_and_backward(*args: Any) -> Any:
+        outputs = forward(*args)
+        roots = backward_roots(pytree.tree_leaves(outputs))
+        leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
+        if not roots or not leaves:
+            return outputs, ()
+        setup_stacktrace_preservation_hooks([r.grad_fn for r in roots if r.grad_fn is not None])
+        proxy_mode = get_proxy_mode()
+        assert proxy_mode is not None, "only make_fx calls this"
+        forward_nodes.update(node.name for node in proxy_mode.tracer.graph.nodes)
+        tangents = [torch.ones_like(r) for r in roots]
+        return outputs, torch.autograd.grad(roots, leaves, tangents, allow_unused=True)
+
+    with contextlib.ExitStack() as stack:
+        if fake_mode.shape_env is not None:
+            stack.enter_context(fake_mode.shape_env.suppress_guards())
+            stack.enter_context(fake_mode.shape_env.ignore_fresh_unbacked_symbols())
+        stack.enter_context(fake_mode)
+        stack.enter_context(fx_traceback.preserve_node_meta())
+        stack.enter_context(torch.set_grad_enabled(train or torch.is_grad_enabled()))
+        function: Callable[..., Any] = forward_and_backward if train else forward
+        aten = make_fx(function, record_module_stack=False)(*fakes)
+
+    sites, phases = _attribute(aten.graph, module_root, forward_nodes)
+    output_args = aten.graph.output_node().args[0]
+    visible = output_args[0] if train and isinstance(output_args, (tuple, list)) else output_args
+    return CapturedGraph(
+        graph_id=graph_id,
+        origin=origin,
+        train=train,
+        aten=aten,
+        inputs=tuple(inputs),
+        sites=sites,
+        phases=phases,
+        outputs_visible=tuple(n.name for n in pytree.tree_leaves(visible) if isinstance(n, fx.Node)),
+    )
+
+
+def backward_roots(outputs: Sequence[Any]) -> list[Tensor]:
+    """The outputs that a training step would differentiate: the scalar loss if there is exactly one, else every
+    floating-point output that needs a gradient."""
+    candidates = [o for o in outputs if isinstance(o, Tensor) and o.requires_grad and o.grad_fn is not None]
+    losses = [o for o in candidates if o.dim() == 0]
+    return losses if len(losses) == 1 else candidates
+
+
+def _attribute(
+    graph: fx.Graph, module_root: str, forward_nodes: set[str]
+) -> tuple[dict[str, CallSite], dict[str, Phase]]:
+    """Call site and phase of every node; `forward_nodes` is empty for inference.
+
+    A backward node takes the site of the forward node whose autograd sequence number it shares."""
+    sites: dict[str, CallSite] = {}
+    phases: dict[str, Phase] = {}
+    forward_by_sequence: dict[int, CallSite] = {}
+    for node in graph.nodes:
+        backward = bool(forward_nodes) and node.op == "call_function" and node.name not in forward_nodes
+        phases[node.name] = Phase.BACKWARD if backward else Phase.FORWARD
+        sequence = node.meta.get("seq_nr")
+        if backward:
+            sites[node.name] = forward_by_sequence.get(sequence, site_from_stack_trace(node.stack_trace))
+            continue
+        stack = node.meta.get("nn_module_stack") or {}
+        module_path = module_path_from_stack((entry[0] for entry in stack.values()), module_root)
+        sites[node.name] = site_from_stack_trace(node.stack_trace, module_path)
+        if node.op == "call_function" and sequence is not None:
+            # Operators that autograd does not record share the number of the one before them: the first is the owner.
+            forward_by_sequence.setdefault(sequence, sites[node.name])
+    return sites, phases

@@ -1,0 +1,103 @@
+"""Where in the user's code a value was made: file, line, function and module path.
+
+Two independent sources give the same `CallSite`: the stack that Dynamo records on a graph node (prediction) and the
+live Python stack under a dispatch mode (observation). Both keep the innermost frame outside torch and outside us.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+_TORCH_ROOT = f"{Path(torch.__file__).parent}/"
+_OWN_ROOT = f"{Path(__file__).parent.parent}/"
+_FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
+_ROOT_LOCAL = re.compile(r"^L\['(?:[^'\\]|\\.)*'\]")
+_GETATTR = re.compile(r"getattr\((?P<base>.+), '(?P<name>[^']+)'\)")
+_SUBSCRIPT = re.compile(r"\['?(?P<key>[^\]']+)'?\]")
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A place in the user's code. `module_path` is dotted from the root module, `model.layer3.2.conv1`."""
+
+    file: str
+    line: int
+    function: str
+    module_path: str = ""
+
+    @property
+    def location(self) -> tuple[str, int]:
+        """The key under which predicted and observed copies are compared."""
+        return (self.file, self.line)
+
+    def __str__(self) -> str:
+        """`file:line`, as editors and terminals link it."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+UNKNOWN_SITE = CallSite(file="<unknown>", line=0, function="<unknown>")
+
+
+def is_foreign(file: str) -> bool:
+    """True for frames of torch and of frx-graph itself: never the user's call site."""
+    return file.startswith((_TORCH_ROOT, _OWN_ROOT, "<frozen", "<eval_with_key>"))
+
+
+def site_from_stack_trace(stack_trace: str | None, module_path: str = "") -> CallSite:
+    """The innermost user frame of an FX node's `stack_trace`; `UNKNOWN_SITE`'s file and line where there is none."""
+    innermost: CallSite | None = None
+    for match in _FRAME.finditer(stack_trace or ""):
+        if not is_foreign(match["file"]):
+            innermost = CallSite(match["file"], int(match["line"]), match["function"], module_path)
+    return innermost if innermost is not None else replace(UNKNOWN_SITE, module_path=module_path)
+
+
+def site_from_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
+    """The innermost user frame at or above a live `frame`."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_foreign(file):
+            return CallSite(file, frame.f_lineno, frame.f_code.co_name, module_path)
+        frame = frame.f_back
+    return replace(UNKNOWN_SITE, module_path=module_path)
+
+
+def module_path_from_stack(sources: Iterable[str], root: str = "model") -> str:
+    """The dotted path of the innermost module of an `nn_module_stack`, given the stack's source expressions in order.
+
+    Dynamo writes `L['self'].layer3[2].conv1`; with `root` "model" that reads `model.layer3.2.conv1`.
+    """
+    innermost = ""
+    for source in sources:
+        innermost = source
+    if not innermost:
+        return root
+    while (wrapped := _GETATTR.search(innermost)) is not None:
+        innermost = innermost.replace(wrapped.group(0), f"{wrapped['base']}.{wrapped['name']}")
+    path = _ROOT_LOCAL.sub("", innermost.replace("._modules", "").replace("._orig_mod", ""))
+    path = _SUBSCRIPT.sub(lambda m: f".{m['key']}", path)
+    return f"{root}{path}" if path.startswith(".") or not path else f"{root}.{path}"
+
+
+def common_module_path(paths: Iterable[str]) -> str:
+    """One path for several instances of a call site: the parts in which they differ become `*`.
+
+    Paths of different depth keep their common beginning.
+    """
+    split = [path.split(".") for path in dict.fromkeys(paths) if path]
+    if not split:
+        return ""
+    if len({len(parts) for parts in split}) == 1:
+        return ".".join(parts[0] if len(set(parts)) == 1 else "*" for parts in zip(*split, strict=True))
+    shared: list[str] = []
+    for parts in zip(*split, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return ".".join([*shared, "*"]) if shared else "*"

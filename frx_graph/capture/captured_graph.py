@@ -1,0 +1,88 @@
+"""What capture hands on: the graphs of a program as eager would run them, and what could not be captured."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch.fx import GraphModule
+
+from frx_graph.capture.call_site import CallSite
+
+
+class Phase(enum.StrEnum):
+    """Which half of a training step an operation belongs to; inference is all FORWARD."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class InputKind(enum.StrEnum):
+    """What a graph input is to the program."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    ARGUMENT = "argument"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInput:
+    """One placeholder of a captured graph. `path` is how the program names it: `model.conv.weight`, `args[0]`."""
+
+    name: str
+    path: str
+    kind: InputKind
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """One compiled region, traced to ATen exactly as eager dispatches it: views, in-place operators and copies kept.
+
+    `aten` carries fake values with real strides in `meta["val"]`. With `train` it holds the backward too. `sites` and
+    `phases` are keyed by node name. `graph_id` is Dynamo's compile id, `frame/recompile`.
+    """
+
+    graph_id: str
+    origin: str
+    train: bool
+    aten: GraphModule
+    inputs: tuple[GraphInput, ...]
+    sites: Mapping[str, CallSite]
+    phases: Mapping[str, Phase]
+    outputs_visible: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """A place where Dynamo had to leave the graph."""
+
+    reason: str
+    site: CallSite
+
+
+@dataclass(frozen=True, slots=True)
+class Recompile:
+    """A guard that failed and made Dynamo compile a frame again."""
+
+    graph_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureFailure:
+    """A part of the program that could not be captured, and why."""
+
+    subject: str
+    reason: str
+    site: CallSite | None = None
+
+
+@dataclass(frozen=True)
+class Capture:
+    """All that was seen of a program while it was compiled."""
+
+    graphs: tuple[CapturedGraph, ...]
+    breaks: tuple[GraphBreak, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    failures: tuple[CaptureFailure, ...] = ()

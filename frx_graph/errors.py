@@ -1,0 +1,39 @@
+"""Errors meant for people: what was wrong, where, and what to do next.
+
+Everything that a user can cause derives from `FrxError`; the command line prints its one line and exits with 2.
+"""
+
+from __future__ import annotations
+
+
+class FrxError(Exception):
+    """Something the user can act on. `message` says what was wrong and where, `hint` what to do next."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """One line: the message, then the hint."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class TargetError(FrxError):
+    """The model to advise on could not be loaded or built."""
+
+
+class CaptureError(FrxError):
+    """The model could not be captured as a graph."""
+
+
+class OptionError(FrxError):
+    """An option, rule code or configuration value is unknown or out of range."""
+
+
+class EvidenceError(FrxError):
+    """An evidence file or log is missing, truncated, or not what it claims to be."""
+
+
+class ContractError(FrxError):
+    """An operator layout contract or rule card is malformed."""

@@ -1,0 +1,1 @@
+"""One provider a file: each turns a file, a log or a tool into measurements."""

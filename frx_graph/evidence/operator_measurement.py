@@ -1,0 +1,74 @@
+"""What running one operator by itself showed: the copies it makes inside, the implementation it took, its time."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Mechanism(enum.StrEnum):
+    """What made a copy that was seen."""
+
+    ATEN = "aten::copy_"
+    """An `aten::copy_` inside `aten::contiguous`, `aten::clone` or `aten::reshape`."""
+    ONEDNN = "onednn reorder"
+    """A oneDNN reorder between two memory formats."""
+    KERNEL = "conversion kernel"
+    """A layout-conversion kernel of a GPU library (`nchwToNhwcKernel` and its kind)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCopy:
+    """One copy as the profiler or the oneDNN log showed it. `source` and `target` name the two memory formats (oneDNN
+    tags, or stride lists for ATen); `seconds` is the copy's own time where it was reported."""
+
+    mechanism: Mechanism
+    shape: tuple[int, ...]
+    itemsize: int
+    source: str
+    target: str
+    role: str
+    """`input`, `weight` or `output`: what the copied tensor is to the operator."""
+    seconds: float | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Traffic: each element is read once and written once."""
+        count = 2 * self.itemsize
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorMeasurement:
+    """One operator call, run by itself on the device at hand.
+
+    `implementation` is the library's own name for the kernel that it chose (oneDNN: `jit:avx512_core`), None where
+    nothing names it. `seconds` is the median time of a call, None where it was not timed.
+    """
+
+    copies: tuple[SeenCopy, ...]
+    implementation: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTimes:
+    """Median seconds of one anchor operator in each layout; None where it was not, or could not be, measured.
+
+    The channels-last time has input, weight and gradient in channels-last: what a region pays inside, conversions at
+    its edges not included.
+    """
+
+    plain_seconds: float | None
+    channels_last_seconds: float | None
+    implementation_plain: str | None = None
+    implementation_channels_last: str | None = None
+
+    @property
+    def gain_seconds(self) -> float | None:
+        """Seconds saved per call by channels-last over plain; negative where plain is faster."""
+        if self.plain_seconds is None or self.channels_last_seconds is None:
+            return None
+        return self.plain_seconds - self.channels_last_seconds

@@ -1,0 +1,197 @@
+"""From a captured graph to its facts: the one place where `node.meta` is read."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import SymInt, Tensor, fx
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.utils import _pytree as pytree
+
+from frx_graph.capture.call_site import UNKNOWN_SITE
+from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
+from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
+
+_KNOWN_NAMESPACES = frozenset({"aten", "prims"})
+
+
+def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
+    """Facts of every value and operator; linear in the size of the graph."""
+    graph = captured.aten.graph
+    inputs_by_name = {entry.name: entry for entry in captured.inputs}
+    storages = _StorageGroups()
+    output_names = _tuple_outputs(graph)
+    tensors: dict[str, tuple[Tensor, str | None]] = {}
+    ops: list[OpFacts] = []
+    mutated: set[int] = set()
+
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            value = node.meta.get("val")
+            if isinstance(value, Tensor):
+                tensors[node.name] = (value, None)
+        elif node.op == "call_function" and node.target is not operator.getitem:
+            names = output_names.get(node.name) or _single_output(node)
+            for name, value in names.items():
+                tensors[name] = (value, node.name)
+            op = _op_facts(node, captured, tensors, tuple(names))
+            ops.append(op)
+            mutated.update(storages.group(tensors[name][0]) for name in op.mutates)
+
+    users: dict[str, list[str]] = {name: [] for name in tensors}
+    for op in ops:
+        for name in dict.fromkeys(op.inputs):
+            users[name].append(op.node)
+    visible = {storages.group(tensors[name][0]) for name in captured.outputs_visible if name in tensors}
+    values = {
+        name: _value_facts(
+            name, value, producer, tuple(users[name]), inputs_by_name.get(name), storages.group(value), mutated, visible
+        )
+        for name, (value, producer) in tensors.items()
+    }
+    return GraphFacts(
+        graph_id=captured.graph_id,
+        origin=captured.origin,
+        train=captured.train,
+        values=values,
+        ops=tuple(ops),
+        inputs=tuple(node.name for node in graph.nodes if node.op == "placeholder" and node.name in values),
+        outputs=tuple(name for name in captured.outputs_visible if name in values),
+    )
+
+
+class _StorageGroups:
+    """Numbers storages in order of appearance; keeps them alive so that identities stay unique."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, tuple[int, object]] = {}
+
+    def group(self, value: Tensor) -> int:
+        if value.layout is not torch.strided:
+            return self._number(id(value), value)
+        storage = value.untyped_storage()
+        return self._number(storage._cdata, storage)
+
+    def _number(self, key: int, keep: object) -> int:
+        return self._groups.setdefault(key, (len(self._groups), keep))[0]
+
+
+def _tuple_outputs(graph: fx.Graph) -> dict[str, dict[str, Tensor]]:
+    """For nodes that return several values: the value names (the `getitem` node's where there is one) and tensors."""
+    named: dict[str, dict[str, Tensor]] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(value, (tuple, list)):
+            continue
+        taken = {user.args[1]: user.name for user in node.users if user.target is operator.getitem}
+        named[node.name] = {
+            taken.get(index, f"{node.name}.{index}"): item
+            for index, item in enumerate(value)
+            if isinstance(item, Tensor)
+        }
+    return named
+
+
+def _single_output(node: fx.Node) -> dict[str, Tensor]:
+    value = node.meta.get("val")
+    return {node.name: value} if isinstance(value, Tensor) else {}
+
+
+def _op_facts(
+    node: fx.Node, captured: CapturedGraph, tensors: Mapping[str, tuple[Tensor, str | None]], outputs: tuple[str, ...]
+) -> OpFacts:
+    target = node.target
+    aten = isinstance(target, OpOverload) and target.namespace in _KNOWN_NAMESPACES
+    schema = target._schema if isinstance(target, OpOverload) else None
+    aliases = schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    return OpFacts(
+        node=node.name,
+        target=str(target) if isinstance(target, (OpOverload, HigherOrderOperator)) else _callable_name(target),
+        operator=str(target.overloadpacket) if isinstance(target, OpOverload) else _callable_name(target),
+        args=tuple(_argument(a) for a in node.args),
+        kwargs={key: _argument(a) for key, a in node.kwargs.items()},
+        inputs=tuple(n.name for n in _input_nodes(node) if n.name in tensors),
+        outputs=outputs,
+        mutates=tuple(_mutated_inputs(node)),
+        phase=captured.phases.get(node.name, Phase.FORWARD),
+        site=captured.sites.get(node.name, UNKNOWN_SITE),
+        view=aliases,
+        pointwise=isinstance(target, OpOverload) and torch.Tag.pointwise in target.tags,
+        opaque=not aten,
+    )
+
+
+def _callable_name(target: object) -> str:
+    return str(getattr(target, "__name__", target))
+
+
+def _input_nodes(node: fx.Node) -> list[fx.Node]:
+    return [a for a in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(a, fx.Node)]
+
+
+def _mutated_inputs(node: fx.Node) -> list[str]:
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return []
+    written: list[str] = []
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+        written.extend(n.name for n in pytree.tree_leaves(value) if isinstance(n, fx.Node))
+    return written
+
+
+def _argument(value: Any) -> Argument:
+    if isinstance(value, fx.Node):
+        inner = value.meta.get("val")
+        return ValueRef(value.name) if isinstance(inner, (Tensor, tuple, list)) else _argument(inner)
+    if isinstance(value, (list, tuple)):
+        return tuple(_argument(item) for item in value)
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        hint = value.node.hint
+        return hint if isinstance(hint, (int, float, bool)) else repr(value)
+    if value is None or isinstance(
+        value, (bool, int, float, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format)
+    ):
+        return value
+    return repr(value)
+
+
+def _value_facts(
+    name: str,
+    value: Tensor,
+    producer: str | None,
+    users: tuple[str, ...],
+    entry: GraphInput | None,
+    storage: int,
+    mutated: set[int],
+    visible: set[int],
+) -> ValueFacts:
+    strided = value.layout is torch.strided
+    return ValueFacts(
+        name=name,
+        shape=tuple(_size_hint(n) for n in value.shape),
+        strides=tuple(_size_hint(s) for s in value.stride()) if strided else (0,) * value.dim(),
+        dtype=value.dtype,
+        device=value.device,
+        storage=storage,
+        producer=producer,
+        users=users,
+        kind=entry.kind if entry is not None else (InputKind.ARGUMENT if producer is None else None),
+        path=entry.path if entry is not None else "",
+        requires_grad=value.requires_grad,
+        mutated=storage in mutated,
+        user_visible=storage in visible,
+        dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if isinstance(n, SymInt)),
+    )
+
+
+def _size_hint(size: int | SymInt) -> int:
+    """The size of the captured example; 1 for a data-dependent size, of which nothing is known."""
+    if isinstance(size, SymInt):
+        hint = size.node.hint
+        return int(hint) if hint is not None else 1
+    return size

@@ -1,0 +1,164 @@
+"""What is true of every value and operator of a captured graph. Built once; read by every detector and rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import torch
+
+from frx_graph.capture.call_site import CallSite
+from frx_graph.capture.captured_graph import InputKind, Phase
+from frx_graph.facts.layout import (
+    Layout,
+    StridePattern,
+    dimension_order,
+    is_dense,
+    layout_of,
+    stride_pattern,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRef:
+    """An operator argument that is a value of the graph."""
+
+    name: str
+
+
+Argument: TypeAlias = (
+    "ValueRef | int | float | bool | str | complex | torch.dtype | torch.device | torch.layout | "
+    "torch.memory_format | tuple[Argument, ...] | None"
+)
+"""An operator argument; lists become tuples, symbolic sizes their hints, anything else its `repr`."""
+
+
+@dataclass(frozen=True)
+class ValueFacts:
+    """One tensor of the graph.
+
+    `strides` are in elements, `bytes` is `numel * itemsize`, `storage` groups values that share memory. Sizes that are
+    symbolic appear as their hints, with the dimension listed in `dynamic_dims`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    storage: int
+    producer: str | None
+    users: tuple[str, ...]
+    kind: InputKind | None = None
+    path: str = ""
+    requires_grad: bool = False
+    mutated: bool = False
+    user_visible: bool = False
+    dynamic_dims: tuple[int, ...] = ()
+
+    @cached_property
+    def numel(self) -> int:
+        """Number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the elements, wherever they lie."""
+        return self.numel * self.dtype.itemsize
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout's name."""
+        return layout_of(self.shape, self.strides)
+
+    @cached_property
+    def pattern(self) -> StridePattern:
+        """The operator layout contract's class."""
+        return stride_pattern(self.shape, self.strides)
+
+    @property
+    def dense(self) -> bool:
+        """Non-overlapping and without gaps."""
+        return is_dense(self.shape, self.strides)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Dimensions from outermost to innermost in memory."""
+        return dimension_order(self.shape, self.strides)
+
+    @property
+    def is_parameter(self) -> bool:
+        """A parameter of the program, as opposed to a buffer, an argument or an intermediate."""
+        return self.kind is InputKind.PARAMETER
+
+
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """One operator call of the graph.
+
+    `target` is the overload (`aten.convolution.default`), `operator` its packet (`aten.convolution`). `inputs` and
+    `outputs` name values in argument order. `view` outputs share memory with an input; `mutates` names values written
+    in place. `opaque` operators are custom or higher-order: nothing is known about what they do inside.
+    """
+
+    node: str
+    target: str
+    operator: str
+    args: tuple[Argument, ...]
+    kwargs: Mapping[str, Argument]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    mutates: tuple[str, ...]
+    phase: Phase
+    site: CallSite
+    view: bool = False
+    pointwise: bool = False
+    opaque: bool = False
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """All values and operators of one captured graph, in execution order."""
+
+    graph_id: str
+    origin: str
+    train: bool
+    values: Mapping[str, ValueFacts]
+    ops: tuple[OpFacts, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @cached_property
+    def op_by_node(self) -> Mapping[str, OpFacts]:
+        """Operators by node name."""
+        return {op.node: op for op in self.ops}
+
+    @cached_property
+    def values_by_storage(self) -> Mapping[int, tuple[ValueFacts, ...]]:
+        """Values that share memory, in order of creation."""
+        groups: dict[int, list[ValueFacts]] = {}
+        for value in self.values.values():
+            groups.setdefault(value.storage, []).append(value)
+        return {storage: tuple(group) for storage, group in groups.items()}
+
+    def producer(self, value: str) -> OpFacts | None:
+        """The operator that made `value`; None for an input."""
+        facts = self.values.get(value)
+        return None if facts is None or facts.producer is None else self.op_by_node[facts.producer]
+
+    def users(self, value: str) -> tuple[OpFacts, ...]:
+        """The operators that read `value`, in execution order."""
+        return tuple(self.op_by_node[node] for node in self.values[value].users)
+
+    def input_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
+        """The tensors that `op` reads."""
+        return tuple(self.values[name] for name in op.inputs)
+
+    def output_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
+        """The tensors that `op` returns."""
+        return tuple(self.values[name] for name in op.outputs)

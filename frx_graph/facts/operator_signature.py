@@ -1,0 +1,81 @@
+"""An operator call reduced to what decides its speed and its hidden copies: the key under which it is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueRef
+from frx_graph.facts.layout import StridePattern, stride_pattern
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor argument without its values. `strides` are in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+
+    @property
+    def pattern(self) -> StridePattern:
+        """The operator layout contract's class."""
+        return stride_pattern(self.shape, self.strides)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the elements."""
+        count = self.dtype.itemsize
+        for size in self.shape:
+            count *= size
+        return count
+
+
+SpecArgument: TypeAlias = "TensorSpec | Argument | tuple[SpecArgument, ...]"
+
+
+@dataclass(frozen=True)
+class OperatorSignature:
+    """One overload with its argument specs; hashable. `kwargs` are sorted by name."""
+
+    target: str
+    args: tuple[SpecArgument, ...]
+    kwargs: tuple[tuple[str, SpecArgument], ...] = ()
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """The tensor arguments in order."""
+        return tuple(_tensors((self.args, tuple(value for _, value in self.kwargs))))
+
+
+def signature_of(op: OpFacts, facts: GraphFacts) -> OperatorSignature:
+    """The signature of one call in a graph."""
+
+    def spec(argument: Argument) -> SpecArgument:
+        if isinstance(argument, ValueRef):
+            value = facts.values.get(argument.name)
+            if value is None:
+                return None
+            return TensorSpec(value.shape, value.strides, value.dtype, value.device.type)
+        if isinstance(argument, tuple):
+            return tuple(spec(item) for item in argument)
+        return argument
+
+    kwargs: Mapping[str, Argument] = op.kwargs
+    return OperatorSignature(
+        target=op.target,
+        args=tuple(spec(argument) for argument in op.args),
+        kwargs=tuple((name, spec(kwargs[name])) for name in sorted(kwargs)),
+    )
+
+
+def _tensors(argument: SpecArgument) -> list[TensorSpec]:
+    if isinstance(argument, TensorSpec):
+        return [argument]
+    if isinstance(argument, tuple):
+        return [tensor for item in argument for tensor in _tensors(item)]
+    return []

@@ -1,0 +1,144 @@
+"""The records that travel down the street. Frozen; the same everywhere; read by people and by `report`.
+
+Bytes are memory traffic: what is read plus what is written. A layout copy of a tensor of `n` bytes is `2 * n`.
+Unknown is None, never zero.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from frx_graph.capture.call_site import CallSite
+from frx_graph.capture.captured_graph import Phase
+
+
+class Severity(enum.StrEnum):
+    """How much a finding matters: by the share of a step's memory traffic that it wastes, or by what it breaks."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    INFO = "info"
+
+
+class Effort(enum.StrEnum):
+    """How much of the user's code the fix touches."""
+
+    ONE_LINE = "one-line"
+    LOCAL = "local"
+    REFACTOR = "refactor"
+
+
+class Risk(enum.StrEnum):
+    """How likely the fix is to change more than speed."""
+
+    LOW = "LOW"
+    MEDIUM = "MEDIUM"
+    HIGH = "HIGH"
+
+
+class Basis(enum.StrEnum):
+    """Whether a number was worked out or seen."""
+
+    PREDICTED = "predicted"
+    OBSERVED = "observed"
+
+
+class CopyKind(enum.StrEnum):
+    """How a copy comes about."""
+
+    EXPLICIT = "explicit"
+    """The program asked: `.contiguous()`, `.clone()`, `.to(memory_format=...)`."""
+    RESHAPE = "reshape"
+    """A reshape or flatten whose strides do not allow a view."""
+    OPERATOR = "operator"
+    """An operator copies an operand inside, because its kernel wants other strides."""
+    REORDER = "reorder"
+    """A library converts to a layout of its own and back (oneDNN's blocked formats, cuDNN's nchw↔nhwc kernels)."""
+
+
+class OperandRole(enum.StrEnum):
+    """What the copied tensor is to the operator that copies it."""
+
+    INPUT = "input"
+    WEIGHT = "weight"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One layout copy that a step makes, at one node of one graph.
+
+    `bytes` is traffic (read + written), summed over the `count` copies that the node makes of this kind and role.
+    `value` names the value that is copied; `cause` says in a few words what made it necessary.
+    """
+
+    node: str
+    site: CallSite
+    operator: str
+    kind: CopyKind
+    role: OperandRole
+    value: str
+    bytes: int
+    count: int
+    phase: Phase
+    basis: Basis
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What a fix is expected to save, in percent of the step's memory traffic; measured only by a trial or an anchor
+    measurement."""
+
+    predicted_pct_min: float | None = None
+    predicted_pct_max: float | None = None
+    measured_pct: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One fact that supports a finding: what was read or measured, where it came from."""
+
+    text: str
+    source: str
+    basis: Basis = Basis.PREDICTED
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One layout problem at one call site, with its fix.
+
+    `bytes_per_step` is the wasted traffic that the fix would save (read + written); `copies` are the layout copies
+    that the finding claims, each claimed by exactly one finding. `confidence` is 0..1. `graph_id` names the graph.
+    """
+
+    rule: str
+    title: str
+    severity: Severity
+    site: CallSite
+    nodes: tuple[str, ...]
+    count_per_step: int
+    bytes_per_step: int | None
+    saving: Saving
+    effort: Effort
+    risk: Risk
+    fix: str
+    confidence: float
+    basis: Basis = Basis.PREDICTED
+    evidence: tuple[Evidence, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    graph_id: str = ""
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something that was looked at and left alone, with the reason: a graph that could not be captured, a rule that
+    needs a fact that is unknown, a rewrite that cannot apply."""
+
+    subject: str
+    reason: str
+    nodes: tuple[str, ...] = ()
+    site: CallSite | None = field(default=None)

@@ -1,0 +1,1 @@
+"""Reads records and renders them; never sees a graph."""

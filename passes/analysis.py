@@ -1,0 +1,63 @@
+"""What a detector looks at: one graph's facts and all that was measured or predicted about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from frx_graph.capture.captured_graph import GraphBreak, Recompile
+from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.records import Copy
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionSettings:
+    """torch's global switches that decide which arithmetic fp32 matmuls and convolutions use."""
+
+    float32_matmul_precision: str
+    matmul_tf32: bool
+    cudnn_tf32: bool
+    autocast: bool
+
+    @staticmethod
+    def current(device: str) -> PrecisionSettings:
+        """Read them from torch now."""
+        return PrecisionSettings(
+            float32_matmul_precision=torch.get_float32_matmul_precision(),
+            matmul_tf32=torch.backends.cuda.matmul.allow_tf32,
+            cudnn_tf32=torch.backends.cudnn.allow_tf32,
+            autocast=torch.is_autocast_enabled(device),
+        )
+
+
+@dataclass(frozen=True)
+class CompileEvents:
+    """What happened around the graphs while they were compiled. `counters` are Dynamo's and Inductor's own."""
+
+    breaks: tuple[GraphBreak, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    cudagraph_skips: int = 0
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything a detector may read about one graph.
+
+    `copies` are the predicted layout copies of one step. `layout_times` and `measurements` are keyed by node name and
+    hold only what was measured on this device. `step_bytes` is the predicted traffic of one eager step, copies
+    included: the whole of which savings are percentages.
+    """
+
+    facts: GraphFacts
+    copies: tuple[Copy, ...]
+    step_bytes: int
+    inner: str = "eager"
+    device: DeviceProfile | None = None
+    layout_times: Mapping[str, LayoutTimes] = field(default_factory=dict)
+    measurements: Mapping[str, OperatorMeasurement] = field(default_factory=dict)
+    events: CompileEvents = field(default_factory=CompileEvents)
+    precision: PrecisionSettings | None = None
