@@ -189,7 +189,7 @@ def _value_facts(
     )
 
 
-def _size_hint(size: int | SymInt) -> int:
+def _size_hint(size: Any) -> int:
     """The size of the captured example; 1 for a data-dependent size, of which nothing is known."""
     if isinstance(size, SymInt):
         hint = size.node.hint
