@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
+from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
@@ -58,6 +59,8 @@ def trace_eager(
         if fake_mode.shape_env is not None:
             stack.enter_context(fake_mode.shape_env.suppress_guards())
             stack.enter_context(fake_mode.shape_env.ignore_fresh_unbacked_symbols())
+        # Inside a backend the surrounding tracing context has a fake mode of its own, which make_fx would pick up.
+        stack.enter_context(tracing(TracingContext(fake_mode)))
         stack.enter_context(fake_mode)
         stack.enter_context(fx_traceback.preserve_node_meta())
         stack.enter_context(torch.set_grad_enabled(train or torch.is_grad_enabled()))

@@ -17,6 +17,7 @@ import torch
 _TORCH_ROOT = f"{Path(torch.__file__).parent}/"
 _OWN_ROOT = f"{Path(__file__).parent.parent}/"
 _FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
 _ROOT_LOCAL = re.compile(r"^L\['(?:[^'\\]|\\.)*'\]")
 _GETATTR = re.compile(r"getattr\((?P<base>.+), '(?P<name>[^']+)'\)")
 _SUBSCRIPT = re.compile(r"\['?(?P<key>[^\]']+)'?\]")
@@ -49,12 +50,18 @@ def is_foreign(file: str) -> bool:
     return file.startswith((_TORCH_ROOT, _OWN_ROOT, "<frozen", "<eval_with_key>"))
 
 
+def plain_function(name: str) -> str:
+    """The function's own name, also where Dynamo resumed it after a graph break under a name of its own."""
+    resumed = _RESUMED.match(name)
+    return resumed["function"] if resumed else name
+
+
 def site_from_stack_trace(stack_trace: str | None, module_path: str = "") -> CallSite:
     """The innermost user frame of an FX node's `stack_trace`; `UNKNOWN_SITE`'s file and line where there is none."""
     innermost: CallSite | None = None
     for match in _FRAME.finditer(stack_trace or ""):
         if not is_foreign(match["file"]):
-            innermost = CallSite(match["file"], int(match["line"]), match["function"], module_path)
+            innermost = CallSite(match["file"], int(match["line"]), plain_function(match["function"]), module_path)
     return innermost if innermost is not None else replace(UNKNOWN_SITE, module_path=module_path)
 
 

@@ -185,13 +185,13 @@ def _value_facts(
         requires_grad=value.requires_grad,
         mutated=storage in mutated,
         user_visible=storage in visible,
-        dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if isinstance(n, SymInt)),
+        dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if not isinstance(n, int)),
     )
 
 
-def _size_hint(size: Any) -> int:
+def _size_hint(size: int | SymInt) -> int:
     """The size of the captured example; 1 for a data-dependent size, of which nothing is known."""
-    if isinstance(size, SymInt):
-        hint = size.node.hint
-        return int(hint) if hint is not None else 1
-    return size
+    node = getattr(size, "node", None)
+    if node is None:
+        return int(size)
+    return int(node.hint) if node.hint is not None else 1

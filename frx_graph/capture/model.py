@@ -1,0 +1,106 @@
+"""Captures a model by compiling it with a backend that only records, and running it once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from frx_graph.capture.captured_graph import Capture
+from frx_graph.capture.recorder import GraphRecorder
+from frx_graph.errors import CaptureError, TargetError
+
+
+def capture_model(
+    model: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    train: bool = False,
+    origin: str = "model",
+) -> Capture:
+    """All graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
+
+    The model runs once, eagerly, on its real inputs; buffers and the random state are put back afterwards. Raises
+    `TargetError` if the model itself raises, `CaptureError` if it runs but nothing of it could be captured.
+    """
+    kwargs = dict(kwargs or {})
+    recorder = GraphRecorder(origin, parameter_paths(model))
+
+    def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        recorder.record(dynamo, example_inputs, train=None if train else False)
+        return dynamo.forward
+
+    # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
+    compiled = torch.compile(model if isinstance(model, nn.Module) else _as_function(model), backend=backend)
+    with _capturing(model, train):
+        try:
+            compiled(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - Dynamo or the model: told apart below, reported either way
+            _explain(error, model, args, kwargs)
+            recorder.fail("program", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    capture = recorder.capture()
+    if not capture.graphs:
+        reasons = "; ".join(f"{f.subject}: {f.reason}" for f in capture.failures) or "Dynamo found no tensor operations"
+        raise CaptureError(
+            f"nothing of {origin} could be captured: {reasons}",
+            "make sure the callable runs torch operators on tensors; torch._dynamo.explain shows what Dynamo sees",
+        )
+    return capture
+
+
+def parameter_paths(model: object) -> dict[int, str]:
+    """`id(tensor)` → dotted path, for parameters and buffers; a tied parameter goes by its first name."""
+    if not isinstance(model, nn.Module):
+        return {}
+    paths: dict[int, str] = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        paths.setdefault(id(tensor), name)
+    return paths
+
+
+def _as_function(model: Callable[..., Any]) -> Callable[..., Any]:
+    if hasattr(model, "__code__"):
+        return model
+
+    @functools.wraps(model, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    return call
+
+
+def _explain(error: Exception, model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise `TargetError` if the model fails without us, too; return if only the compiled call failed."""
+    try:
+        model(*args, **kwargs)
+    except Exception as own:
+        raise TargetError(
+            f"the model raised {type(own).__name__}: {str(own).partition(chr(10))[0]}",
+            "run model(*args, **kwargs) by itself until it works, then advise again",
+        ) from own
+    del error
+
+
+@contextlib.contextmanager
+def _capturing(model: object, train: bool) -> Iterator[None]:
+    """Fresh compile caches for our backend, gradients as asked for, and the model's state put back afterwards."""
+    buffers = {}
+    if isinstance(model, nn.Module):
+        buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with (
+        torch.random.fork_rng(devices=devices),
+        torch.set_grad_enabled(train),
+        torch._dynamo.config.patch(recompile_limit=64, accumulated_recompile_limit=4096),
+    ):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in buffers.values():
+                    buffer.copy_(before)

@@ -1,0 +1,169 @@
+"""Records the graphs of a live `torch.compile` as Dynamo hands them to the backend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._dynamo.utils import get_metrics_context
+from torch._guards import CompileContext
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from frx_graph.capture.aten_trace import trace_eager
+from frx_graph.capture.call_site import (
+    UNKNOWN_SITE,
+    CallSite,
+    is_foreign,
+    module_path_from_stack,
+    plain_function,
+    site_from_stack_trace,
+)
+from frx_graph.capture.captured_graph import (
+    Capture,
+    CapturedGraph,
+    CaptureFailure,
+    GraphBreak,
+    GraphInput,
+    InputKind,
+    Recompile,
+)
+
+_SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
+
+
+class GraphRecorder:
+    """Collects what Dynamo compiles: graphs, breaks, recompiles, and what could not be traced.
+
+    `parameter_paths` maps `id(parameter)` to its dotted path in the root module, which names the submodule that a
+    graph begins in when a graph break has cut the program inside it. Real tensors are not kept.
+    """
+
+    def __init__(self, origin: str, parameter_paths: Mapping[int, str] | None = None) -> None:
+        self._origin = origin
+        self._parameter_paths = dict(parameter_paths or {})
+        self._graphs: list[CapturedGraph] = []
+        self._breaks: dict[GraphBreak, None] = {}
+        self._recompiles: list[Recompile] = []
+        self._failures: list[CaptureFailure] = []
+
+    def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], *, train: bool | None = None) -> None:
+        """Trace one Dynamo graph; a graph that cannot be traced becomes a failure, never an exception.
+
+        `train` None means: with a backward if gradients are enabled and something needs one.
+        """
+        graph_id = str(CompileContext.current_compile_id() or f"graph/{len(self._graphs)}")
+        self._record_events(dynamo, graph_id)
+        try:
+            captured = self._trace(dynamo, example_inputs, graph_id, train)
+        except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            self._failures.append(CaptureFailure(f"graph {graph_id}", reason, _first_site(dynamo)))
+        else:
+            self._graphs.append(captured)
+
+    def fail(self, subject: str, reason: str, site: CallSite | None = None) -> None:
+        """Note a part of the program that was not captured."""
+        self._failures.append(CaptureFailure(subject, reason, site))
+
+    def capture(self) -> Capture:
+        """All that was recorded so far."""
+        return Capture(
+            graphs=tuple(self._graphs),
+            breaks=tuple(self._breaks),
+            recompiles=tuple(self._recompiles),
+            failures=tuple(self._failures),
+        )
+
+    def _trace(
+        self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], graph_id: str, train: bool | None
+    ) -> CapturedGraph:
+        placeholders = [node for node in dynamo.graph.nodes if node.op == "placeholder"]
+        fakes = [node.meta.get("example_value") for node in placeholders]
+        # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
+        fake_mode = next((f.fake_mode for f in fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
+        if train is None:
+            train = torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes)
+        inputs = tuple(
+            _graph_input(node, f"arg{index}_1", example, self._parameter_paths)
+            for index, (node, example) in enumerate(zip(placeholders, example_inputs, strict=True))
+        )
+        return trace_eager(
+            dynamo,
+            fakes,
+            fake_mode,
+            graph_id=graph_id,
+            origin=self._origin,
+            inputs=inputs,
+            train=train,
+            module_root=self._module_root(placeholders, example_inputs),
+        )
+
+    def _module_root(self, placeholders: Sequence[fx.Node], example_inputs: Sequence[Any]) -> str:
+        """`model`, or the path of the submodule whose frame this graph is, found through one of its parameters."""
+        for node, example in zip(placeholders, example_inputs, strict=True):
+            known = self._parameter_paths.get(id(example))
+            local = _SELF_SOURCE.match(_source_name(node))
+            if known is None or local is None or local["local"].startswith("___stack"):
+                continue
+            own = module_path_from_stack([f"L['x']{_plain_source(local['rest'])}"], root="").strip(".")
+            if known == own:
+                return "model"
+            if known.endswith(f".{own}"):
+                return f"model.{known[: -len(own) - 1]}"
+        return "model"
+
+    def _record_events(self, dynamo: fx.GraphModule, graph_id: str) -> None:
+        reason = getattr(dynamo, "compile_subgraph_reason", None)
+        if reason is not None and reason.graph_break:
+            frames = [f for f in reason.user_stack or () if not is_foreign(f.filename)]
+            site = UNKNOWN_SITE
+            if frames:
+                last = frames[-1]
+                site = CallSite(last.filename, last.lineno or 0, plain_function(last.name))
+            self._breaks[GraphBreak(str(reason.reason).strip(), site)] = None
+        context = get_metrics_context()
+        recompile = context._metrics.get("recompile_reason") if context.in_progress() else None
+        if recompile:
+            self._recompiles.append(Recompile(graph_id, str(recompile)))
+
+
+def _source_name(node: fx.Node) -> str:
+    source = getattr(node, "_dynamo_source", None)
+    if source is None:
+        return ""
+    name = source.name
+    return str(name() if callable(name) else name)
+
+
+def _plain_source(source: str) -> str:
+    """Dynamo's expression without the dictionaries that modules keep their members in."""
+    return source.replace("._parameters", "").replace("._buffers", "").replace("._modules", "")
+
+
+def _graph_input(node: fx.Node, name: str, example: Any, parameter_paths: Mapping[int, str]) -> GraphInput:
+    source = _source_name(node)
+    if isinstance(example, nn.Parameter):
+        kind = InputKind.PARAMETER
+    elif "._buffers[" in source:
+        kind = InputKind.BUFFER
+    else:
+        kind = InputKind.ARGUMENT
+    known = parameter_paths.get(id(example))
+    if known is not None:
+        path = f"model.{known}"
+    elif kind is InputKind.ARGUMENT:
+        local = _SELF_SOURCE.match(source)
+        path = f"{local['local']}{local['rest']}" if local else source or node.name
+    else:
+        path = module_path_from_stack([_plain_source(source)])
+    return GraphInput(name=name, path=path, kind=kind)
+
+
+def _first_site(dynamo: fx.GraphModule) -> CallSite | None:
+    for node in dynamo.graph.nodes:
+        if node.op.startswith("call") and node.stack_trace:
+            return site_from_stack_trace(node.stack_trace)
+    return None
