@@ -1,0 +1,90 @@
+"""Rule cards: what each rule finds, why it costs, how to fix it and how safe that is. The user documentation.
+
+One YAML file a rule, `layout/FRXnnn.yaml`; the file name is the code. `frx rules` prints them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from importlib import resources
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from frx_graph.errors import ContractError, OptionError
+from frx_graph.records import Effort, Risk
+
+Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Code = Annotated[str, StringConstraints(pattern=r"^FRX\d{3}$")]
+Url = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+
+
+class Example(BaseModel):
+    """The smallest program that the rule finds, and the same program fixed. Python source."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    before: Prose
+    after: Prose
+
+
+class RuleCard(BaseModel):
+    """One rule, for people. `safety` says what the fix can change besides speed; `risk` and `effort` are the usual
+    ones, which a finding may raise or lower for its own case."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: Code
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+    title: Annotated[Prose, StringConstraints(max_length=80)]
+    what: Prose
+    why: Prose
+    fix: Prose
+    example: Example
+    safety: Prose
+    effort: Effort
+    risk: Risk
+    references: Annotated[tuple[Url, ...], Field(min_length=1)]
+
+
+def parse_card(text: str, source: str) -> RuleCard:
+    """The card in `text`; `source` is its file name, which must be `<code>.yaml`.
+
+    Raises `ContractError`, naming `source`, for malformed YAML, missing or unknown keys, and a wrong file name.
+    """
+    try:
+        card = RuleCard.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise ContractError(f"{source} is not YAML: {str(error).splitlines()[0]}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the card"
+        raise ContractError(f"{source}: {where}: {first['msg']}") from error
+    if source != f"{card.code}.yaml":
+        raise ContractError(f"{source} holds the card of {card.code}", f"name it {card.code}.yaml")
+    return card
+
+
+@functools.cache
+def all_cards() -> tuple[RuleCard, ...]:
+    """Every card, ordered by code."""
+    folder = resources.files("frx_graph.rules") / "layout"
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
+    return tuple(parse_card(entry.read_text(encoding="utf-8"), entry.name) for entry in files)
+
+
+def load_card(code: str) -> RuleCard:
+    """The card of `code`, in either case. Raises `OptionError` that names the nearest code for an unknown one."""
+    cards = {card.code: card for card in all_cards()}
+    wanted = code.strip().upper()
+    if wanted in cards:
+        return cards[wanted]
+    by_name = {card.name.upper(): card for card in cards.values()}
+    if wanted in by_name:
+        return by_name[wanted]
+    near = difflib.get_close_matches(wanted, [*cards, *by_name], n=1, cutoff=0.5)
+    meant = by_name[near[0]].code if near and near[0] in by_name else near[0] if near else None
+    hint = f"did you mean {meant}? `frx rules` lists them all" if meant else "`frx rules` lists them all"
+    raise OptionError(f"unknown rule {code!r}", hint)
