@@ -84,7 +84,7 @@ class Totals:
 class Timings:
     """Seconds that each part of the advice took; None for a part that did not run."""
 
-    capture_s: float
+    capture_s: float | None
     analysis_s: float
     measure_s: float | None = None
     observe_s: float | None = None

@@ -58,6 +58,10 @@ class CopyKind(enum.StrEnum):
     """A library converts to a layout of its own and back (oneDNN's blocked formats, cuDNN's nchw↔nhwc kernels)."""
 
 
+HIDDEN_KINDS = frozenset({CopyKind.OPERATOR, CopyKind.REORDER})
+"""Copies that no operator of the graph stands for: their traffic comes on top of the graph's own."""
+
+
 class OperandRole(enum.StrEnum):
     """What the copied tensor is to the operator that copies it."""
 

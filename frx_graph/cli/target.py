@@ -1,0 +1,138 @@
+"""Loads what `frx advise` is pointed at: `module:callable` or `file.py:callable`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from frx_graph.errors import TargetError
+
+_RETURNS = "the target must return (model, args) or (model, args, kwargs), args being a tuple or list"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model and the arguments of one call."""
+
+    name: str
+    model: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def load_target(target: str) -> Workload:
+    """Import the module or file, call the callable, check what it returned. Raises `TargetError`."""
+    location, separator, name = target.rpartition(":")
+    if not separator or not location or not name:
+        raise TargetError(f"target {target!r} is not of the form module:callable", "e.g. frx advise model.py:build")
+    module = _import_file(location) if location.endswith(".py") else _import_module(location)
+    factory = getattr(module, name, None)
+    if factory is None:
+        near = difflib.get_close_matches(name, [n for n in vars(module) if callable(getattr(module, n))], n=1)
+        raise TargetError(f"{location} has no {name!r}", f"did you mean {near[0]!r}?" if near else "check the name")
+    if not callable(factory):
+        raise TargetError(f"{target} is a {type(factory).__name__}, not a callable", _RETURNS)
+    try:
+        made = factory()
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"{target} raised {_where(error)}", "call it by itself until it works") from error
+    return _checked(target, made)
+
+
+def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> Workload:
+    """The workload on `device`, its floating-point parameters and arguments in `dtype`. Raises `TargetError`."""
+    if device is None and dtype is None:
+        return workload
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+
+    try:
+        model = workload.model
+        if isinstance(model, nn.Module):
+            model = model.to(device=device, dtype=dtype)
+        args, kwargs = pytree.tree_map(moved, (workload.args, dict(workload.kwargs)))
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise TargetError(
+            f"{workload.name} cannot be moved to device={device} dtype={dtype}: {_first_line(error)}",
+            "frx doctor shows which devices this torch can use",
+        ) from error
+    return Workload(workload.name, model, args, kwargs)
+
+
+def _checked(target: str, made: object) -> Workload:
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise TargetError(f"{target} returned {_describe(made)}", _RETURNS)
+    model, args = made[0], made[1]
+    kwargs = made[2] if len(made) == 3 else {}
+    if not callable(model):
+        raise TargetError(f"{target} returned a {type(model).__name__} as the model, which cannot be called", _RETURNS)
+    if not isinstance(args, (tuple, list)):
+        raise TargetError(f"{target} returned a {type(args).__name__} as args", _RETURNS)
+    if not isinstance(kwargs, Mapping):
+        raise TargetError(f"{target} returned a {type(kwargs).__name__} as kwargs", _RETURNS)
+    return Workload(target, model, tuple(args), kwargs)
+
+
+def _import_file(location: str) -> ModuleType:
+    path = Path(location)
+    if not path.is_file():
+        raise TargetError(f"no such file: {location}", "give the path from the current folder")
+    name = path.stem if path.stem not in sys.modules else f"frx_target_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{location} cannot be imported", "is it a Python file?")
+    module = importlib.util.module_from_spec(spec)
+    # As `python file.py` does it: neighbours can be imported, and classes can be found by their module's name.
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"importing {location} raised {_where(error)}", "run it with python first") from error
+    return module
+
+
+def _import_module(location: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(location)
+    except SystemExit as error:
+        raise TargetError(f"importing {location} ended the program: {_where(error)}", "guard its main") from error
+    except ModuleNotFoundError as error:
+        if error.name is not None and (location == error.name or location.startswith(f"{error.name}.")):
+            raise TargetError(
+                f"no module named {location!r}", "for a file, give its path ending in .py, e.g. model.py:build"
+            ) from error
+        raise TargetError(f"importing {location} raised {_where(error)}", "install what it needs") from error
+    except Exception as error:
+        raise TargetError(f"importing {location} raised {_where(error)}", "import it in python first") from error
+
+
+def _where(error: BaseException) -> str:
+    """`ValueError: text (file.py:12)`, with the innermost frame."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place_ = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {_first_line(error)}{place_}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _describe(made: object) -> str:
+    return f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"

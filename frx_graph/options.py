@@ -1,0 +1,49 @@
+"""The options of `torch.compile(model, backend="frx", options={...})`, checked where they enter."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from frx_graph.errors import OptionError
+
+
+class BackendOptions(BaseModel):
+    """What the backend understands; torch passes the dictionary on unchecked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mode: Literal["apply", "advise"] = Field(
+        "apply",
+        description="apply: compile as the inner backend would; advise: also print the ranked fixes at exit",
+    )
+    inner: str = Field("inductor", description="the backend that compiles the program")
+    inner_mode: str | None = Field(None, description="torch.compile's `mode` for an inductor inner backend")
+    inner_options: Mapping[str, Any] = Field(
+        default_factory=dict, description="torch.compile's `options` for an inductor inner backend"
+    )
+
+
+def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
+    """Checked options. `mode` is `torch.compile(mode=...)`, which belongs to the inner backend.
+
+    Raises `OptionError` that names the nearest right key for an unknown one.
+    """
+    given = dict(options or {})
+    if mode is not None:
+        given["inner_mode"] = mode
+    known = BackendOptions.model_fields
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(known)}"
+            raise OptionError(f"unknown option {key!r} for backend 'frx'", hint)
+    try:
+        return BackendOptions(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise OptionError(f"option {where!r} for backend 'frx': {first['msg']}", f"given: {first['input']!r}") from error
