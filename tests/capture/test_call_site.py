@@ -1,0 +1,77 @@
+"""Call sites and module paths, from Dynamo's text and from live frames."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from frx_graph.capture.call_site import (
+    common_module_path,
+    module_path_from_stack,
+    plain_function,
+    site_from_frame,
+    site_from_stack_trace,
+)
+
+_TORCH_FILE = Path(torch.__file__).parent / "nn" / "modules" / "conv.py"
+
+
+def test_the_innermost_user_frame_is_the_site() -> None:
+    trace = (
+        '  File "/home/me/train.py", line 10, in step\n    loss = model(x)\n'
+        '  File "/home/me/net.py", line 42, in forward\n    return self.conv(x)\n'
+        f'  File "{_TORCH_FILE}", line 5, in forward\n    return F.conv2d(x)\n'
+    )
+    site = site_from_stack_trace(trace, "model.conv")
+    assert (site.file, site.line, site.function, site.module_path) == ("/home/me/net.py", 42, "forward", "model.conv")
+
+
+@pytest.mark.parametrize("trace", [None, "", f'  File "{_TORCH_FILE}", line 5, in forward\n    x\n', "no frame here"])
+def test_without_a_user_frame_the_site_is_unknown(trace: str | None) -> None:
+    site = site_from_stack_trace(trace, "model.x")
+    assert site.line == 0
+    assert site.module_path == "model.x"
+
+
+def test_a_live_frame_gives_this_line() -> None:
+    site = site_from_frame(sys._getframe())
+    assert site.file == __file__
+    assert site.function == "test_a_live_frame_gives_this_line"
+
+
+def test_a_resumed_function_goes_by_its_own_name() -> None:
+    assert plain_function("torch_dynamo_resume_in_forward_at_12") == "forward"
+    assert plain_function("forward") == "forward"
+
+
+@pytest.mark.parametrize(
+    ("sources", "path"),
+    [
+        ([], "model"),
+        (["L['self']"], "model"),
+        (["L['self']", "L['self'].layer3", "L['self'].layer3[2]", "L['self'].layer3[2].conv1"], "model.layer3.2.conv1"),
+        (["L['self']._modules['layer3']._modules['2']"], "model.layer3.2"),
+        (["L['fn'].encoder.stages.0.layers.1"], "model.encoder.stages.0.layers.1"),
+        (["getattr(L['self'].stages, '0').conv"], "model.stages.0.conv"),
+        (["L['self']._orig_mod.conv"], "model.conv"),
+    ],
+)
+def test_module_paths(sources: list[str], path: str) -> None:
+    assert module_path_from_stack(sources) == path
+
+
+@pytest.mark.parametrize(
+    ("paths", "common"),
+    [
+        ([], ""),
+        (["model.a.b"], "model.a.b"),
+        (["model.layer.0.conv", "model.layer.1.conv", "model.layer.0.conv"], "model.layer.*.conv"),
+        (["model.a", "model.a.b"], "model.a.*"),
+        (["model.x.y", "other.z"], "*"),
+    ],
+)
+def test_common_module_path(paths: list[str], common: str) -> None:
+    assert common_module_path(paths) == common
