@@ -1,0 +1,237 @@
+"""Reads oneDNN's verbose log: which primitives ran, in which memory formats, and which reorders only changed a layout.
+
+The log (https://uxlfoundation.github.io/oneDNN/dev_guide_verbose.html) is one comma-separated line per primitive on the
+C library's standard output, mixed with whatever else is printed there. A header line (`template:`) names the columns;
+it is printed once per process, so a log that starts later is read with the columns of the version that its lines name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+_PREFIXES = ("onednn_verbose,", "dnnl_verbose,")
+_COLUMNS = (
+    "operation",
+    "engine",
+    "primitive",
+    "implementation",
+    "prop_kind",
+    "memory_descriptors",
+    "attributes",
+    "auxiliary",
+    "problem_desc",
+    "exec_time",
+)
+"""What the header of oneDNN 2.x, 3.12.0 and 3.13.3 says; only what stands before the operation has changed."""
+_ITEMSIZE = MappingProxyType(
+    {"f64": 8, "s64": 8, "f32": 4, "tf32": 4, "s32": 4, "f16": 2, "bf16": 2, "s8": 1, "u8": 1, "boolean": 1}
+    | {"f8_e4m3": 1, "f8_e5m2": 1}
+)
+_TERM = re.compile(r"([a-z]+)([0-9]{1,18})")
+_SIZES = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDescriptor:
+    """One argument of a primitive.
+
+    `tag` is oneDNN's format tag (`abcd`, `acdb`, `aBcd16b`), empty for an argument that is not there. `strides` is set
+    only for formats that no tag describes. `dims` is None where the log does not tell.
+    """
+
+    argument: str
+    dtype: str
+    tag: str
+    strides: str = ""
+    dims: tuple[int, ...] | None = None
+
+    @property
+    def format(self) -> str:
+        """Tag and strides: equal for two descriptors exactly if the elements lie in the same order."""
+        return f"{self.tag}:{self.strides}" if self.strides else self.tag
+
+    @property
+    def itemsize(self) -> int | None:
+        """Bytes per element; None for a type that this module does not know."""
+        return _ITEMSIZE.get(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One executed primitive. `milliseconds` is oneDNN's own timing of it."""
+
+    kind: str
+    implementation: str
+    prop_kind: str
+    arguments: tuple[MemoryDescriptor, ...]
+    attributes: str
+    auxiliary: str
+    problem: str
+    milliseconds: float | None
+
+    def argument(self, name: str) -> MemoryDescriptor | None:
+        """The descriptor of `src`, `wei`, `bia` or `dst`."""
+        return next((d for d in self.arguments if d.argument == name), None)
+
+    @property
+    def inputs(self) -> tuple[MemoryDescriptor, ...]:
+        """What the primitive reads: a backward's incoming gradient first, as torch converts it first."""
+        read = [d for d in self.arguments if d.tag and d.argument not in self._written]
+        return tuple(sorted(read, key=lambda d: d.argument != "dst"))
+
+    @property
+    def outputs(self) -> tuple[MemoryDescriptor, ...]:
+        """What the primitive writes."""
+        return tuple(d for d in self.arguments if d.tag and d.argument in self._written)
+
+    @property
+    def _written(self) -> tuple[str, ...]:
+        # In a backward primitive `dst` is the incoming gradient; the log has no diff_ prefix for convolutions.
+        if self.prop_kind == "backward_data":
+            return ("src", "diff_src")
+        if self.prop_kind == "backward_weights":
+            return ("wei", "bia", "diff_wei", "diff_bia")
+        return ("dst", "dst_layer", "dst_iter", "dst_iter_c", "ws")
+
+
+def parse_log(text: str | Iterable[str]) -> tuple[Primitive, ...]:
+    """All executed primitives of a log in order; lines of anybody else, creation lines and torn lines are skipped."""
+    lines = text.splitlines() if isinstance(text, str) else text
+    return tuple(_primitives(lines))
+
+
+def is_log_line(line: str) -> bool:
+    """True if oneDNN wrote (the end of) this line."""
+    return any(prefix in line for prefix in _PREFIXES)
+
+
+def implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
+    """The implementations that did the work, reorders aside, each once and in order of first use."""
+    return tuple(dict.fromkeys(p.implementation for p in primitives if p.kind != "reorder"))
+
+
+def _primitives(lines: Iterable[str]) -> Iterator[Primitive]:
+    columns: Sequence[str] = _COLUMNS
+    for line in lines:
+        fields = _fields(line)
+        if fields is None:
+            continue
+        header = _template(fields)
+        if header is not None:
+            columns = header
+            continue
+        row = _row(fields, columns)
+        if row is not None and row.get("operation") == "exec":
+            yield _primitive(row)
+
+
+def _row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, str] | None:
+    """The line's fields by column; None for the graph API's lines, information and torn lines.
+
+    `v1`, a time stamp and the component stand before the operation, each in some versions only. The header lists the
+    time stamp, but never the component.
+    """
+    values = [value for place, value in enumerate(fields) if not (place < 3 and value in ("v1", "primitive"))]
+    names = [name for name in columns if name != "timestamp"]
+    if len(values) == len(names) + 1 and _number(values[0]) is not None:
+        del values[0]
+    return dict(zip(names, values, strict=True)) if len(values) == len(names) else None
+
+
+def _fields(raw: str) -> list[str] | None:
+    """The comma-separated fields behind the prefix, wherever in the line it stands; None for a foreign line."""
+    for prefix in _PREFIXES:
+        _, found, rest = raw.rstrip("\r\n").rpartition(prefix)
+        if found:
+            return rest.split(",")
+    return None
+
+
+def _template(fields: Sequence[str]) -> list[str] | None:
+    """The columns that a header line declares for primitives; None for other lines and for the graph API's header."""
+    if "info" not in fields or "graph" in fields[:2]:
+        return None
+    for position, field in enumerate(fields):
+        for marker in ("template:", "prim_template:"):
+            if field.startswith(marker):
+                return [field.removeprefix(marker), *fields[position + 1 :]]
+    return None
+
+
+def _primitive(row: Mapping[str, str]) -> Primitive:
+    kind = row.get("primitive", "")
+    problem = row.get("problem_desc", "")
+    dims = _dims(kind, problem)
+    return Primitive(
+        kind=kind,
+        implementation=row.get("implementation", ""),
+        prop_kind=row.get("prop_kind", ""),
+        arguments=tuple(
+            descriptor
+            for text in row.get("memory_descriptors", "").split()
+            if (descriptor := _descriptor(text, dims)) is not None
+        ),
+        attributes=row.get("attributes", ""),
+        auxiliary=row.get("auxiliary", ""),
+        problem=problem,
+        milliseconds=_number(row.get("exec_time", "")),
+    )
+
+
+def _descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryDescriptor | None:
+    """`src:f32:a:blocked:abcd::f0` (3.1 and newer), `src_f32:a:blocked:abcd::f0` or `src_f32::blocked:abcd:f0`."""
+    fields = text.split(":")
+    head, _, joined_dtype = fields[0].rpartition("_")
+    if joined_dtype in _ITEMSIZE or joined_dtype == "undef":
+        fields = [head, joined_dtype, *fields[1:]]
+    if len(fields) < 5:
+        return None
+    argument, dtype, _, _, tag, *rest = fields
+    strides = rest[0] if len(rest) > 1 else ""
+    return MemoryDescriptor(argument, dtype, tag, strides, dims.get(argument))
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _dims(kind: str, problem: str) -> Mapping[str, tuple[int, ...]]:
+    """The dimensions of a primitive's arguments as far as its problem description gives them."""
+    if kind == "reorder":
+        shape = _sizes(problem)
+        return {} if shape is None else {"src": shape, "dst": shape}
+    if kind == "matmul":
+        parts = [_sizes(part) for part in problem.split(":")]
+        return {name: size for name, size in zip(("src", "wei", "dst"), parts, strict=False) if size is not None}
+    if kind in ("convolution", "deconvolution"):
+        return _convolution_dims(problem)
+    return {}
+
+
+def _sizes(text: str) -> tuple[int, ...] | None:
+    return tuple(int(part) for part in text.split("x")) if _SIZES.fullmatch(text) else None
+
+
+def _convolution_dims(problem: str) -> Mapping[str, tuple[int, ...]]:
+    """From `g4mb2_ic32oc64_ih14oh14kh3sh1dh0ph1_iw14ow14kw3sw1dw0pw1`. oneDNN runs 1-D problems as 2-D ones of height 1
+    when torch asks it to, and writes a grouped weight with the groups as a leading dimension."""
+    terms = {name: int(value) for name, value in _TERM.findall(problem)}
+    if not {"mb", "ic", "oc"} <= terms.keys():
+        return {}
+    spatial = [axis for axis in "dhw" if f"i{axis}" in terms and f"o{axis}" in terms]
+    groups = terms.get("g", 1)
+    kernel = tuple(terms.get(f"k{axis}", 1) for axis in spatial)
+    weight = (terms["oc"] // groups, terms["ic"] // groups, *kernel)
+    return {
+        "src": (terms["mb"], terms["ic"], *(terms[f"i{axis}"] for axis in spatial)),
+        "wei": (groups, *weight) if "g" in terms else weight,
+        "dst": (terms["mb"], terms["oc"], *(terms[f"o{axis}"] for axis in spatial)),
+    }
