@@ -1,0 +1,87 @@
+"""Predicted beside observed: the layout copies of a step per call site, as worked out and as seen."""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.records import Copy
+
+TOLERANCE = 0.10
+"""Two counts or byte sums agree within a tenth: profilers sample reorders of padded shapes a little larger."""
+
+
+class Agreement(enum.StrEnum):
+    """How prediction and observation of one call site relate."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    NOT_OBSERVED = "not observed"
+    NOT_PREDICTED = "not predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCopies:
+    """The copies at one line of source: counts and traffic, predicted and observed; None where there are none."""
+
+    site: CallSite
+    predicted_count: int | None
+    predicted_bytes: int | None
+    observed_count: int | None
+    observed_bytes: int | None
+
+    @property
+    def agreement(self) -> Agreement:
+        """AGREES if count and bytes lie within the tolerance of what was observed."""
+        if self.predicted_count is None or self.predicted_bytes is None:
+            return Agreement.NOT_PREDICTED
+        if self.observed_count is None or self.observed_bytes is None:
+            return Agreement.NOT_OBSERVED
+        close = _close(self.predicted_count, self.observed_count) and _close(self.predicted_bytes, self.observed_bytes)
+        return Agreement.AGREES if close else Agreement.DIFFERS
+
+
+def compare(predicted: Iterable[Copy], observed: Iterable[Copy]) -> tuple[SiteCopies, ...]:
+    """One row a call site, by traffic, largest first."""
+    left, right = _by_location(predicted), _by_location(observed)
+    rows = []
+    for location in left.keys() | right.keys():
+        ours, seen = left.get(location, []), right.get(location, [])
+        anywhere = [copy.site for copy in (*ours, *seen)]
+        module_path = common_module_path(site.module_path for site in anywhere)
+        rows.append(
+            SiteCopies(
+                site=CallSite(*location, function=anywhere[0].function, module_path=module_path),
+                predicted_count=sum(copy.count for copy in ours) if ours else None,
+                predicted_bytes=sum(copy.bytes for copy in ours) if ours else None,
+                observed_count=sum(copy.count for copy in seen) if seen else None,
+                observed_bytes=sum(copy.bytes for copy in seen) if seen else None,
+            )
+        )
+    return tuple(sorted(rows, key=_largest_first))
+
+
+def agreement_counts(rows: Iterable[SiteCopies]) -> dict[Agreement, int]:
+    """How many call sites there are of each kind; every kind is a key."""
+    counts = dict.fromkeys(Agreement, 0)
+    for row in rows:
+        counts[row.agreement] += 1
+    return counts
+
+
+def _close(predicted: int, observed: int) -> bool:
+    return abs(predicted - observed) <= TOLERANCE * observed
+
+
+def _by_location(copies: Iterable[Copy]) -> dict[tuple[str, int], list[Copy]]:
+    grouped: dict[tuple[str, int], list[Copy]] = defaultdict(list)
+    for copy in copies:
+        grouped[copy.site.location].append(copy)
+    return grouped
+
+
+def _largest_first(row: SiteCopies) -> tuple[int, str, int]:
+    return (-max(row.predicted_bytes or 0, row.observed_bytes or 0), *row.site.location)

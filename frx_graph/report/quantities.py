@@ -1,0 +1,87 @@
+"""How reports write numbers. An unknown number reads "unknown", never 0."""
+
+from __future__ import annotations
+
+import math
+
+from frx_graph.records import Finding, Saving
+
+UNKNOWN = "unknown"
+_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits without an exponent: 1.23, 12.3, 123."""
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def finite(value: float | None) -> float | None:
+    """`value`, or None where it is None, NaN or infinite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def byte_count(count: int | None) -> str:
+    """Bytes in decimal units: `512 B`, `12.8 MB`."""
+    if count is None:
+        return UNKNOWN
+    value, unit = float(count), 0
+    while value >= 999.5 and unit < len(_BYTE_UNITS) - 1:
+        value, unit = value / 1000.0, unit + 1
+    return f"{count} B" if unit == 0 else f"{_three_digits(value)} {_BYTE_UNITS[unit]}"
+
+
+def percent(value: float | None) -> str:
+    """A share with one decimal; below a tenth of a percent says so instead of rounding to nothing."""
+    value = finite(value)
+    if value is None:
+        return UNKNOWN
+    return "<0.1 %" if 0.0 < value < 0.05 else f"{value:.1f} %"
+
+
+def saving(expected: Saving) -> str:
+    """The measured saving if there is one, else the predicted range."""
+    if finite(expected.measured_pct) is not None:
+        return percent(expected.measured_pct)
+    low, high = finite(expected.predicted_pct_min), finite(expected.predicted_pct_max)
+    if low is None:
+        return UNKNOWN if high is None else f"up to {percent(high)}"
+    if high is None:
+        return f"at least {percent(low)}"
+    if percent(low) == percent(high):
+        return percent(high)
+    return f"{percent(low).removesuffix(' %')}–{percent(high)}"
+
+
+def basis(finding: Finding) -> str:
+    """What the impact rests on: `measured` by a trial, `observed` in a real step, or `predicted`."""
+    return "measured" if finite(finding.saving.measured_pct) is not None else finding.basis.value
+
+
+def seconds(value: float | None) -> str:
+    """A duration with the unit that suits it: `1.24 s`, `12.4 ms`, `980 µs`."""
+    value = finite(value)
+    if value is None:
+        return UNKNOWN
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if value * scale >= 0.9995 or unit == "µs":
+            return f"{_three_digits(value * scale)} {unit}"
+    raise AssertionError("the loop ends at µs")
+
+
+def rate(value: float | None, unit: str) -> str:
+    """A rate in SI prefixes: `23.1 GB/s`, `1.20 TFLOP/s`."""
+    value = finite(value)
+    if value is None:
+        return UNKNOWN
+    prefixes = ("", "k", "M", "G", "T", "P")
+    index = 0
+    while value >= 999.5 and index < len(prefixes) - 1:
+        value, index = value / 1000.0, index + 1
+    return f"{_three_digits(value)} {prefixes[index]}{unit}"
+
+
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
+    """`1 copy`, `3 copies`."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -1,0 +1,28 @@
+"""How reports name source files: relative to the project, or to the installed packages, wherever that is on disk."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+_INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/(?P<rest>.+)$", re.DOTALL)
+
+
+def short_path(file: str, root: Path) -> str:
+    """`file` relative to site-packages or to `root`, with forward slashes; else as it is. Reads no disk."""
+    if file.startswith("<"):
+        return file
+    installed = _INSTALLED.match(file.replace(os.sep, "/"))
+    if installed is not None:
+        return installed["rest"]
+    return project_path(file, root) or file
+
+
+def project_path(file: str, root: Path) -> str | None:
+    """`file` relative to `root` with forward slashes; None for files of other places and of installed packages."""
+    if file.startswith("<") or _INSTALLED.match(file.replace(os.sep, "/")):
+        return None
+    path = PurePosixPath(os.path.normpath(root / file).replace(os.sep, "/"))
+    base = PurePosixPath(os.path.normpath(root).replace(os.sep, "/"))
+    return str(path.relative_to(base)) if path.is_relative_to(base) and path != base else None
