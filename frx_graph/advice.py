@@ -11,7 +11,8 @@ from frx_graph.records import Copy, Finding, Refusal
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where the advice was made. Bandwidth and peaks are None where the device was not calibrated."""
+    """Where the advice was made. Bandwidth and peaks are None where the device was not calibrated, `threads` where the
+    program was only seen through a trace."""
 
     frx_version: str
     torch_version: str
@@ -20,7 +21,7 @@ class Environment:
     device: str
     device_name: str
     inner: str
-    threads: int
+    threads: int | None
     bandwidth_bytes_per_s: float | None = None
     peak_flops: tuple[tuple[str, float], ...] = ()
     contract: str | None = None
@@ -71,11 +72,12 @@ class GraphSummary:
 @dataclass(frozen=True, slots=True)
 class Totals:
     """The whole step. `bandwidth_overhead_pct` is copy traffic in percent of all traffic. `quick_wins` counts the
-    findings that one line fixes at low or medium risk."""
+    findings that one line fixes at low or medium risk. `copy_bytes_per_step` is None where a trace shows copies without
+    their shapes."""
 
     ops_scanned: int
     copies_per_step: int
-    copy_bytes_per_step: int
+    copy_bytes_per_step: int | None
     bandwidth_overhead_pct: float | None
     quick_wins: int
 
