@@ -1,0 +1,56 @@
+# On a machine with Python 3.11, git and make:
+#
+#   make demo [TARGET=file.py:callable]             installs, advises on a network, writes demo-report.html
+#   make test [TORCH=2.13.0] [SELECT='not slow']    installs, lints, type-checks, runs the tests
+#
+# Each torch version has its own virtual environment; constraints.txt names the default one.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: demo test clean
+
+PYTHON ?= python3.11
+DEFAULT_TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+TORCH ?= $(DEFAULT_TORCH)
+TARGET ?= examples/convnet.py:build
+SELECT ?=
+JOBS ?= 2
+
+VENV := $(if $(filter $(DEFAULT_TORCH),$(TORCH)),.venv,.venv-$(TORCH))
+BIN := $(VENV)/bin
+PIN := $(VENV)/constraints.txt
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint $(PIN)
+SOURCES := benchmarks/*.py examples/*.py
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/frx advise $(TARGET) --exit-zero
+	$(BIN)/frx advise $(TARGET) --exit-zero --format html --output demo-report.html
+	@echo "The same with pictures: demo-report.html. One rule explained: $(BIN)/frx rules FRX002."
+
+test: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n $(JOBS) $(if $(SELECT),-m "$(SELECT)")
+
+clean:
+	rm -rf build demo-report.html .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(PIN): constraints.txt | $(BIN)/python
+	sed 's/^torch==.*/torch==$(TORCH)/' $< > $@
+
+$(VENV)/.installed-demo: pyproject.toml $(PIN)
+	@echo "Installing frx-graph with torch $(TORCH) into $(VENV); the first time this downloads torch."
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(PIN)
+	@echo "Installing frx-graph with torch $(TORCH) and its test tools into $(VENV); the first time this downloads torch."
+	$(INSTALL) --editable '.[test,zoo]'
+	touch $@ $(VENV)/.installed-demo
