@@ -22,7 +22,7 @@ def outcome_of(advice: Advice) -> Outcome:
     """FINDINGS wins; without findings, what was scanned and what was refused decide."""
     if advice.findings:
         return Outcome.FINDINGS
-    if not advice.graphs or not advice.totals.ops_scanned:
+    if not advice.totals.ops_scanned:
         return Outcome.NOTHING_ANALYSED
     return Outcome.PARTIAL if advice.refusals else Outcome.CLEAN
 
@@ -34,7 +34,7 @@ def headline(advice: Advice) -> str:
     match outcome_of(advice):
         case Outcome.NOTHING_ANALYSED:
             why = f" {plural(len(advice.refusals), 'reason')} below." if advice.refusals else ""
-            return f"Nothing was analysed: no operator of the program was captured.{why}"
+            return f"Nothing was analysed: not one operator was captured.{why}"
         case Outcome.PARTIAL:
             left = plural(len(advice.refusals), "thing")
             return f"No findings in the {scanned} that were scanned; {left} could not be judged, see below."

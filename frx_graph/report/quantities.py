@@ -46,7 +46,9 @@ def saving(expected: Saving) -> str:
         return percent(expected.measured_pct)
     low, high = finite(expected.predicted_pct_min), finite(expected.predicted_pct_max)
     if low is None:
-        return UNKNOWN if high is None else f"up to {percent(high)}"
+        if high is None:
+            return UNKNOWN
+        return percent(high) if percent(high).startswith("<") else f"up to {percent(high)}"
     if high is None:
         return f"at least {percent(low)}"
     if percent(low) == percent(high):

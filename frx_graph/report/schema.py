@@ -64,7 +64,8 @@ class SavingModel(_Model):
     predicted_pct_min: float | None
     predicted_pct_max: float | None
     measured_pct: float | None
-    """What a trial or an anchor measurement showed."""
+    """What a trial or an anchor measurement showed; in advice on a trace, the part of the device's busy time that the
+    copies took."""
 
 
 class EvidenceModel(_Model):
@@ -167,7 +168,7 @@ class EnvironmentModel(_Model):
     device_name: str
     inner: str
     """The compiler whose program the advice is about: `eager`, `inductor`, ..."""
-    threads: int
+    threads: int | None
     bandwidth_bytes_per_s: float | None
     peak_flops: tuple[PeakModel, ...]
     contract: str | None
@@ -179,7 +180,8 @@ class TotalsModel(_Model):
 
     ops_scanned: int = Field(ge=0)
     copies_per_step: int = Field(ge=0)
-    copy_bytes_per_step: int = Field(ge=0)
+    copy_bytes_per_step: int | None = Field(ge=0)
+    """Null where a trace shows copies without their shapes."""
     bandwidth_overhead_pct: float | None
     """Copy traffic in percent of all traffic."""
     quick_wins: int = Field(ge=0)

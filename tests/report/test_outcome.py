@@ -15,7 +15,6 @@ def test_four_outcomes(advice, empty, failed):
 
 def test_nothing_scanned_is_nothing_analysed(empty):
     assert outcome_of(dataclasses.replace(empty, totals=Totals(0, 0, 0, None, 0))) is Outcome.NOTHING_ANALYSED
-    assert outcome_of(dataclasses.replace(empty, graphs=())) is Outcome.NOTHING_ANALYSED
 
 
 def test_headlines_cannot_be_confused(advice, empty, failed):
@@ -24,7 +23,7 @@ def test_headlines_cannot_be_confused(advice, empty, failed):
     assert headline(dataclasses.replace(empty, refusals=advice.refusals[:1])) == (
         "No findings in the 36 operators that were scanned; 1 thing could not be judged, see below."
     )
-    assert headline(failed) == "Nothing was analysed: no operator of the program was captured. 1 reason below."
+    assert headline(failed) == "Nothing was analysed: not one operator was captured. 1 reason below."
     assert "indings" not in headline(failed)
 
 

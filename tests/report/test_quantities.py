@@ -40,6 +40,7 @@ def test_percent(value, shown):
         (Saving(6.1, 8.04), "6.1–8.0 %"),
         (Saving(8.01, 8.04), "8.0 %"),
         (Saving(0.01, 2.0), "<0.1–2.0 %"),
+        (Saving(None, 0.02), "<0.1 %"),
         (Saving(None, 3.0), "up to 3.0 %"),
         (Saving(3.0, None), "at least 3.0 %"),
         (Saving(1.0, 9.0, 4.0), "4.0 %"),

@@ -1,0 +1,32 @@
+"""What the stream that a report goes to can show."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+PIPED_WIDTH = 80
+_NARROWEST, _WIDEST = 60, 120
+"""Beyond 120 columns lines of prose are hard to follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Columns, and whether colour is wanted."""
+
+    width: int
+    color: bool
+
+
+def detect_terminal(stream: TextIO, environ: Mapping[str, str]) -> Terminal:
+    """Colour only on a terminal that is not dumb and without NO_COLOR (https://no-color.org); 80 columns elsewhere."""
+    if not stream.isatty():
+        return Terminal(PIPED_WIDTH, color=False)
+    try:
+        width = os.get_terminal_size(stream.fileno()).columns or PIPED_WIDTH
+    except OSError:
+        width = PIPED_WIDTH
+    color = not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    return Terminal(min(max(width, _NARROWEST), _WIDEST), color)
