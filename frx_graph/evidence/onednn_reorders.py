@@ -24,6 +24,8 @@ class LayoutReorder:
     role: str
     argument: str
     milliseconds: float | None
+    result: bool
+    """True if the primitive wrote the tensor, false if it read it."""
 
 
 def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...]:
@@ -44,7 +46,7 @@ def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...
         itemsize, shape = source.itemsize, source.dims
         if itemsize is None or shape is None or math.prod(shape) == 0:
             continue
-        argument, role = _served(primitives, position, source, target, taken)
+        argument, role, result = _served(primitives, position, source, target, taken)
         found.append(
             LayoutReorder(
                 shape=shape,
@@ -54,6 +56,7 @@ def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...
                 role=role,
                 argument=argument,
                 milliseconds=primitive.milliseconds,
+                result=result,
             )
         )
     return tuple(found)
@@ -65,22 +68,25 @@ def _served(
     source: MemoryDescriptor,
     target: MemoryDescriptor,
     taken: set[tuple[int, str]],
-) -> tuple[str, str]:
-    """Argument name and role of a reorder: first as the result of the primitive before it, then as an operand of the
-    one behind it. Every argument is converted once, so that two of equal shape and format are told apart by order."""
+) -> tuple[str, str, bool]:
+    """Argument name, role, and whether it was written.
+
+    First as the result of the primitive before, then as an operand of the one behind. Every argument is converted once,
+    so that two of equal shape and format are told apart by order.
+    """
     before = next((i for i in range(position - 1, -1, -1) if primitives[i].kind != "reorder"), None)
     if before is not None:
         for written in primitives[before].outputs:
             if (before, written.argument) not in taken and _same(primitives[before], written, source):
                 taken.add((before, written.argument))
-                return written.argument, "weight" if written.argument.startswith("wei") else "output"
+                return written.argument, "weight" if written.argument.startswith("wei") else "output", True
     behind = next((i for i in range(position + 1, len(primitives)) if primitives[i].kind != "reorder"), None)
     if behind is not None:
         for read in primitives[behind].inputs:
             if (behind, read.argument) not in taken and _same(primitives[behind], read, target):
                 taken.add((behind, read.argument))
-                return read.argument, "weight" if read.argument.startswith("wei") else "input"
-    return "src", "input"
+                return read.argument, "weight" if read.argument.startswith("wei") else "input", False
+    return "src", "input", False
 
 
 def _same(primitive: Primitive, argument: MemoryDescriptor, reordered: MemoryDescriptor) -> bool:

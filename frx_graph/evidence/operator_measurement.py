@@ -30,6 +30,8 @@ class SeenCopy:
     role: str
     """`input`, `weight` or `output`: what the copied tensor is to the operator."""
     seconds: float | None = None
+    operand: int | None = None
+    """Position of the copied tensor among the operator's tensor arguments; None for a result or where it is unknown."""
 
     @property
     def bytes(self) -> int:

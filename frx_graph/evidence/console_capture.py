@@ -1,0 +1,78 @@
+"""Takes what native code prints on a file descriptor, and hands what is not wanted back to where it was going."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+
+STDOUT = 1
+STDERR = 2
+
+
+class CapturedText:
+    """What was printed; complete once the capture is over."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+
+@contextlib.contextmanager
+def captured(descriptor: int, foreign: Callable[[str], str]) -> Iterator[CapturedText]:
+    """Collect everything that is written to file descriptor `descriptor`, from C and from Python alike.
+
+    Works below Python's `sys.stdout` and `sys.stderr`, so whether those are replaced (by pytest, by a notebook) does
+    not matter; a closed descriptor is opened for the time being. The descriptor is restored whatever happens inside.
+    `foreign` gets each line, its end included, and returns the part that belongs to somebody else: that is written to
+    the original place afterwards.
+    """
+    result = CapturedText()
+    with tempfile.TemporaryFile() as file:
+        flush_streams()
+        original = _duplicate(descriptor)
+        os.dup2(file.fileno(), descriptor)
+        try:
+            yield result
+        finally:
+            flush_streams()
+            if original is None:
+                if file.fileno() != descriptor:
+                    os.close(descriptor)
+            else:
+                os.dup2(original, descriptor)
+            file.seek(0)
+            result.text = file.read().decode(errors="replace")
+            if original is not None:
+                _write(original, "".join(foreign(line) for line in result.text.splitlines(keepends=True)))
+                os.close(original)
+
+
+def flush_streams() -> None:
+    """Empty Python's and the C library's output buffers."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+    c_library().fflush(None)
+
+
+def c_library() -> ctypes.CDLL:
+    """The C library whose standard streams native code writes to."""
+    return ctypes.CDLL(None)
+
+
+def _duplicate(descriptor: int) -> int | None:
+    try:
+        return os.dup(descriptor)
+    except OSError:
+        return None
+
+
+def _write(descriptor: int, text: str) -> None:
+    rest = text.encode()
+    with contextlib.suppress(OSError):
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
