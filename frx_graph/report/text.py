@@ -15,9 +15,18 @@ from frx_graph.records import Copy, Finding, Risk, Severity
 from frx_graph.report.comparison import Agreement, agreement_counts, compare
 from frx_graph.report.outcome import Outcome, copies_sentence, headline, outcome_of
 from frx_graph.report.plain_text import lines, one_line
-from frx_graph.report.quantities import basis, byte_count, plural, saving, seconds
+from frx_graph.report.quantities import byte_count, plural, seconds
 from frx_graph.report.refusal_groups import group_refusals
-from frx_graph.report.wording import evidence_line, frequency, location, machine, place, strongest_evidence, title
+from frx_graph.report.wording import (
+    evidence_line,
+    frequency,
+    impact,
+    location,
+    machine,
+    place,
+    strongest_evidence,
+    title,
+)
 
 EVIDENCE_SHOWN = 2
 SUBJECTS_SHOWN = 4
@@ -105,11 +114,10 @@ def _ranked_table(findings: tuple[Finding, ...], root: Path) -> Table:
         what.append(place(finding.site, root), "cyan")
         module = one_line(finding.site.module_path)
         what.append(f"\n{module}, {frequency(finding)}" if module else f"\n{frequency(finding)}", "dim")
-        impact = Text(f"{byte_count(finding.bytes_per_step)}\n{saving(finding.saving)}\n")
-        impact.append(basis(finding), "dim")
-        table.add_row(
-            str(rank), what, impact, finding.effort.value, Text(finding.risk.value, _RISK_STYLE[finding.risk])
-        )
+        *numbers, ground = impact(finding)
+        saves = Text("".join(f"{number}\n" for number in numbers))
+        saves.append(ground, "dim")
+        table.add_row(str(rank), what, saves, finding.effort.value, Text(finding.risk.value, _RISK_STYLE[finding.risk]))
     return table
 
 

@@ -8,7 +8,7 @@ from frx_graph.advice import Environment
 from frx_graph.capture.call_site import CallSite
 from frx_graph.records import Basis, Evidence, Finding
 from frx_graph.report.plain_text import one_line
-from frx_graph.report.quantities import plural
+from frx_graph.report.quantities import UNKNOWN, basis, byte_count, plural, saving
 from frx_graph.report.source_path import short_path
 
 TEXT_LIMIT = 600
@@ -33,6 +33,21 @@ def place(site: CallSite, root: Path) -> str:
 def title(finding: Finding) -> str:
     """The finding's title, printable."""
     return one_line(finding.title, TEXT_LIMIT)
+
+
+def impact(finding: Finding) -> tuple[str, ...]:
+    """What the fix saves each step: bytes, percent of the traffic, and what the numbers rest on, as far as known."""
+    share = saving(finding.saving)
+    numbers = [byte_count(finding.bytes_per_step)] if finding.bytes_per_step is not None else []
+    if share != UNKNOWN:
+        numbers.append(share)
+    return (*numbers, basis(finding)) if numbers else (UNKNOWN,)
+
+
+def impact_sentence(finding: Finding) -> str:
+    """The impact as the beginning of a sentence."""
+    *numbers, ground = impact(finding)
+    return f"saves {' or '.join(numbers)} of a step's memory traffic ({ground})" if numbers else "saving unknown"
 
 
 def frequency(finding: Finding) -> str:
