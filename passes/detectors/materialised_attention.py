@@ -1,0 +1,208 @@
+"""Finds attention written as product, softmax, product, whose N×M scores go through memory.
+
+Why it is slow: every operator between the two products reads and writes a tensor of batch × heads × N × M elements,
+where the queries, keys, values and the result together are batch × heads × (2N + 2M) × d. A fused kernel computes the
+scores tile by tile and never stores them (Dao et al., FlashAttention, arXiv 2205.14135, section 3).
+
+Fix: `torch.nn.functional.scaled_dot_product_attention` with the scale and the mask that were found. It takes
+(batch, heads, sequence, dim) views of a (batch, sequence, heads, dim) tensor as they are.
+
+Safety: the same function up to the order of summation; dropout draws other random numbers. Attention weights can no
+longer be returned, so an attention whose weights are used elsewhere is refused.
+
+Assumes: keys and values are not parameters (a product with a learned table is no attention between tokens). Fires
+only where the scores move more bytes than queries, keys, values and result together: standard attention accesses
+Θ(Nd + N²) elements (FlashAttention, theorem 2), and below that the first term, which stays, is the larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from frx_graph.capture.call_site import common_module_path
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention, attentions
+from frx_graph.passes.copy_findings import bytes_text
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
+
+RULE = "FRX012"
+FOUND_CONFIDENCE = 0.9
+"""The three operators are there; that a fused kernel takes over depends on the backend that torch picks."""
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each line whose softmax belongs to materialised attentions, forward traffic only."""
+    groups: dict[tuple[str, int, str, bool], list[Attention]] = {}
+    for attention in attentions(analysis.facts):
+        if scores_traffic(analysis.facts, attention) <= operand_traffic(attention):
+            continue
+        refusal = _refusal(attention)
+        if refusal is not None:
+            yield refusal
+            continue
+        site = attention.softmax.site
+        key = (site.file, site.line, site.function, attention.softmax.operator == FALLBACK_SOFTMAX)
+        groups.setdefault(key, []).append(attention)
+    for group in groups.values():
+        yield _finding(analysis, group)
+
+
+def scores_traffic(facts: GraphFacts, attention: Attention) -> int:
+    """Bytes that the operators between the products move: each reads what the one before wrote; the first product only
+    writes, the second only reads."""
+    written = [sum(facts.values[name].bytes for name in op.outputs) for op in attention.between]
+    return 2 * sum(written)
+
+
+def operand_traffic(attention: Attention) -> int:
+    """Bytes of queries, keys, values and result, each moved once: what a fused kernel moves."""
+    query, key, value = attention.query, attention.key, attention.value
+    result = query.bytes * value.numel // max(key.numel, 1)
+    return query.bytes + key.bytes + value.bytes + result
+
+
+def _refusal(attention: Attention) -> Refusal | None:
+    site = attention.softmax.site
+    nodes = tuple(op.node for op in attention.between)
+    if attention.weights_used_by:
+        used = ", ".join(dict.fromkeys(attention.weights_used_by))
+        return Refusal(
+            f"attention at {site}", f"its weights are also used by {used}: a fused kernel has none", nodes, site
+        )
+    if attention.unsupported and attention.softmax.operator != FALLBACK_SOFTMAX:
+        met = ", ".join(dict.fromkeys(attention.unsupported))
+        reason = f"between product and softmax stands {met}, which scaled_dot_product_attention has no argument for"
+        return Refusal(f"attention at {site}", reason, nodes, site)
+    return None
+
+
+def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
+    facts = analysis.facts
+    first = group[0]
+    traffic = sum(scores_traffic(facts, attention) for attention in group)
+    modules = tuple(dict.fromkeys(a.softmax.site.module_path for a in group if a.softmax.site.module_path))
+    nodes = tuple(op.node for a in group for op in (*a.between, a.second))
+    fallback = first.softmax.operator == FALLBACK_SOFTMAX
+    obstacle = fused_obstacle(first)
+    return Finding(
+        rule=RULE,
+        title="scaled_dot_product_attention stores its scores" if fallback else "Attention stores its scores",
+        severity=severity_of(traffic, analysis.step_bytes),
+        site=replace(first.softmax.site, module_path=common_module_path(modules)),
+        nodes=nodes,
+        count_per_step=len(group),
+        bytes_per_step=traffic,
+        saving=predicted_saving(0 if obstacle else traffic, traffic, analysis.step_bytes),
+        effort=Effort.ONE_LINE if fallback else Effort.LOCAL,
+        risk=Risk.LOW if fallback else Risk.MEDIUM,
+        fix=_fallback_fix(obstacle) if fallback else _fix(first, obstacle),
+        confidence=FOUND_CONFIDENCE,
+        evidence=tuple(_evidence(analysis, group)),
+        modules=modules,
+        graph_id=facts.graph_id,
+    )
+
+
+def fused_obstacle(attention: Attention) -> str:
+    """Why torch's fused kernel would not take this attention on its device, as far as the graph tells; else empty.
+
+    The conditions are those of `sdp_utils_cpp.h` (`check_for_dropout`, `check_head_dim_size_cpp`,
+    `check_last_dim_stride_equals_1`), seen to send torch 2.15 to its math path.
+    """
+    if attention.scores.device.type != "cpu":
+        return ""
+    if attention.dropout:
+        return "the CPU's fused kernel has no dropout"
+    head = attention.query.shape[-1]
+    if head not in (attention.value.shape[-1], attention.value.shape[-2]):
+        return "the CPU's fused kernel wants values with the head size of the queries"
+    return ""
+
+
+def _fix(attention: Attention, obstacle: str) -> str:
+    arguments = ["q", "k", "v"]
+    mask = attention.boolean_mask or attention.bias
+    if mask is not None and attention.causal:
+        arguments.append("is_causal=True")
+    elif attention.boolean_mask is not None and attention.bias is not None:
+        arguments.append("attn_mask=bias.masked_fill(mask, -inf)")
+    elif attention.boolean_mask is not None:
+        arguments.append("attn_mask=~mask")
+    elif attention.bias is not None:
+        arguments.append("attn_mask=bias")
+    if attention.dropout:
+        arguments.append(f"dropout_p={attention.dropout:.3g} if self.training else 0.0")
+    scale, head = attention.scale, attention.query.shape[-1]
+    if scale is None:
+        arguments.append("scale=1.0")
+    elif not math.isclose(scale, head**-0.5, rel_tol=1e-4):
+        arguments.append(f"scale={scale:.6g}")
+    call = f"torch.nn.functional.scaled_dot_product_attention({', '.join(arguments)})"
+    text = f"replace the lines from the first product to the second by `{call}`"
+    if mask is not None and attention.causal:
+        text += "; is_causal stands for the mask that `triu` or `tril` makes here, if it is the plain causal one"
+    if attention.scale_on_query:
+        text += "; it scales by itself, so drop the scaling of q"
+    if attention.boolean_mask is not None and not attention.causal:
+        text += "; its boolean mask is True where attention takes part"
+    if obstacle:
+        text += f"; note that {obstacle}, so the saving there comes only without it"
+    return text
+
+
+def _fallback_fix(obstacle: str) -> str:
+    if obstacle:
+        return f"remove what keeps torch from its fused kernel: {obstacle}"
+    return (
+        "remove what keeps torch from its fused kernel: pass q, k and v with unit stride in their last dimension, and "
+        "a mask that needs no gradient"
+    )
+
+
+def _evidence(analysis: Analysis, group: Sequence[Attention]) -> Iterator[Evidence]:
+    facts = analysis.facts
+    first = group[0]
+    *batch, queries, keys = first.scores.shape
+    heads = f"{batch[1]} heads, batch {batch[0]}" if len(batch) == 2 else f"batch {math.prod(batch)}"
+    yield Evidence(
+        f"scores are {queries}×{keys} ({heads}): {bytes_text(first.scores.bytes)}, stored by {len(first.between)} "
+        f"operators: {', '.join(op.operator.removeprefix('aten.') for op in first.between)}",
+        "eager graph",
+    )
+    yield Evidence(
+        f"each attention moves {bytes_text(scores_traffic(facts, first))} of scores against "
+        f"{bytes_text(operand_traffic(first))} of queries, keys, values and result",
+        "eager graph",
+    )
+    if any(_kept_for_backward(facts, attention) for attention in group):
+        yield Evidence("the weights are also kept for the backward, which is not counted here", "eager graph")
+    overlap = _operand_copies(analysis, group)
+    if overlap:
+        moved = bytes_text(sum(copy.bytes for copy in overlap))
+        yield Evidence(
+            f"its products also copy their operands ({len(overlap)} copies, {moved}), which FRX001 and FRX002 count",
+            "predicted copies",
+        )
+
+
+def _kept_for_backward(facts: GraphFacts, attention: Attention) -> bool:
+    weights = facts.values[attention.softmax.outputs[0]]
+    shared = facts.values_by_storage[weights.storage]
+    return any(user.phase is Phase.BACKWARD for value in shared for user in facts.users(value.name))
+
+
+def _operand_copies(analysis: Analysis, group: Sequence[Attention]) -> list[Copy]:
+    operands = {value.storage for a in group for value in (a.query, a.key, a.value)}
+    made = {
+        op.node for op in analysis.facts.ops for name in op.outputs if analysis.facts.values[name].storage in operands
+    }
+    return [copy for copy in analysis.copies if copy.node in made]
+
+
+DETECTOR = Detector(RULE, "materialised_attention", detect)

@@ -1,0 +1,124 @@
+"""Views over memory: which tensor a value really is, which views lie between, and what gave it its strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.layout import Layout
+
+REORDERING_VIEWS = frozenset(
+    {
+        "aten.permute",
+        "aten.transpose",
+        "aten.t",
+        "aten.movedim",
+        "aten.swapaxes",
+        "aten.swapdims",
+        "aten.adjoint",
+        "aten.mT",
+        "aten.numpy_T",
+    }
+)
+"""Views that change the order of dimensions and nothing else."""
+
+_SAME_STRIDES_OUT = 16
+"""How many pointwise operators `stride_origin` looks through; deeper origins help nobody find the line to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChain:
+    """A value as views over a `base` that is none: `views` in execution order, empty if the value is its own base."""
+
+    base: str
+    views: tuple[OpFacts, ...]
+
+
+def is_view(op: OpFacts) -> bool:
+    """True for operators whose result shares memory with their first operand. `_unsafe_view`, which says in its schema
+    that it does not, does."""
+    return (op.view or op.operator == "aten._unsafe_view") and len(op.inputs) > 0
+
+
+def view_chain(facts: GraphFacts, value: str) -> ViewChain:
+    """The views between `value` and the memory it looks at."""
+    views: list[OpFacts] = []
+    while (producer := facts.producer(value)) is not None and is_view(producer):
+        views.append(producer)
+        value = producer.inputs[0]
+    return ViewChain(value, tuple(reversed(views)))
+
+
+def identity(facts: GraphFacts, value: str) -> tuple[object, ...]:
+    """Equal for two values if and only if they are the same elements of the same tensor in the same shape and strides,
+    as far as the arguments of their views tell. Views that change nothing do not count."""
+    steps: list[object] = []
+    while (producer := facts.producer(value)) is not None and is_view(producer):
+        if not _changes_nothing(facts, producer):
+            arguments = (str(producer.args[1:]), str(sorted(producer.kwargs.items())))
+            steps.append((producer.target, arguments, producer.outputs.index(value)))
+        value = producer.inputs[0]
+    return (value, *reversed(steps))
+
+
+def _changes_nothing(facts: GraphFacts, view: OpFacts) -> bool:
+    if len(view.outputs) != 1 or view.operator == "aten.as_strided":
+        return False
+    before, after = facts.values[view.inputs[0]], facts.values[view.outputs[0]]
+    return before.shape == after.shape and before.strides == after.strides
+
+
+@dataclass(frozen=True, slots=True)
+class StrideOrigin:
+    """What gave a value strides that are not plain: the operator that `op` names, or, where that is None, whoever
+    handed the graph its input `value`."""
+
+    op: OpFacts | None
+    value: str
+
+
+def stride_origin(facts: GraphFacts, value: str) -> StrideOrigin | None:
+    """The operator after which `value` was no longer contiguous; None if it is contiguous.
+
+    Walks back through views and through pointwise operators, which store their result in the order of their operand.
+    """
+    for _ in range(_SAME_STRIDES_OUT):
+        if facts.values[value].layout is Layout.PLAIN:
+            return None
+        chain = view_chain(facts, value)
+        for view in reversed(chain.views):
+            if facts.values[view.inputs[0]].layout is Layout.PLAIN:
+                return StrideOrigin(view, view.inputs[0])
+        producer = facts.producer(chain.base)
+        if producer is None:
+            return StrideOrigin(None, chain.base)
+        followed = _followed_operand(facts, producer, facts.values[chain.base]) if producer.pointwise else None
+        if followed is None:
+            return StrideOrigin(producer, chain.base)
+        value = followed
+    return StrideOrigin(facts.producer(value), value)
+
+
+def _followed_operand(facts: GraphFacts, op: OpFacts, result: ValueFacts) -> str | None:
+    """The operand whose order a pointwise operator's result has taken over."""
+    for operand in facts.input_values(op):
+        if operand.shape == result.shape and operand.layout is not Layout.PLAIN and operand.order == result.order:
+            return operand.name
+    return None
+
+
+def call_text(op: OpFacts) -> str:
+    """The call as a user would write it: `permute(0, 2, 3, 1)`, `transpose(1, 2)`."""
+    args: tuple[Argument, ...] = tuple(arg for arg in op.args if not isinstance(arg, ValueRef))
+    if len(args) == 1 and isinstance(args[0], tuple):
+        args = args[0]
+    shown = ", ".join(str(arg) for arg in args if not isinstance(arg, (ValueRef, tuple)))
+    return f"{op.operator.removeprefix('aten.').removeprefix('_unsafe_')}({shown})"
+
+
+def origin_text(facts: GraphFacts, origin: StrideOrigin) -> str:
+    """Half a sentence: what made the strides and where, or that the graph was handed its input so."""
+    if origin.op is None:
+        value = facts.values[origin.value]
+        return f"it comes into the graph that way as {value.path or value.name}"
+    return f"made so by `{call_text(origin.op)}` at {origin.op.site}"
