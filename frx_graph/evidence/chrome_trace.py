@@ -1,0 +1,271 @@
+"""Reads a Chrome-format trace, plain or gzipped, one event at a time, in memory that does not grow with the file.
+
+The only place where the file's JSON is parsed. Whatever is wrong with the file becomes an `EvidenceError` of one line
+that names the file, the place in it, and what was expected.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from frx_graph.errors import EvidenceError
+
+_CHUNK_BYTES = 1 << 20
+_LONGEST_TOKEN = 16
+"""Characters of the longest JSON token that the end of a chunk can cut: `-Infinity`, or an escaped surrogate pair."""
+_SPACE = re.compile(r"[ \t\r\n]*")
+_CUT_TOKEN = re.compile(r"\s*[-+.\w]*\Z")
+_GZIP_MAGIC = b"\x1f\x8b"
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "a zip archive",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"SQLite format 3": "an SQLite database, which Nsight Systems exports",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
+_EXPORT_HINT = "write one with torch.profiler's export_chrome_trace('trace.json.gz')"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What a trace may cost before it is refused.
+
+    `expansion` bounds decompressed over compressed size, for what is longer than `unquestioned_bytes`: real traces
+    compress 10 to 40 times, deflate can reach 1032.
+    """
+
+    bytes: int = 4 << 30
+    expansion: int = 200
+    unquestioned_bytes: int = 64 << 20
+    value_characters: int = 32 << 20
+
+
+class JsonFloat(str):
+    """A number with a fraction or exponent, as written: a double holds today's microseconds to a quarter only."""
+
+    __slots__ = ()
+
+
+class _RejectedError(ValueError):
+    """Valid for Python's decoder, but not accepted here."""
+
+
+def read_chrome_trace(
+    path: Path, on_event: Callable[[int, dict[str, Any]], None], limits: ReadLimits | None = None
+) -> Mapping[str, Any]:
+    """Call `on_event` with the number and the fields of each trace event; return the other top-level fields.
+
+    Both forms of the format are read: an object with `traceEvents`, and a bare list of events. Raises `EvidenceError`.
+    """
+    limits = limits or ReadLimits()
+    try:
+        with path.open("rb") as raw, contextlib.closing(_text(path, raw, limits)) as chunks:
+            return _document(_Window(path, chunks, limits), on_event)
+    except FileNotFoundError:
+        raise EvidenceError(f"{path}: no such file", _EXPORT_HINT) from None
+    except IsADirectoryError:
+        raise EvidenceError(f"{path}: is a directory, expected a trace file", _EXPORT_HINT) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise EvidenceError(f"{path}: the gzip data is truncated or damaged: {error}", "export it again") from None
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _text(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[str, None, None]:
+    """The file's text in chunks, decompressed where the content says so. Bytes that are not UTF-8 become U+FFFD."""
+    start = raw.read(_LONGEST_TOKEN)
+    raw.seek(0)
+    if not start:
+        raise EvidenceError(f"{path}: is empty, expected a trace", _EXPORT_HINT)
+    for magic, name in _OTHER_FORMATS.items():
+        if start.startswith(magic):
+            raise EvidenceError(f"{path}: is {name}, expected JSON or gzipped JSON", _EXPORT_HINT)
+    compressed = start.startswith(_GZIP_MAGIC)
+    source: IO[bytes] = gzip.GzipFile(fileobj=raw, mode="rb") if compressed else raw  # type: ignore[assignment]
+    decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
+    size = 0
+    while chunk := source.read(_CHUNK_BYTES):
+        size += len(chunk)
+        if size > limits.bytes:
+            raise EvidenceError(f"{path}: longer than {limits.bytes:,} bytes", "record fewer steps")
+        if compressed and size > limits.unquestioned_bytes and size > limits.expansion * raw.tell():
+            raise EvidenceError(
+                f"{path}: expands more than {limits.expansion} times, which no trace does", "decompress it yourself"
+            )
+        yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)
+
+
+def _document(window: _Window, on_event: Callable[[int, dict[str, Any]], None]) -> Mapping[str, Any]:
+    metadata: dict[str, Any] = {}
+    opening = window.character()
+    if opening == "[":
+        _events(window, on_event)
+    elif opening == "{":
+        metadata = _object(window, on_event)
+    else:
+        window.fail("the beginning", "expected '{' or '[' of a Chrome trace")
+    if window.character():
+        window.fail("after the end of the trace", "expected nothing more")
+    return metadata
+
+
+def _object(window: _Window, on_event: Callable[[int, dict[str, Any]], None]) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    found = False
+    window.step()
+    closing = window.character() == "}"
+    while not closing:
+        key = window.value("the top level")
+        if not isinstance(key, str):
+            window.fail("the top level", "expected a name in quotes")
+        if window.character() != ":":
+            window.fail("the top level", f"expected ':' after {_shown(key)}")
+        window.step()
+        if key in metadata or (found and key == "traceEvents"):
+            window.fail("the top level", f"{_shown(key)} stands there twice")
+        if key == "traceEvents":
+            found = True
+            if window.character() != "[":
+                window.fail("traceEvents", "expected a list of events")
+            _events(window, on_event)
+        else:
+            metadata[key] = window.value(_shown(key))
+        closing = window.separator("the top level", "}")
+    if not closing or not found:
+        raise EvidenceError(f"{window.path}: JSON without 'traceEvents': not a Chrome trace", _EXPORT_HINT)
+    window.step()
+    return metadata
+
+
+def _events(window: _Window, on_event: Callable[[int, dict[str, Any]], None]) -> None:
+    window.step()
+    index = 0
+    closing = window.character() == "]"
+    while not closing:
+        event = window.value(f"event {index}")
+        if not isinstance(event, dict):
+            window.fail(f"event {index}", "expected an object")
+        on_event(index, event)
+        index += 1
+        closing = window.separator(f"event {index}", "]")
+    window.step()
+
+
+class _Window:
+    """The part of the text that is being parsed: values are taken from its front, chunks appended at its back."""
+
+    def __init__(self, path: Path, chunks: Iterator[str], limits: ReadLimits) -> None:
+        self.path = path
+        self._chunks = chunks
+        self._limit = limits.value_characters
+        self._text = ""
+        self._position = 0
+        self._dropped = 0
+        decoder = json.JSONDecoder(
+            strict=False, parse_float=JsonFloat, parse_constant=_reject_constant, object_pairs_hook=_unique_keys
+        )
+        self._decode = decoder.raw_decode
+
+    def character(self) -> str:
+        """The next character that is not white space; empty at the end of the file."""
+        while True:
+            self._position = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]
+            if self._position < len(self._text):
+                return self._text[self._position]
+            if not self._extend():
+                return ""
+
+    def step(self) -> None:
+        """Pass over the character that was looked at."""
+        self._position += 1
+
+    def separator(self, where: str, closing: str) -> bool:
+        """Pass a comma, or stop at `closing` and return True."""
+        character = self.character()
+        if character == ",":
+            self.step()
+            return False
+        if character != closing:
+            self.fail(where, f"expected ',' or '{closing}'")
+        return True
+
+    def value(self, where: str) -> Any:
+        """Take the next JSON value."""
+        self.character()
+        while True:
+            try:
+                value, end = self._decode(self._text, self._position)
+            except json.JSONDecodeError as error:
+                # An unterminated string is reported at its beginning, anything else that is cut near the cut.
+                unterminated = error.msg.startswith("Unterminated")
+                if (unterminated or error.pos >= len(self._text) - _LONGEST_TOKEN) and self._extend():
+                    continue
+                cut = unterminated or _CUT_TOKEN.match(self._text, error.pos)
+                self._position = len(self._text) if cut else error.pos
+                self.fail(where, _said(error.msg))
+            except _RejectedError as error:
+                self.fail(where, str(error))
+            except RecursionError:
+                self.fail(where, "nested too deeply")
+            except ValueError as error:
+                self.fail(where, f"a number that cannot be read ({error})")
+            # A number at the end of a chunk may go on in the next one.
+            if end < len(self._text) or not self._extend():
+                self._position = end
+                return value
+
+    def fail(self, where: str, problem: str) -> NoReturn:
+        """Raise for the place reached."""
+        at = self._dropped + self._position
+        if self._position >= len(self._text) and not self._extend():
+            raise EvidenceError(f"{self.path}: ends in the middle of {where}: the file is truncated", "export it again")
+        raise EvidenceError(f"{self.path}: {where}, at character {at}: {problem}", "not valid trace JSON")
+
+    def _extend(self) -> bool:
+        """Append the next chunk; False at the end of the file."""
+        if len(self._text) - self._position > self._limit:
+            raise EvidenceError(
+                f"{self.path}: at character {self._dropped + self._position}: one value longer than {self._limit:,} "
+                "characters, expected an event"
+            )
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            return False
+        self._dropped += self._position
+        self._text = self._text[self._position :] + chunk
+        self._position = 0
+        return True
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise _RejectedError(f"{_shown(twice)} stands there twice")
+    return fields
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise _RejectedError(f"{name} is not a JSON number")
+
+
+def _shown(text: str) -> str:
+    """Text from the file for a message: escaped, short."""
+    return ascii(text[:40])
+
+
+def _said(message: str) -> str:
+    return f"{message[:1].lower()}{message[1:]}"

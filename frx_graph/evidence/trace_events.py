@@ -1,0 +1,120 @@
+"""The events of a profiler trace, typed. Times are integer nanoseconds on the trace's own clock."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+class ActivityKind(enum.StrEnum):
+    """What a device did."""
+
+    KERNEL = "kernel"
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor argument of an operator. `strides` are in elements and None where the trace has none; `dtype` is None
+    for a type that is not known here."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of the elements; None where the dtype is not known."""
+        return None if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class HostThread:
+    """A thread of a process, as the trace numbers them."""
+
+    process: str
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One call of an operator or autograd node, or a range that the program named (`annotation`).
+
+    `operands` has an entry for each argument, None for one that is no tensor; it is None itself where shapes were not
+    recorded. `concrete` holds the scalar arguments as text, `call_stack` the Python frames, innermost first, separated
+    by semicolons, where the trace has them. `sequence` is autograd's number, `forward_thread` above 0 in a backward.
+    """
+
+    name: str
+    start_ns: int
+    duration_ns: int
+    thread: HostThread
+    annotation: bool = False
+    external_id: int | None = None
+    sequence: int | None = None
+    forward_thread: int | None = None
+    operands: tuple[Operand | None, ...] | None = None
+    concrete: tuple[str, ...] = ()
+    call_stack: str = ""
+
+    @property
+    def end_ns(self) -> int:
+        """When it returned."""
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeCall:
+    """A call of the CUDA or HIP runtime or driver. `correlation` links it to what it made the device do."""
+
+    name: str
+    start_ns: int
+    duration_ns: int
+    thread: HostThread
+    correlation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceActivity:
+    """A kernel, copy or fill on a device. `bytes` is what a copy or fill moved, once, as the trace has it."""
+
+    kind: ActivityKind
+    name: str
+    start_ns: int
+    duration_ns: int
+    device: int | None = None
+    stream: str = ""
+    correlation: int | None = None
+    external_id: int | None = None
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    bytes: int | None = None
+
+    @property
+    def end_ns(self) -> int:
+        """When it finished."""
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFrame:
+    """A Python function, built-in or module call that was on the stack.
+
+    `name` reads `file.py(12): function`, with the line of the definition; `called_from` reads `file.py:34`, the line of
+    the call, and is empty where the profiler did not write it (torch 2.15 does, 2.13 does not).
+    """
+
+    name: str
+    start_ns: int
+    duration_ns: int
+    thread: HostThread
+    called_from: str = ""
+
+    @property
+    def end_ns(self) -> int:
+        """When it returned."""
+        return self.start_ns + self.duration_ns
