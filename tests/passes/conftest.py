@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pytest
@@ -16,7 +16,7 @@ from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasure
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.analysis import Analysis
-from frx_graph.records import Copy
+from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 
 
 def graphs_of(model: nn.Module, *args: Any, train: bool = False, dynamic: bool | None = None) -> list[CapturedGraph]:
@@ -43,6 +43,10 @@ def facts_of(model: nn.Module, *args: Any, train: bool = False, dynamic: bool | 
     return build_graph_facts(graphs[0])
 
 
+Copies = Sequence[Copy] | Callable[[GraphFacts], Sequence[Copy]]
+"""The predicted copies, or what predicts them from the facts."""
+
+
 class Analyse(Protocol):
     """What the `analyse` fixture offers."""
 
@@ -52,7 +56,7 @@ class Analyse(Protocol):
         *args: Tensor,
         train: bool = False,
         dynamic: bool | None = None,
-        copies: Sequence[Copy] = (),
+        copies: Copies = (),
         step_bytes: int = 1_000_000,
         layout_times: Mapping[str, LayoutTimes] | None = None,
         measurements: Mapping[str, OperatorMeasurement] | None = None,
@@ -63,26 +67,78 @@ class Analyse(Protocol):
 @pytest.fixture
 def analyse() -> Analyse:
     """`analyse(model, *args, train=..., copies=...)` captures the model and builds its `Analysis`; `fields` are
-    further fields of that record. `step_bytes` is what the test says, so that shares of it are exact."""
+    further fields of that record. `copies` may be a function of the facts, for records that name nodes. `step_bytes`
+    is what the test says, so that shares of it are exact."""
 
     def build(
         model: nn.Module,
         *args: Tensor,
         train: bool = False,
         dynamic: bool | None = None,
-        copies: Sequence[Copy] = (),
+        copies: Copies = (),
         step_bytes: int = 1_000_000,
         layout_times: Mapping[str, LayoutTimes] | None = None,
         measurements: Mapping[str, OperatorMeasurement] | None = None,
         **fields: Any,
     ) -> Analysis:
+        facts = facts_of(model, *args, train=train, dynamic=dynamic)
         return Analysis(
-            facts=facts_of(model, *args, train=train, dynamic=dynamic),
-            copies=tuple(copies),
+            facts=facts,
+            copies=tuple(copies(facts) if callable(copies) else copies),
             step_bytes=step_bytes,
             layout_times=layout_times or {},
             measurements=measurements or {},
             **fields,
+        )
+
+    return build
+
+
+class CopyAt(Protocol):
+    """What the `copy_at` fixture offers."""
+
+    def __call__(
+        self,
+        facts: GraphFacts,
+        node: str,
+        value: str,
+        *,
+        kind: CopyKind = CopyKind.OPERATOR,
+        role: OperandRole = OperandRole.INPUT,
+        count: int = 1,
+        cause: str = "",
+        operator: str = "",
+    ) -> Copy: ...
+
+
+@pytest.fixture
+def copy_at() -> CopyAt:
+    """`copy_at(facts, node, value, kind=..., role=...)`: the record of `count` whole copies of `value` at `node`."""
+
+    def build(
+        facts: GraphFacts,
+        node: str,
+        value: str,
+        *,
+        kind: CopyKind = CopyKind.OPERATOR,
+        role: OperandRole = OperandRole.INPUT,
+        count: int = 1,
+        cause: str = "",
+        operator: str = "",
+    ) -> Copy:
+        op = facts.op_by_node[node]
+        return Copy(
+            node=node,
+            site=op.site,
+            operator=operator or op.operator,
+            kind=kind,
+            role=role,
+            value=value,
+            bytes=2 * facts.values[value].bytes * count,
+            count=count,
+            phase=op.phase,
+            basis=Basis.PREDICTED,
+            cause=cause or f"{op.operator} copies {value}",
         )
 
     return build

@@ -1,0 +1,153 @@
+"""Finds parameters that are converted to another layout on every call.
+
+Why it is slow: a parameter is the same at every call (in training, until the optimizer changes it), so its conversion
+gives the same bytes again and again. The cost does not shrink with the batch, so it weighs most at batch 1.
+
+Fix: store the parameter once in the layout that its operator wants. A plain weight under a channels-last input is
+settled by `model.to(memory_format=torch.channels_last)`. oneDNN's blocked weight formats have no strides that a
+parameter could have; Inductor prepacks them when it freezes (`torch._inductor.config.freezing`, inference only).
+
+Safety: a memory format changes strides, not values; gradients and optimizer states follow the parameter's strides.
+Freezing makes the weights constants of the compiled program: later updates do not reach it.
+
+Assumes: predicted copies with the role WEIGHT are of parameters, found through the storage they share.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
+from frx_graph.facts.layout import Layout
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.copy_findings import CopyGroup, bytes_text, copy_finding, copy_groups, value_text
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
+
+RULE = "FRX007"
+_SHOWN = 3
+"""Parameters and conversions named in the evidence; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedy:
+    """What would end the conversions of a group, and the least traffic that it is sure to save."""
+
+    fix: str
+    effort: Effort
+    risk: Risk
+    sure_bytes: int
+    severity: Severity | None = None
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each line that converts parameters."""
+    for group in copy_groups(analysis, RULE):
+        remedy = _remedy(analysis, group)
+        what = "Weight" if len(_parameters(analysis.facts, group)) == 1 else "Weights"
+        yield copy_finding(
+            group,
+            analysis,
+            rule=RULE,
+            title=f"{what} converted on every call of {group.largest.operator.removeprefix('aten.')}",
+            fix=remedy.fix,
+            effort=remedy.effort,
+            risk=remedy.risk,
+            saved_bytes=(remedy.sure_bytes, group.bytes),
+            severity=remedy.severity,
+            evidence=_evidence(analysis.facts, group),
+        )
+
+
+def _remedy(analysis: Analysis, group: CopyGroup) -> _Remedy:
+    """By what makes the largest copy; the smaller ones of the line mostly go with it."""
+    copy = group.largest
+    weight = analysis.facts.values.get(copy.value)
+    to_strides = sum(c.bytes for c in group.copies if c.kind is not CopyKind.REORDER)
+    if copy.kind is CopyKind.REORDER and weight is not None and weight.device.type == "cpu":
+        return _onednn_remedy(analysis, to_strides)
+    if "conv" in copy.operator:
+        dims = 2 if weight is None or len(weight.shape) != 5 else 3
+        memory_format = "channels_last" if dims == 2 else "channels_last_3d"
+        return _Remedy(
+            fix=f"convert once, before the first call and before torch.compile: "
+            f"`model = model.to(memory_format=torch.{memory_format})`",
+            effort=Effort.ONE_LINE,
+            risk=Risk.LOW,
+            sure_bytes=to_strides,
+        )
+    if weight is not None and weight.layout is Layout.EXPANDED:
+        fix = "do not expand the parameter over the batch: fold the batch into the rows and multiply once (F.linear)"
+    else:
+        fix = "store the parameter in the order it is used in: permute it once in __init__ (and in loaded state dicts)"
+    return _Remedy(fix=fix, effort=Effort.LOCAL, risk=Risk.MEDIUM, sure_bytes=group.bytes)
+
+
+def _onednn_remedy(analysis: Analysis, to_strides: int) -> _Remedy:
+    if analysis.facts.train:
+        return _Remedy(
+            fix="oneDNN packs the weight anew because the optimizer changes it; no stride avoids that while training. "
+            "Larger batches spread it over more samples; for inference freeze the model",
+            effort=Effort.REFACTOR,
+            risk=Risk.LOW,
+            sure_bytes=to_strides,
+            severity=Severity.INFO,
+        )
+    return _Remedy(
+        fix="let Inductor pack the weights once: `torch._inductor.config.freezing = True` before "
+        "`torch.compile(model.eval())`, called under torch.no_grad()",
+        effort=Effort.LOCAL,
+        risk=Risk.MEDIUM,
+        sure_bytes=to_strides,
+    )
+
+
+def _parameters(facts: GraphFacts, group: CopyGroup) -> Counter[str]:
+    """Paths of the parameters, with how often each is converted per step."""
+    counts: Counter[str] = Counter()
+    for copy in group.copies:
+        parameter = _parameter(facts, copy)
+        counts[parameter.path or parameter.name if parameter is not None else copy.value] += copy.count
+    return counts
+
+
+def _parameter(facts: GraphFacts, copy: Copy) -> ValueFacts | None:
+    value = facts.values.get(copy.value)
+    if value is None:
+        return None
+    return next((v for v in facts.values_by_storage[value.storage] if v.is_parameter), value)
+
+
+def _evidence(facts: GraphFacts, group: CopyGroup) -> Iterator[Evidence]:
+    parameters = _parameters(facts, group)
+    named = [f"{path} ({times}×)" if times > 1 else path for path, times in parameters.most_common(_SHOWN)]
+    more = f" and {len(parameters) - _SHOWN} more" if len(parameters) > _SHOWN else ""
+    yield Evidence(f"converted per step: {', '.join(named)}{more}", "eager graph")
+    largest = facts.values.get(group.largest.value)
+    if largest is not None:
+        yield Evidence(f"the largest is {value_text(largest)}", "eager graph")
+    for cause, times in Counter(copy.cause for copy in group.copies).most_common(_SHOWN):
+        yield Evidence(f"{cause} ({times}×)", "operator measurement")
+    activations = _activation_bytes(facts, group)
+    if activations:
+        yield Evidence(
+            f"the copies move {bytes_text(group.bytes)} whatever the batch; the activations of these calls are "
+            f"{bytes_text(activations)}",
+            "eager graph",
+        )
+
+
+def _activation_bytes(facts: GraphFacts, group: CopyGroup) -> int:
+    """Bytes of what the operators read and write besides parameters."""
+    total = 0
+    for node in group.nodes:
+        op = facts.op_by_node.get(node)
+        if op is not None:
+            operands = (*facts.input_values(op), *facts.output_values(op))
+            total += sum(value.bytes for value in operands if not value.is_parameter)
+    return total
+
+
+DETECTOR = Detector(RULE, "weight_reconversion", detect)
