@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.records import Copy, Finding, Refusal
+from frx_graph.records import Copy, Effort, Finding, Refusal, Risk
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,15 @@ class GraphSummary:
     roofline: tuple[RooflinePoint, ...] = ()
 
 
+def is_quick_win(finding: Finding) -> bool:
+    """One line fixes it, at low or medium risk, and it is known to save traffic."""
+    return finding.effort is Effort.ONE_LINE and finding.risk is not Risk.HIGH and bool(finding.bytes_per_step)
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """The whole step. `bandwidth_overhead_pct` is copy traffic in percent of all traffic. `quick_wins` counts the
-    findings that one line fixes at low or medium risk. `copy_bytes_per_step` is None where a trace shows copies without
+    findings for which `is_quick_win` holds. `copy_bytes_per_step` is None where a trace shows copies without
     their shapes."""
 
     ops_scanned: int

@@ -14,7 +14,7 @@ class Outcome(enum.StrEnum):
     FINDINGS = "findings"
     CLEAN = "clean"
     PARTIAL = "partial"
-    """No findings, but something was left alone, too."""
+    """No findings to show, but something was left alone: not judged, or hidden on request."""
     NOTHING_ANALYSED = "nothing analysed"
 
 
@@ -37,7 +37,7 @@ def headline(advice: Advice) -> str:
             return f"Nothing was analysed: not one operator was captured.{why}"
         case Outcome.PARTIAL:
             left = plural(len(advice.refusals), "thing")
-            return f"No findings in the {scanned} that were scanned; {left} could not be judged, see below."
+            return f"No findings to show in the {scanned} that were scanned; {left} left alone, see below."
         case Outcome.CLEAN:
             return f"No findings in {scanned}."
         case Outcome.FINDINGS:
