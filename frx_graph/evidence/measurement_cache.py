@@ -1,0 +1,193 @@
+"""Keeps measurements of operators on disk, one file per environment, and measures what is not there yet.
+
+The file is only ever replaced as a whole, and merged under a lock, so that processes that measure at the same time lose
+nothing and read nothing torn. A file that cannot be understood is started afresh; a folder that cannot be written makes
+every run measure for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import torch
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from frx_graph.evidence.cache_directory import cache_directory, write_atomically
+from frx_graph.evidence.measurement_environment import measurement_environment
+from frx_graph.evidence.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
+from frx_graph.evidence.operator_probe import Progress, measure_operators, time_layouts
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+
+_LOCK_SECONDS = 10.0
+_MOST_ENTRIES = 20_000
+"""About 10 MB; the oldest go first."""
+
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Value = TypeVar("_Value")
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _StoredCopy(_Stored):
+    mechanism: Mechanism
+    shape: tuple[Annotated[int, Field(ge=0)], ...]
+    itemsize: Annotated[int, Field(ge=1)]
+    source: str
+    target: str
+    role: Literal["input", "weight", "output"]
+    seconds: _Seconds | None
+    operand: Annotated[int, Field(ge=0)] | None
+
+
+class _StoredMeasurement(_Stored):
+    copies: tuple[_StoredCopy, ...]
+    implementation: str | None
+    seconds: _Seconds | None
+
+
+class _StoredTimes(_Stored):
+    plain_seconds: _Seconds | None
+    channels_last_seconds: _Seconds | None
+    implementation_plain: str | None
+    implementation_channels_last: str | None
+
+
+class _StoredFile(_Stored):
+    version: Literal[1] = 1
+    measurements: dict[str, _StoredMeasurement] = {}
+    layout_times: dict[str, _StoredTimes] = {}
+
+
+class MeasuredOperators:
+    """What is known of operators on this machine: from the cache, and measured where it was missing.
+
+    `failures` holds the calls that could not be measured, and why. `directory` replaces `cache_directory()`.
+    """
+
+    def __init__(self, device_type: str, *, directory: Path | None = None) -> None:
+        environment = measurement_environment(device_type)
+        self._path = (directory or cache_directory()) / f"operators-{device_type}-{environment.fingerprint}.json"
+        self._measurements: dict[OperatorSignature, OperatorMeasurement] = {}
+        self._times: dict[OperatorSignature, LayoutTimes] = {}
+        self.failures: dict[OperatorSignature, str] = {}
+
+    def measure(
+        self,
+        signatures: Iterable[OperatorSignature],
+        anchors: Iterable[OperatorSignature] = (),
+        *,
+        progress: Progress = lambda _signature: None,
+    ) -> None:
+        """Make the copies of `signatures` and the layout times of `anchors` known, from the cache where they are
+        there. What fails is added to `failures`."""
+        calls = {s: signature_key(s) for s in signatures if s not in self._measurements}
+        timed = {s: signature_key(s) for s in anchors if s not in self._times}
+        if not calls and not timed:
+            return
+        stored = _read(self._path)
+        for signature, key in calls.items():
+            if (measurement := stored.measurements.get(key)) is not None:
+                self._measurements[signature] = _measurement(measurement)
+        for signature, key in timed.items():
+            if (times := stored.layout_times.get(key)) is not None:
+                self._times[signature] = LayoutTimes(**times.model_dump())
+        new_measurements = measure_operators(
+            [s for s in calls if s not in self._measurements], on_failure=self._failed, progress=progress
+        )
+        new_times = time_layouts([s for s in timed if s not in self._times], on_failure=self._failed, progress=progress)
+        self._measurements.update(new_measurements)
+        self._times.update(new_times)
+        if new_measurements or new_times:
+            _merge(
+                self._path,
+                {calls[s]: _stored_measurement(m) for s, m in new_measurements.items()},
+                {timed[s]: _stored_times(t) for s, t in new_times.items()},
+            )
+
+    def measurement(self, signature: OperatorSignature) -> OperatorMeasurement | None:
+        """What the call does inside; None if it was not, or could not be, measured."""
+        return self._measurements.get(signature)
+
+    def layout_times(self, signature: OperatorSignature) -> LayoutTimes | None:
+        """The call's time in each layout; None if it was not, or could not be, measured."""
+        return self._times.get(signature)
+
+    def _failed(self, signature: OperatorSignature, reason: str) -> None:
+        self.failures[signature] = reason
+
+
+def signature_key(signature: OperatorSignature) -> str:
+    """A signature as text, different for different signatures and the same in every process."""
+    arguments = [_argument_key(argument) for argument in signature.args]
+    named = [f"{name}={_argument_key(argument)}" for name, argument in signature.kwargs]
+    return f"{signature.target}({', '.join([*arguments, *named])})"
+
+
+def _argument_key(argument: SpecArgument) -> str:
+    if isinstance(argument, TensorSpec):
+        sizes, strides = ("x".join(map(str, values)) for values in (argument.shape, argument.strides))
+        return f"{str(argument.dtype).removeprefix('torch.')}[{sizes}|{strides}]@{argument.device}"
+    if isinstance(argument, tuple):
+        return f"({', '.join(_argument_key(item) for item in argument)})"
+    if isinstance(argument, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
+        return str(argument)
+    return repr(argument)
+
+
+def _read(path: Path) -> _StoredFile:
+    """The file's contents; nothing where it is missing, unreadable or not what it should be."""
+    try:
+        return _StoredFile.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return _StoredFile()
+
+
+def _merge(path: Path, measurements: Mapping[str, _StoredMeasurement], times: Mapping[str, _StoredTimes]) -> None:
+    with _locked(path):
+        stored = _read(path)
+        merged = _StoredFile(
+            measurements=_newest(stored.measurements | dict(measurements)),
+            layout_times=_newest(stored.layout_times | dict(times)),
+        )
+        write_atomically(path, merged.model_dump_json())
+
+
+def _newest(entries: dict[str, _Value]) -> dict[str, _Value]:
+    return dict(list(entries.items())[-_MOST_ENTRIES:])
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the file's lock. Where no lock can be had, go on without: replacing the file stays atomic, at worst another
+    process's new entries are measured again."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, Timeout, NotImplementedError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS))
+        yield
+
+
+def _measurement(stored: _StoredMeasurement) -> OperatorMeasurement:
+    return OperatorMeasurement(
+        copies=tuple(SeenCopy(**copy.model_dump()) for copy in stored.copies),
+        implementation=stored.implementation,
+        seconds=stored.seconds,
+    )
+
+
+def _stored_measurement(measurement: OperatorMeasurement) -> _StoredMeasurement:
+    return _StoredMeasurement(
+        copies=tuple(_StoredCopy.model_validate(copy, from_attributes=True) for copy in measurement.copies),
+        implementation=measurement.implementation,
+        seconds=measurement.seconds,
+    )
+
+
+def _stored_times(times: LayoutTimes) -> _StoredTimes:
+    return _StoredTimes.model_validate(times, from_attributes=True)

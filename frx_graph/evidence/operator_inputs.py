@@ -1,0 +1,76 @@
+"""Builds the arguments of an operator call from its signature: tensors with exactly these strides, on the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from frx_graph.facts.layout import storage_extent
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+
+_NAMESPACES = frozenset({"aten", "prims"})
+_BLOCK = 1 << 16
+"""Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
+
+
+def overload_of(target: str) -> OpOverload:
+    """The overload that `aten.convolution.default` names. Raises `LookupError` for anything that is not an operator of
+    torch's own: what somebody else's operator does to the world is unknown, so it is not run for the sake of knowing.
+    """
+    namespace, _, rest = target.partition(".")
+    packet_name, _, overload_name = rest.partition(".")
+    if namespace not in _NAMESPACES:
+        raise LookupError(f"{target} is not one of torch's own operators")
+    packet = getattr(getattr(torch.ops, namespace), packet_name, None)
+    overload = getattr(packet, overload_name or "default", None)
+    if not isinstance(overload, OpOverload):
+        raise LookupError(f"this version of torch has no operator {target}")
+    return overload
+
+
+def build_arguments(signature: OperatorSignature) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments. Raises what torch raises for sizes that do not fit into memory."""
+    generator = torch.Generator().manual_seed(0)
+    args = [_value(argument, generator) for argument in signature.args]
+    kwargs = {name: _value(argument, generator) for name, argument in signature.kwargs}
+    return args, kwargs
+
+
+def tensor_from(spec: TensorSpec, generator: torch.Generator) -> Tensor:
+    """A tensor with the spec's shape, strides, dtype and device.
+
+    Floating-point values are uniform in [0.5, 1): valid for logarithms, square roots and variances, and never
+    denormal. Integers are 0, which is a valid index everywhere; booleans are true, which selects everything.
+    """
+    extent = max(storage_extent(spec.shape, spec.strides), 1)
+    if spec.dtype.is_floating_point or spec.dtype.is_complex:
+        drawn = torch.rand(min(extent, _BLOCK), generator=generator).mul_(0.5).add_(0.5)
+        block = drawn.to(device=spec.device, dtype=spec.dtype)
+        storage = block.repeat(math.ceil(extent / block.numel()))[:extent] if extent > block.numel() else block
+    elif spec.dtype is torch.bool:
+        storage = torch.ones(extent, dtype=spec.dtype, device=spec.device)
+    else:
+        storage = torch.zeros(extent, dtype=spec.dtype, device=spec.device)
+    return torch.as_strided(storage, spec.shape, spec.strides)
+
+
+def converted_to(value: Any, formats: Mapping[int, torch.memory_format]) -> Any:
+    """`value` with every tensor whose rank is in `formats` converted to that memory format."""
+    if isinstance(value, Tensor) and value.dim() in formats:
+        return value.contiguous(memory_format=formats[value.dim()])
+    if isinstance(value, list):
+        return [converted_to(item, formats) for item in value]
+    return value
+
+
+def _value(argument: SpecArgument, generator: torch.Generator) -> Any:
+    if isinstance(argument, TensorSpec):
+        return tensor_from(argument, generator)
+    if isinstance(argument, tuple):
+        return [_value(item, generator) for item in argument]
+    return argument

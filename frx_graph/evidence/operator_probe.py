@@ -1,0 +1,231 @@
+"""Runs single operator calls by themselves, on made-up values in the real shapes and strides, and reports what they do.
+
+An operator that cannot be run alone is reported as not measured, and never raises: it may need values that made-up ones
+are not, or more memory than there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.copy_recorder import CopyRecorder
+from frx_graph.evidence.operator_inputs import build_arguments, converted_to, overload_of
+from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
+from frx_graph.facts.operator_signature import OperatorSignature
+
+Clock = Callable[[], float]
+FailureReport = Callable[[OperatorSignature, str], None]
+"""Called with a signature that could not be measured, and why."""
+Progress = Callable[[OperatorSignature], None]
+"""Called before a signature is run."""
+
+PLAIN = MappingProxyType({4: torch.contiguous_format, 5: torch.contiguous_format})
+CHANNELS_LAST = MappingProxyType({4: torch.channels_last, 5: torch.channels_last_3d})
+_BUDGET_S = 0.05
+_LEAST_REPETITIONS = 3
+_MOST_REPETITIONS = 200
+_MOST_BUDGETS = 10
+_DISTURBED = 2.0
+
+
+def measure_operators(
+    signatures: Iterable[OperatorSignature],
+    *,
+    timed: bool = False,
+    on_failure: FailureReport = lambda _signature, _reason: None,
+    progress: Progress = lambda _signature: None,
+) -> Mapping[OperatorSignature, OperatorMeasurement]:
+    """The copies that each call makes inside and the implementation it takes; signatures that could not be run are
+    missing from the result.
+
+    Each distinct call is run once under the recorder, after a first run on a GPU or if `timed`. With `timed` it is run
+    several times more, outside the recorder.
+    """
+    distinct = list(dict.fromkeys(signatures))
+    ran: list[OperatorSignature] = []
+
+    def record(signature: OperatorSignature, recorder: CopyRecorder) -> None:
+        call = _call(signature)
+        if timed or any(tensor.device != "cpu" for tensor in signature.tensors):
+            call()
+        with recorder.region(signature):
+            call()
+        ran.append(signature)
+
+    recorder = _recorded(distinct, record, on_failure, progress)
+    if recorder is None:
+        return {}
+    seconds: dict[OperatorSignature, float] = {}
+    if timed:
+        with _isolated(ran):
+            for signature in ran:
+                with _reported(signature, on_failure):
+                    (runs,) = take_turns(
+                        (_call(signature),), _clock(signature), budget_s=_BUDGET_S, least_repetitions=_LEAST_REPETITIONS
+                    )
+                    seconds[signature] = statistics.median(undisturbed_runs(runs))
+    return {
+        signature: OperatorMeasurement(
+            copies=recorder.copies(signature),
+            implementation=", ".join(recorder.implementations(signature)) or None,
+            seconds=seconds.get(signature),
+        )
+        for signature in ran
+    }
+
+
+def time_layouts(
+    signatures: Iterable[OperatorSignature],
+    *,
+    budget_s: float = _BUDGET_S,
+    least_repetitions: int = _LEAST_REPETITIONS,
+    on_failure: FailureReport = lambda _signature, _reason: None,
+    progress: Progress = lambda _signature: None,
+) -> Mapping[OperatorSignature, LayoutTimes]:
+    """The time of each anchor call in plain and in channels-last memory format, all its 4-D and 5-D operands converted
+    beforehand. Anchors without such operands, and those that could not be run, are missing from the result.
+
+    The two layouts take turns, and all anchors have two rounds, so that a machine that slows down or speeds up
+    meanwhile treats all alike; the median of the undisturbed runs counts. See `take_turns` for the budget, which is in
+    seconds per anchor.
+    """
+    distinct = [s for s in dict.fromkeys(signatures) if any(len(t.shape) in PLAIN for t in s.tensors)]
+    ran: list[OperatorSignature] = []
+
+    def record(signature: OperatorSignature, recorder: CopyRecorder) -> None:
+        for number, formats in enumerate((PLAIN, CHANNELS_LAST)):
+            call = _call(signature, formats)
+            with recorder.region((signature, number)):
+                call()
+        ran.append(signature)
+
+    recorder = _recorded(distinct, record, on_failure, progress)
+    if recorder is None:
+        return {}
+    samples: dict[OperatorSignature, tuple[list[float], ...]] = {signature: ([], []) for signature in ran}
+    with _isolated(ran):
+        for signature in (*ran, *ran):
+            progress(signature)
+            with _reported(signature, on_failure):
+                calls = (_call(signature, PLAIN), _call(signature, CHANNELS_LAST))
+                turns = take_turns(calls, _clock(signature), budget_s=budget_s / 2, least_repetitions=least_repetitions)
+                for all_runs, new_runs in zip(samples[signature], turns, strict=True):
+                    all_runs.extend(new_runs)
+    return {
+        signature: LayoutTimes(
+            plain_seconds=statistics.median(undisturbed_runs(plain)),
+            channels_last_seconds=statistics.median(undisturbed_runs(channels_last)),
+            implementation_plain=", ".join(recorder.implementations((signature, 0))) or None,
+            implementation_channels_last=", ".join(recorder.implementations((signature, 1))) or None,
+        )
+        for signature, (plain, channels_last) in samples.items()
+        if plain and channels_last
+    }
+
+
+def take_turns(
+    calls: Sequence[Callable[[], object]], clock: Clock, *, budget_s: float, least_repetitions: int
+) -> tuple[list[float], ...]:
+    """Seconds of each call's runs, made in turn (A B A B). Every call is run once before, untimed.
+
+    Goes on for `budget_s` seconds and until every call has `least_repetitions` undisturbed runs, but not beyond ten
+    times the budget.
+    """
+    for call in calls:
+        call()
+    samples: tuple[list[float], ...] = tuple([] for _ in calls)
+    spent = 0.0
+    for repetition in range(_MOST_REPETITIONS):
+        enough = all(len(undisturbed_runs(taken)) >= least_repetitions for taken in samples)
+        if repetition >= least_repetitions and spent >= budget_s * (1 if enough else _MOST_BUDGETS):
+            break
+        for call, taken in zip(calls, samples, strict=True):
+            taken.append(_seconds(call, clock))
+            spent += taken[-1]
+    return samples
+
+
+def undisturbed_runs(seconds: Sequence[float]) -> list[float]:
+    """The runs within twice the fastest. What else goes on in a machine only ever slows a run down, by as much as a
+    scheduler's time slice: slower ones say more about that than about the operator."""
+    fastest = min(seconds, default=0.0)
+    return [taken for taken in seconds if taken <= _DISTURBED * fastest]
+
+
+def _recorded(
+    signatures: Sequence[OperatorSignature],
+    record: Callable[[OperatorSignature, CopyRecorder], None],
+    on_failure: FailureReport,
+    progress: Progress,
+) -> CopyRecorder | None:
+    """A finished recorder after `record` ran for every signature; None where no recorder can run at all."""
+    if not signatures:
+        return None
+    recorder = CopyRecorder()
+    try:
+        with _isolated(signatures), recorder:
+            for signature in signatures:
+                progress(signature)
+                with _reported(signature, on_failure):
+                    record(signature, recorder)
+    except EvidenceError as error:
+        for signature in signatures:
+            on_failure(signature, str(error))
+        return None
+    return recorder
+
+
+def _call(signature: OperatorSignature, formats: Mapping[int, torch.memory_format] | None = None) -> Callable[[], Any]:
+    overload = overload_of(signature.target)
+    args, kwargs = build_arguments(signature)
+    if formats is not None:
+        args = converted_to(args, formats)
+        kwargs = {name: converted_to(value, formats) for name, value in kwargs.items()}
+    return lambda: overload(*args, **kwargs)
+
+
+def _clock(signature: OperatorSignature) -> Clock:
+    """A clock that waits for the signature's device first."""
+    devices = {tensor.device for tensor in signature.tensors} - {"cpu", "meta"}
+    if not devices:
+        return time.perf_counter
+    module = torch.get_device_module(next(iter(devices)))
+
+    def synchronized() -> float:
+        module.synchronize()
+        return time.perf_counter()
+
+    return synchronized
+
+
+def _seconds(call: Callable[[], object], clock: Clock) -> float:
+    begin = clock()
+    call()
+    return clock() - begin
+
+
+@contextlib.contextmanager
+def _isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
+    """No autograd, no dispatch mode of a surrounding capture, and the caller's random numbers left as they were."""
+    on_gpu = any(tensor.device == "cuda" for signature in signatures for tensor in signature.tensors)
+    devices = [torch.cuda.current_device()] if on_gpu and torch.cuda.is_available() else []
+    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices):
+        yield
+
+
+@contextlib.contextmanager
+def _reported(signature: OperatorSignature, on_failure: FailureReport) -> Iterator[None]:
+    """The boundary behind which any operator may fail in any way: what it raised is reported, and the rest goes on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        on_failure(signature, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
