@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,6 +13,9 @@ from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.records import Copy
+
+if TYPE_CHECKING:
+    from frx_graph.rules.operator_contract import OperatorContract
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class Analysis:
 
     `copies` are the predicted layout copies of one step. `layout_times` and `measurements` are keyed by node name and
     hold only what was measured on this device. `step_bytes` is the predicted traffic of one eager step, copies
-    included: the whole of which savings are percentages.
+    included: the whole of which savings are percentages. `contract` says which strides an operator takes without a
+    copy; None where there is none for this device and torch.
     """
 
     facts: GraphFacts
@@ -61,3 +66,4 @@ class Analysis:
     measurements: Mapping[str, OperatorMeasurement] = field(default_factory=dict)
     events: CompileEvents = field(default_factory=CompileEvents)
     precision: PrecisionSettings | None = None
+    contract: OperatorContract | None = None
