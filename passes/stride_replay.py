@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueRef
+from frx_graph.passes.view_chain import ViewChain
 
 Strides = tuple[int, ...]
 
@@ -31,6 +32,19 @@ def replay(op: OpFacts, facts: GraphFacts, changed: Mapping[str, Strides]) -> tu
     if _run(overload, op, facts, {}) != recorded:
         return None
     return _run(overload, op, facts, changed)
+
+
+def replay_chain(facts: GraphFacts, chain: ViewChain, base_strides: Strides) -> Strides | None:
+    """The strides that a value would have if the base of its views were stored with `base_strides`; None where one of
+    the views could then be none."""
+    name, strides = chain.base, base_strides
+    results_taken = (*(view.inputs[0] for view in chain.views[1:]), chain.value)
+    for view, result in zip(chain.views, results_taken, strict=False):
+        results = replay(view, facts, {name: strides})
+        if results is None:
+            return None
+        name, strides = result, results[view.outputs.index(result)]
+    return strides
 
 
 def _overload(target: str) -> OpOverload | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import Layout
 
@@ -28,10 +29,11 @@ _SAME_STRIDES_OUT = 16
 
 @dataclass(frozen=True, slots=True)
 class ViewChain:
-    """A value as views over a `base` that is none: `views` in execution order, empty if the value is its own base."""
+    """`value` as views over a `base` that is none: `views` in execution order, empty if the value is its own base."""
 
     base: str
     views: tuple[OpFacts, ...]
+    value: str
 
 
 def is_view(op: OpFacts) -> bool:
@@ -43,10 +45,11 @@ def is_view(op: OpFacts) -> bool:
 def view_chain(facts: GraphFacts, value: str) -> ViewChain:
     """The views between `value` and the memory it looks at."""
     views: list[OpFacts] = []
-    while (producer := facts.producer(value)) is not None and is_view(producer):
+    base = value
+    while (producer := facts.producer(base)) is not None and is_view(producer):
         views.append(producer)
-        value = producer.inputs[0]
-    return ViewChain(value, tuple(reversed(views)))
+        base = producer.inputs[0]
+    return ViewChain(base, tuple(reversed(views)), value)
 
 
 def identity(facts: GraphFacts, value: str) -> tuple[object, ...]:
@@ -121,4 +124,5 @@ def origin_text(facts: GraphFacts, origin: StrideOrigin) -> str:
     if origin.op is None:
         value = facts.values[origin.value]
         return f"it comes into the graph that way as {value.path or value.name}"
-    return f"made so by `{call_text(origin.op)}` at {origin.op.site}"
+    phase = "the backward of " if origin.op.phase is Phase.BACKWARD else ""
+    return f"made so by `{call_text(origin.op)}` in {phase}{origin.op.site}"

@@ -1,0 +1,236 @@
+"""Finds operators that copy an operand or their result inside, because their kernel wants other strides.
+
+Why it is slow: the copy reads and writes the whole tensor before (or after) the operator does the same, and nothing in
+the program shows it. It comes back at every call.
+
+Fix: give the operator strides that it takes: make the value contiguous once where several operators need it, have its
+producer store it in the right order, or use an operator that takes the strides as they are.
+
+Safety: strides change, values do not. Code that reads `.stride()` or calls `.view()` on the value sees the difference.
+
+Assumes: that a copy happens was measured, for this very call or for its operator and stride class; which of both, the
+confidence and the evidence say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, is_contiguous, strides_for_order
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.stride_replay import replay_chain
+from frx_graph.passes.view_chain import identity, origin_text, stride_origin, view_chain
+from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, OperandRole, Refusal, Risk
+
+RULE = "FRX001"
+_SHOWN = 3
+"""Operands described in the evidence; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedy:
+    """How to end a group's copies, and the least traffic that this is sure to save."""
+
+    fix: str
+    effort: Effort
+    risk: Risk
+    sure_bytes: int = 0
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each line whose operators copy inside."""
+    copied = _times_copied(analysis)
+    for group in copy_groups(analysis, RULE):
+        remedy = _remedy(analysis, group, copied)
+        yield copy_finding(
+            group,
+            analysis,
+            rule=RULE,
+            title=_title(group),
+            fix=remedy.fix,
+            effort=remedy.effort,
+            risk=remedy.risk,
+            saved_bytes=(remedy.sure_bytes, group.bytes),
+            evidence=_evidence(analysis, group),
+        )
+
+
+def _title(group: CopyGroup) -> str:
+    roles = {copy.role for copy in group.copies}
+    parts = [role for role in (OperandRole.INPUT, OperandRole.OUTPUT) if role in roles]
+    verb = "converts" if group.largest.kind is CopyKind.REORDER else "copies"
+    return f"{_name(group.largest)} {verb} its {' and '.join(parts)} inside"
+
+
+def _name(copy: Copy) -> str:
+    return copy.operator.removeprefix("aten.")
+
+
+def _times_copied(analysis: Analysis) -> Mapping[tuple[object, ...], int]:
+    """How many hidden copies a step makes of each value, by what the value is and not by its name."""
+    facts = analysis.facts
+    return Counter(
+        identity(facts, copy.value)
+        for copy in analysis.copies
+        if copy.kind is CopyKind.OPERATOR and copy.value in facts.values
+    )
+
+
+def _remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, ...], int]) -> _Remedy:
+    """By the largest copy of the line; what ends that one mostly ends the others."""
+    facts = analysis.facts
+    copy = group.largest
+    value = facts.values.get(copy.value)
+    if copy.kind is CopyKind.REORDER:
+        return _library_remedy(copy, value)
+    if value is None:
+        return _Remedy(f"give {_name(copy)} contiguous operands", Effort.LOCAL, Risk.LOW)
+    if copy.operator == "aten.matmul":
+        return _matmul_remedy(value)
+    times = copied[identity(facts, value.name)]
+    if times > 1:
+        return _Remedy(
+            f"call `.contiguous()` once on the value, before its first use: {times} operators copy it now",
+            Effort.ONE_LINE,
+            Risk.LOW,
+            sure_bytes=group.bytes * (times - 1) // times,
+        )
+    return _producer_remedy(facts, copy, value)
+
+
+def _library_remedy(copy: Copy, value: ValueFacts | None) -> _Remedy:
+    rank = len(value.shape) if value is not None else 4
+    if "conv" not in copy.operator or rank not in CHANNELS_LAST_ORDER:
+        return _Remedy(f"give {_name(copy)} plain contiguous operands", Effort.LOCAL, Risk.LOW)
+    if value is not None and value.layout is Layout.CHANNELS_LAST:
+        return _Remedy(
+            "this convolution converts although it runs channels-last: compare it in plain layout (FRX015 has the "
+            "measured times, where there are any)",
+            Effort.LOCAL,
+            Risk.LOW,
+        )
+    memory_format = "channels_last_3d" if rank == 5 else "channels_last"
+    return _Remedy(
+        f"run the convolution in channels-last, in which it takes and returns tensors as they are: "
+        f"`model.to(memory_format=torch.{memory_format})` and the same for the input. Whether that is faster for these "
+        f"shapes is FRX004's measurement",
+        Effort.ONE_LINE,
+        Risk.LOW,
+    )
+
+
+def _matmul_remedy(value: ValueFacts) -> _Remedy:
+    if value.layout is Layout.EXPANDED:
+        return _Remedy(
+            "do not multiply with an expanded operand, which matmul writes out in full: fold the batch into the rows "
+            "(`x.flatten(0, -2) @ w`), or use F.linear",
+            Effort.LOCAL,
+            Risk.LOW,
+        )
+    if value.pattern is StridePattern.HEADS or len(value.shape) >= 4:
+        return _Remedy(
+            "matmul needs the batch dimensions of its operands as one: in an attention use "
+            "F.scaled_dot_product_attention, which takes (batch, heads, sequence, dim) views as they are (FRX012); "
+            "elsewhere store the operand with its batch dimensions outermost",
+            Effort.LOCAL,
+            Risk.MEDIUM,
+        )
+    return _Remedy("store the operand contiguous where it is made", Effort.LOCAL, Risk.LOW)
+
+
+def _producer_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts) -> _Remedy:
+    """For a value that one operator copies: another order for whoever stores it, else an honest last resort."""
+    chain = view_chain(facts, value.name)
+    base = facts.values[chain.base]
+    order = _order_that_settles(facts, value)
+    producer = facts.producer(chain.base)
+    if order is not None and producer is not None:
+        return _Remedy(_store_text(producer, base, order, copy), Effort.LOCAL, Risk.LOW)
+    origin = stride_origin(facts, value.name)
+    if origin is not None and origin.op is None:
+        return _Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE, Risk.LOW)
+    before = f", {origin_text(facts, origin)}" if origin is not None else ""
+    return _Remedy(
+        f"let {_name(copy)} see the value before its strides change{before}; if other operators read it too, one "
+        f"`.contiguous()` there serves them all",
+        Effort.LOCAL,
+        Risk.LOW,
+    )
+
+
+def _order_that_settles(facts: GraphFacts, value: ValueFacts) -> tuple[int, ...] | None:
+    """The order in which the memory behind a value could be stored so that, through the same views, it is contiguous:
+    channels-last, or the last two dimensions swapped."""
+    chain = view_chain(facts, value.name)
+    shape = facts.values[chain.base].shape
+    rank = len(shape)
+    if not chain.views or rank < 2:
+        return None
+    swapped = (*range(rank - 2), rank - 1, rank - 2)
+    for order in dict.fromkeys((CHANNELS_LAST_ORDER.get(rank, swapped), swapped)):
+        strides = replay_chain(facts, chain, strides_for_order(shape, order))
+        if strides is not None and is_contiguous(value.shape, strides):
+            return order
+    return None
+
+
+def _store_text(producer: OpFacts, base: ValueFacts, order: tuple[int, ...], copy: Copy) -> str:
+    made = producer.operator.removeprefix("aten.")
+    if made == "convolution" and order == CHANNELS_LAST_ORDER.get(len(base.shape)):
+        memory_format = "channels_last_3d" if len(base.shape) == 5 else "channels_last"
+        how = f"give it its weight and input in channels-last (`.to(memory_format=torch.{memory_format})`)"
+    else:
+        how = f"its result {base.shape} with dimensions stored in the order {order}"
+    return (
+        f"have {made} at {producer.site} store what {_name(copy)} reads: {how}; the views then give contiguous strides"
+    )
+
+
+def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
+    facts = analysis.facts
+    described: dict[str, int] = {}
+    for copy in sorted(group.copies, key=lambda copy: -copy.bytes):
+        text = _operand_text(facts, copy)
+        described[text] = described.get(text, 0) + copy.count
+    for text, times in list(described.items())[:_SHOWN]:
+        yield Evidence(f"{text} ({times}×)" if times > 1 else text, "eager graph")
+    if len(described) > _SHOWN:
+        yield Evidence(f"and {len(described) - _SHOWN} more operands", "eager graph")
+    value = facts.values.get(group.largest.value)
+    origin = stride_origin(facts, value.name) if value is not None else None
+    if origin is not None:
+        yield Evidence(f"the strides: {origin_text(facts, origin)}", "eager graph")
+    measurement = analysis.measurements.get(group.largest.node)
+    if measurement is not None and measurement.implementation:
+        yield Evidence(f"the kernel that runs is {measurement.implementation}", "operator measurement")
+    accepted = _accepted(analysis, group.largest)
+    if accepted and analysis.contract is not None:
+        yield Evidence(
+            f"{_name(group.largest)} takes {', '.join(accepted)} operands there without a copy",
+            f"operator layout contract {analysis.contract.name}",
+        )
+
+
+def _operand_text(facts: GraphFacts, copy: Copy) -> str:
+    value = facts.values.get(copy.value)
+    what = f"{copy.role} {value_text(value)}" if value is not None else str(copy.role)
+    return f"{what}: {copy.cause}"
+
+
+def _accepted(analysis: Analysis, copy: Copy) -> tuple[str, ...]:
+    """The stride classes that the operator takes in the copied operand's place, as far as the contract knows."""
+    facts, contract = analysis.facts, analysis.contract
+    op = facts.op_by_node.get(copy.node)
+    if contract is None or op is None or copy.value not in op.inputs or op.operator != copy.operator:
+        return ()
+    position, dtype = op.inputs.index(copy.value), facts.values[copy.value].dtype
+    entries = {pattern: contract.copies(op.target, position, pattern, dtype) for pattern in StridePattern}
+    return tuple(str(pattern) for pattern, entry in entries.items() if entry is not None and not entry.copied)
+
+
+DETECTOR = Detector(RULE, "hidden_copy", detect)

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from frx_graph.evidence.operator_measurement import OperatorMeasurement
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes.copy_findings import CONTRACT_CONFIDENCE, MEASURED_CONFIDENCE
+from frx_graph.passes.detectors.hidden_copy import DETECTOR
+from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity
+
+Copies = Callable[[GraphFacts], Sequence[Copy]]
+IMAGE = torch.randn(2, 8, 6, 6)
+IMAGE_BYTES = IMAGE.numel() * 4
+
+
+def texts(finding: Any) -> list[str]:
+    return [evidence.text for evidence in finding.evidence]
+
+
+class Patches(nn.Module):
+    """A vision transformer's patch embedding: convolution, flatten, transpose, layer norm."""
+
+    def __init__(self, norms: int = 1) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(8, 8, 3, padding=1)
+        self.norms = nn.ModuleList([nn.LayerNorm(8) for _ in range(norms)])
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        tokens = self.proj(x).flatten(2).transpose(1, 2)
+        return [norm(tokens) for norm in self.norms]
+
+
+@pytest.fixture
+def layer_norm_copies(copy_at: Any) -> Copies:
+    """What the CPU does: layer_norm copies an input that is not contiguous."""
+
+    def predict(facts: GraphFacts) -> Sequence[Copy]:
+        return [
+            copy_at(facts, op.node, op.inputs[0])
+            for op in facts.ops
+            if op.operator == "aten.native_layer_norm"
+            and facts.values[op.inputs[0]].layout.value in ("permuted", "strided", "channels_last")
+        ]
+
+    return predict
+
+
+def test_a_copying_operator_is_found_with_the_view_that_made_the_strides(
+    analyse: Any, layer_norm_copies: Copies
+) -> None:
+    (finding,) = DETECTOR.detect(analyse(Patches(), IMAGE, copies=layer_norm_copies, step_bytes=20 * IMAGE_BYTES))
+    assert (finding.count_per_step, finding.bytes_per_step) == (1, 2 * IMAGE_BYTES)
+    assert finding.nodes == ("native_layer_norm",)
+    assert finding.site.module_path == "model.norms.0"
+    assert finding.site.file == __file__
+    assert finding.title == "native_layer_norm copies its input inside"
+    assert finding.severity is Severity.HIGH
+    assert finding.confidence == CONTRACT_CONFIDENCE
+    assert any("(2, 36, 8) fp32, strides (288, 1, 36)" in text for text in texts(finding))
+    assert any("made so by `transpose(1, 2)` in " + __file__ in text for text in texts(finding))
+
+
+def test_the_producer_is_told_the_order_that_makes_the_copy_needless(analyse: Any, layer_norm_copies: Copies) -> None:
+    (finding,) = DETECTOR.detect(analyse(Patches(), IMAGE, copies=layer_norm_copies))
+    assert "have convolution at " in finding.fix
+    assert "channels-last" in finding.fix
+    # It is true: stored so, the same views give strides that layer_norm takes.
+    stored = torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last)
+    assert stored.flatten(2).transpose(1, 2).is_contiguous()
+
+
+def test_one_contiguous_serves_many_operators(analyse: Any, layer_norm_copies: Copies) -> None:
+    (finding,) = DETECTOR.detect(
+        analyse(Patches(norms=4), IMAGE, copies=layer_norm_copies, step_bytes=80 * IMAGE_BYTES)
+    )
+    assert (finding.count_per_step, finding.bytes_per_step) == (4, 8 * IMAGE_BYTES)
+    assert finding.site.module_path == "model.norms.*"
+    assert "`.contiguous()` once" in finding.fix
+    assert "4 operators copy it" in finding.fix
+    assert (finding.effort, finding.risk) == (Effort.ONE_LINE, Risk.LOW)
+    # Three of the four copies go, the fourth becomes the `.contiguous()`.
+    assert finding.saving.predicted_pct_min == pytest.approx(7.5)
+    assert finding.saving.predicted_pct_max == pytest.approx(10.0)
+
+
+def test_the_backward_stands_at_the_forwards_line(analyse: Any, copy_at: Any) -> None:
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(x.transpose(1, 2)).transpose(1, 2)
+
+    def predict(facts: GraphFacts) -> Sequence[Copy]:
+        backward = next(op for op in facts.ops if op.operator == "aten.native_layer_norm_backward")
+        forward = next(op for op in facts.ops if op.operator == "aten.native_layer_norm")
+        return [
+            copy_at(facts, forward.node, forward.inputs[0]),
+            copy_at(facts, backward.node, backward.inputs[0]),
+            copy_at(facts, backward.node, backward.inputs[1]),
+        ]
+
+    (finding,) = DETECTOR.detect(analyse(Norm(), torch.randn(2, 8, 36), train=True, copies=predict))
+    assert finding.count_per_step == 3
+    assert finding.nodes == ("native_layer_norm", "native_layer_norm_backward")
+    assert texts(finding)[0] == "3 copies per step move 13.8 kB, 2 of them in the backward"
+
+
+class Conv(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(8, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for conv in (self.first, self.second):
+            x = conv(x)
+        return x
+
+
+@pytest.fixture
+def reorders(copy_at: Any) -> Copies:
+    """What oneDNN does with plain convolutions: input, weight and output."""
+
+    def predict(facts: GraphFacts) -> Sequence[Copy]:
+        copies = []
+        for op in facts.ops:
+            if op.operator == "aten.convolution":
+                for role, name in zip(OperandRole, (*op.inputs[:2], *op.outputs), strict=True):
+                    copies.append(copy_at(facts, op.node, name, kind=CopyKind.REORDER, role=role, cause="abcd→aBcd16b"))
+        return copies
+
+    return predict
+
+
+def test_reorders_around_convolutions_leave_the_weight_to_its_own_rule(analyse: Any, reorders: Copies) -> None:
+    (finding,) = DETECTOR.detect(analyse(Conv(), IMAGE, copies=reorders))
+    assert (finding.count_per_step, finding.bytes_per_step) == (4, 8 * IMAGE_BYTES)
+    assert finding.title == "convolution converts its input and output inside"
+    assert finding.modules == ("model.first", "model.second")
+    assert {copy.role for copy in finding.copies} == {OperandRole.INPUT, OperandRole.OUTPUT}
+    assert "torch.channels_last" in finding.fix
+    assert "FRX004" in finding.fix
+    assert (finding.effort, finding.risk) == (Effort.ONE_LINE, Risk.LOW)
+    # Channels-last may not pay, so nothing is promised.
+    assert finding.saving.predicted_pct_min == 0.0
+
+
+def test_a_measured_call_is_surer_and_names_its_kernel(analyse: Any, reorders: Copies) -> None:
+    measured = {node: OperatorMeasurement((), "jit:avx512_core") for node in ("convolution", "convolution_1")}
+    (finding,) = DETECTOR.detect(analyse(Conv(), IMAGE, copies=reorders, measurements=measured))
+    assert finding.confidence == MEASURED_CONFIDENCE
+    assert "the kernel that runs is jit:avx512_core" in texts(finding)
+
+
+def matmul_copies(copy_at: Any) -> Copies:
+    """matmul's folding copies: a clone before an `_unsafe_view`."""
+
+    def predict(facts: GraphFacts) -> Sequence[Copy]:
+        return [
+            copy_at(facts, op.node, op.inputs[0], operator="aten.matmul")
+            for op in facts.ops
+            if op.operator == "aten.clone"
+        ]
+
+    return predict
+
+
+def test_matmul_on_attention_heads_points_at_sdpa(analyse: Any, copy_at: Any) -> None:
+    class Scores(nn.Module):
+        def forward(self, q: Tensor, k: Tensor) -> Tensor:
+            return q.transpose(1, 2) @ k.permute(0, 2, 3, 1)
+
+    shape = (2, 16, 4, 8)
+    (finding,) = DETECTOR.detect(
+        analyse(Scores(), torch.randn(shape), torch.randn(shape), copies=matmul_copies(copy_at))
+    )
+    assert (finding.count_per_step, finding.bytes_per_step) == (2, 4 * 2 * 16 * 4 * 8 * 4)
+    assert finding.confidence == MEASURED_CONFIDENCE  # the clone stands in the graph
+    assert "scaled_dot_product_attention" in finding.fix
+
+
+def test_matmul_with_an_expanded_operand(analyse: Any, copy_at: Any) -> None:
+    class Expanded(nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> Tensor:
+            return torch.matmul(x, w.expand(4, 8, 8).transpose(1, 2))
+
+    def predict(facts: GraphFacts) -> Sequence[Copy]:
+        return [copy_at(facts, "bmm", "transpose", operator="aten.matmul")]
+
+    (finding,) = DETECTOR.detect(analyse(Expanded(), torch.randn(4, 8, 8), torch.randn(8, 8), copies=predict))
+    assert "expanded operand" in finding.fix
+
+
+def test_an_input_that_arrives_strided(analyse: Any, layer_norm_copies: Copies) -> None:
+    class Norm(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.layer_norm(x, (8,))
+
+    (finding,) = DETECTOR.detect(analyse(Norm(), torch.randn(2, 8, 36).transpose(1, 2), copies=layer_norm_copies))
+    assert finding.fix == "hand the tensor to the model contiguous"
+    assert any("it comes into the graph that way as x" in text for text in texts(finding))
+
+
+@pytest.mark.parametrize("kind", [CopyKind.EXPLICIT, CopyKind.RESHAPE])
+def test_what_the_program_asks_for_is_not_hidden(analyse: Any, copy_at: Any, kind: CopyKind) -> None:
+    class Asked(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.transpose(1, 2).contiguous()
+
+    def predict(facts: GraphFacts) -> Sequence[Copy]:
+        return [copy_at(facts, "clone", "transpose", kind=kind)]
+
+    assert list(DETECTOR.detect(analyse(Asked(), torch.randn(2, 3, 4), copies=predict))) == []
+
+
+def test_contiguous_operands_make_no_finding(analyse: Any, layer_norm_copies: Copies) -> None:
+    class Norm(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.layer_norm(x.transpose(1, 2).contiguous(), (8,))
+
+    assert list(DETECTOR.detect(analyse(Norm(), torch.randn(2, 8, 36), copies=layer_norm_copies))) == []
