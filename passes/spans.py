@@ -1,0 +1,138 @@
+"""The picture of where a graph's traffic and copies are: runs of operators by module and memory layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from frx_graph.advice import LayoutSpan
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import Layout, is_channels_last, is_contiguous
+from frx_graph.passes.operator_traffic import fresh_outputs, storage_bytes, traffic_of
+from frx_graph.records import HIDDEN_KINDS, Copy
+
+MAX_SPANS = 60
+"""As many blocks as one picture shows legibly."""
+NO_LAYOUT = "-"
+_IMAGE_RANKS = (4, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One operator that moves memory. `module` is None where none below the root is known, `layout` where no output of
+    rank 4 or 5 names one."""
+
+    module: tuple[str, ...] | None
+    phase: Phase
+    layout: Layout | None
+    layout_bytes: int
+    bytes: int
+    copies: int
+    copy_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Consecutive steps of one module, its path cut to the depth of the picture."""
+
+    module: tuple[str, ...]
+    phase: Phase
+    steps: list[_Step]
+
+
+def layout_spans(facts: GraphFacts, copies: Sequence[Copy]) -> tuple[LayoutSpan, ...]:
+    """The operators of the step in execution order, in at most `MAX_SPANS` spans.
+
+    A span ends where the module path changes, cut to the greatest depth that keeps to the limit, where the phase
+    changes, and, as long as the limit allows, where the layout does. Its layout is the one in which most bytes of
+    rank 4 and 5 are written: `plain`, `channels_last`, `permuted` and so on; `-` where there are none.
+    """
+    steps = _steps(facts, copies)
+    root = next((step.module[0] for step in steps if step.module), "")
+    deepest = max((len(step.module) for step in steps if step.module), default=0)
+    for depth in range(deepest, -1, -1):
+        for by_layout in (True, False):
+            runs = _runs(steps, depth, by_layout=by_layout)
+            if len(runs) <= MAX_SPANS or (depth == 0 and not by_layout):
+                return tuple(_span(run, root) for run in runs)
+    return ()
+
+
+def _steps(facts: GraphFacts, copies: Sequence[Copy]) -> list[_Step]:
+    copies_at: dict[str, list[Copy]] = {}
+    for copy in copies:
+        copies_at.setdefault(copy.node, []).append(copy)
+    storages = storage_bytes(facts)
+    steps = []
+    for op in facts.ops:
+        own = copies_at.get(op.node, [])
+        moved = traffic_of(op, facts, storages).bytes + sum(c.bytes for c in own if c.kind in HIDDEN_KINDS)
+        if moved:
+            steps.append(_step(op, facts, moved, own))
+    return steps
+
+
+def _step(op: OpFacts, facts: GraphFacts, moved: int, copies: Sequence[Copy]) -> _Step:
+    images = [value for value in fresh_outputs(op, facts) if _names_layout(value)]
+    largest = max(images, key=lambda value: value.bytes, default=None)
+    return _Step(
+        module=_module(op),
+        phase=op.phase,
+        layout=largest.layout if largest is not None else None,
+        layout_bytes=largest.bytes if largest is not None else 0,
+        bytes=moved,
+        copies=sum(copy.count for copy in copies),
+        copy_bytes=sum(copy.bytes for copy in copies),
+    )
+
+
+def _module(op: OpFacts) -> tuple[str, ...] | None:
+    """The module path; None for an operator without one, such as autograd's sums of gradients, which run between the
+    modules."""
+    parts = tuple(op.site.module_path.split("."))
+    return None if not op.site.line or (op.phase is Phase.BACKWARD and len(parts) == 1) else parts
+
+
+def _names_layout(value: ValueFacts) -> bool:
+    """True for images whose strides can be told apart: not those that are plain and channels-last at once."""
+    both = is_contiguous(value.shape, value.strides) and is_channels_last(value.shape, value.strides)
+    return len(value.shape) in _IMAGE_RANKS and not both
+
+
+def _runs(steps: Sequence[_Step], depth: int, *, by_layout: bool) -> list[_Run]:
+    """Consecutive steps of one module, phase and layout; a step that names no module or no layout stays in the run that
+    it meets."""
+    runs: list[_Run] = []
+    layout: Layout | None = None
+    for step in steps:
+        run = runs[-1] if runs else None
+        module = step.module[:depth] if step.module is not None else run.module if run is not None else ()
+        changed = by_layout and step.layout is not None and layout is not None and step.layout is not layout
+        if run is not None and (run.module, run.phase) == (module, step.phase) and not changed:
+            run.steps.append(step)
+            layout = step.layout or layout
+        else:
+            runs.append(_Run(module, step.phase, [step]))
+            layout = step.layout
+    return runs
+
+
+def _span(run: _Run, root: str) -> LayoutSpan:
+    written: dict[Layout, int] = {}
+    for step in run.steps:
+        if step.layout is not None:
+            written[step.layout] = written.get(step.layout, 0) + step.layout_bytes
+    return LayoutSpan(
+        module_path=".".join(run.module) or root,
+        phase=run.phase,
+        layout=_dominant(written),
+        ops=len(run.steps),
+        bytes=sum(step.bytes for step in run.steps),
+        copies=sum(step.copies for step in run.steps),
+        copy_bytes=sum(step.copy_bytes for step in run.steps),
+    )
+
+
+def _dominant(written: Mapping[Layout, int]) -> str:
+    return max(written, key=lambda layout: written[layout]).value if written else NO_LAYOUT
