@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,9 +12,7 @@ from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.records import Copy
-
-if TYPE_CHECKING:
-    from frx_graph.rules.operator_contract import OperatorContract
+from frx_graph.rules.operator_contract import OperatorContract
 
 
 @dataclass(frozen=True, slots=True)
