@@ -1,0 +1,100 @@
+"""Whether Inductor will run all 2-D convolutions of a graph in channels-last, whatever their tensors' strides.
+
+Inductor decides once per graph, by rule: these are the rules and constants of `GraphLowering.decide_layout_opt` in
+`torch/_inductor/graph.py`. It looks at AOTAutograd's graph, which holds somewhat more nodes than the eager one seen here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.torch_version import TorchVersion
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+
+_NODES_PER_CONVOLUTION = 300
+_SMALL_CHANNELS = 64
+_GROUPED, _IN_OUT, _SMALL, _DEFAULT = 1.358, 0.725, 0.783, 0.823
+"""Mean time in channels-last over time in plain, per kind of convolution, as torch's authors measured them."""
+
+
+def forced_channels_last(facts: GraphFacts, phase: Phase, inner: str, torch_version: str = torch.__version__) -> bool:
+    """True if `inner` is Inductor and its rules say channels-last for this phase's graph.
+
+    Before torch 2.15 convolutions of a backward graph were not counted, so that the answer there was always no.
+    """
+    if inner != "inductor":
+        return False
+    backward = TorchVersion(torch_version) >= "2.15"
+    convolutions = [
+        op
+        for op in facts.ops
+        if op.phase is phase
+        and (op.operator == "aten.convolution" or (backward and op.operator == "aten.convolution_backward"))
+    ]
+    if not convolutions:
+        return False
+    return _on_cpu_with_onednn(facts, convolutions) or _chosen_by_shape(facts, phase, convolutions)
+
+
+def _on_cpu_with_onednn(facts: GraphFacts, convolutions: list[OpFacts]) -> bool:
+    tensors = (value for op in convolutions for value in _image_and_weight(op, facts))
+    return torch._C._has_mkldnn and all(value.device.type == "cpu" for value in tensors)
+
+
+def _chosen_by_shape(facts: GraphFacts, phase: Phase, convolutions: list[OpFacts]) -> bool:
+    nodes = sum(1 for op in facts.ops if op.phase is phase) + len(facts.inputs)
+    if nodes >= _NODES_PER_CONVOLUTION * len(convolutions):
+        return False
+    if any(value.dynamic_dims for op in convolutions for value in _image_and_weight(op, facts)):
+        return False
+    if not facts.train:
+        weighted = total = 0.0
+        for op in convolutions:
+            flops = _flops(op, facts)
+            total += flops
+            weighted += flops * _expected_ratio(op, facts)
+        return weighted <= total
+    if any(_is_grouped(op, facts) or _narrows(op, facts) for op in convolutions):
+        return False
+    return not all(_is_small(op, facts) for op in convolutions)
+
+
+def _image_and_weight(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ValueFacts]:
+    first = 1 if op.operator == "aten.convolution_backward" else 0
+    image, weight = facts.input_values(op)[first : first + 2]
+    return image, weight
+
+
+def _is_grouped(op: OpFacts, facts: GraphFacts) -> bool:
+    groups = op.args[9] if op.operator == "aten.convolution_backward" else op.args[-1]
+    return isinstance(groups, int) and groups > 1 and _image_and_weight(op, facts)[1].shape[1] > 1
+
+
+def _narrows(op: OpFacts, facts: GraphFacts) -> bool:
+    shape = _image_and_weight(op, facts)[1].shape
+    return shape[0] * 2 <= shape[1] and shape[2] > 1
+
+
+def _is_small(op: OpFacts, facts: GraphFacts) -> bool:
+    shape = _image_and_weight(op, facts)[1].shape
+    return shape[0] <= _SMALL_CHANNELS and shape[1] <= _SMALL_CHANNELS
+
+
+def _expected_ratio(op: OpFacts, facts: GraphFacts) -> float:
+    if _is_grouped(op, facts):
+        return _GROUPED
+    if _is_small(op, facts):
+        return _SMALL
+    return _IN_OUT if _narrows(op, facts) else _DEFAULT
+
+
+def _flops(op: OpFacts, facts: GraphFacts) -> float:
+    """Of a forward convolution: two per weight and position of the larger image (the input's when transposed)."""
+    image, weight = _image_and_weight(op, facts)
+    transposed = len(op.args) > 6 and op.args[6] is True
+    places = image if transposed else facts.output_values(op)[0]
+    positions = places.shape[0]
+    for size in places.shape[2:]:
+        positions *= size
+    return 2.0 * positions * weight.numel
