@@ -8,6 +8,7 @@ version. An operator of which neither knows anything is assumed to copy nothing,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
@@ -44,7 +45,8 @@ def predict_copies(
     measured: Mapping[str, OperatorMeasurement],
     contract: OperatorContract | None = None,
 ) -> tuple[Copy, ...]:
-    """All layout copies of one step in execution order; `measured` is keyed by node name."""
+    """All layout copies of one step in execution order; `measured` is keyed by node name. A graph that a step runs
+    several times makes its copies as often."""
     copies: list[Copy] = []
     for op in facts.ops:
         if op.operator in _EXPLICIT:
@@ -55,6 +57,8 @@ def predict_copies(
                 copies.extend(_measured_copies(op, facts, measurement))
             elif contract is not None:
                 copies.extend(_contract_copies(op, facts, contract))
+    if facts.calls > 1:
+        copies = [replace(c, count=c.count * facts.calls, bytes=c.bytes * facts.calls) for c in copies]
     return tuple(copies)
 
 

@@ -8,7 +8,9 @@ propagation; no guard is added to the shape environment of the surrounding compi
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,6 +26,14 @@ from frx_graph.capture.call_site import CallSite, module_path_from_stack, site_f
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, Phase
 
 
+@dataclass(frozen=True, slots=True)
+class Tangent:
+    """The gradient that an output of a graph receives: its shape and its strides in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
 def trace_eager(
     dynamo: fx.GraphModule,
     fakes: Sequence[Any],
@@ -34,9 +44,14 @@ def trace_eager(
     inputs: Sequence[GraphInput],
     train: bool,
     module_root: str = "model",
+    tangents: Sequence[Tangent | None] | None = None,
+    calls: int = 1,
 ) -> CapturedGraph:
-    """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises; callers report it."""
+    """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises; callers report it.
 
+    `tangents` says, output by output, what gradient the rest of the program sends back; without it every output that
+    a training step would differentiate gets a gradient in the output's own strides, as AOTAutograd assumes.
+    """
     forward_nodes: set[str] = set()
 
     def forward(*args: Any) -> Any:
@@ -44,7 +59,7 @@ def trace_eager(
 
     def forward_and_backward(*args: Any) -> Any:
         outputs = forward(*args)
-        roots = backward_roots(pytree.tree_leaves(outputs))
+        roots, gradients = _roots_and_gradients(pytree.tree_leaves(outputs), tangents)
         leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
         if not roots or not leaves:
             return outputs, ()
@@ -52,8 +67,7 @@ def trace_eager(
         proxy_mode = get_proxy_mode()
         assert proxy_mode is not None, "only make_fx calls this"
         forward_nodes.update(node.name for node in proxy_mode.tracer.graph.nodes)
-        tangents = [torch.ones_like(r) for r in roots]
-        return outputs, torch.autograd.grad(roots, leaves, tangents, allow_unused=True)
+        return outputs, torch.autograd.grad(roots, leaves, [make() for make in gradients], allow_unused=True)
 
     with contextlib.ExitStack() as stack:
         if fake_mode.shape_env is not None:
@@ -79,6 +93,7 @@ def trace_eager(
         sites=sites,
         phases=phases,
         outputs_visible=tuple(n.name for n in pytree.tree_leaves(visible) if isinstance(n, fx.Node)),
+        calls=calls,
     )
 
 
@@ -88,6 +103,26 @@ def backward_roots(outputs: Sequence[Any]) -> list[Tensor]:
     candidates = [o for o in outputs if isinstance(o, Tensor) and o.requires_grad and o.grad_fn is not None]
     losses = [o for o in candidates if o.dim() == 0]
     return losses if len(losses) == 1 else candidates
+
+
+def _roots_and_gradients(
+    outputs: Sequence[Any], tangents: Sequence[Tangent | None] | None
+) -> tuple[list[Tensor], list[Callable[[], Tensor]]]:
+    """What to differentiate, and how to make each one's incoming gradient."""
+    if tangents is None or len(tangents) != len(outputs):
+        roots = backward_roots(outputs)
+        return roots, [functools.partial(torch.ones_like, root) for root in roots]
+    roots, gradients = [], []
+    for output, tangent in zip(outputs, tangents, strict=True):
+        if tangent is None or not isinstance(output, Tensor) or output.grad_fn is None:
+            continue
+        roots.append(output)
+        if tuple(output.shape) == tangent.shape:
+            arguments = {"dtype": output.dtype, "device": output.device}
+            gradients.append(functools.partial(torch.empty_strided, tangent.shape, tangent.strides, **arguments))
+        else:
+            gradients.append(functools.partial(torch.ones_like, output))
+    return roots, gradients
 
 
 def _attribute(

@@ -40,7 +40,8 @@ class CapturedGraph:
     """One compiled region, traced to ATen exactly as eager dispatches it: views, in-place operators and copies kept.
 
     `aten` carries fake values with real strides in `meta["val"]`. With `train` it holds the backward too. `sites` and
-    `phases` are keyed by node name. `graph_id` is Dynamo's compile id, `frame/recompile`.
+    `phases` are keyed by node name. `graph_id` is Dynamo's compile id, `frame/recompile`. `calls` is how often one step
+    runs the graph: a frame that Dynamo compiled once may serve many modules of the same kind.
     """
 
     graph_id: str
@@ -51,6 +52,7 @@ class CapturedGraph:
     sites: Mapping[str, CallSite]
     phases: Mapping[str, Phase]
     outputs_visible: tuple[str, ...]
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True)

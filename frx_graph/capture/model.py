@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
 
+from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
-from frx_graph.capture.recorder import GraphRecorder
+from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
 from frx_graph.errors import CaptureError, TargetError
 
 
@@ -31,18 +33,25 @@ def capture_model(
     kwargs = dict(kwargs or {})
     recorder = GraphRecorder(origin, parameter_paths(model))
 
+    runs: list[_Runs] = []
+
     def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        recorder.record(dynamo, example_inputs, train=None if train else False)
-        return dynamo.forward
+        run = _Runs(dynamo, recorder.note(dynamo, example_inputs))
+        runs.append(run)
+        return run
 
     # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
     compiled = torch.compile(model if isinstance(model, nn.Module) else _as_function(model), backend=backend)
     with _capturing(model, train):
         try:
-            compiled(*args, **kwargs)
+            outputs = compiled(*args, **kwargs)
+            gradients = _boundary_gradients(runs, outputs) if train else {}
         except Exception as error:  # noqa: BLE001 - Dynamo or the model: told apart below, reported either way
             _explain(error, model, args, kwargs)
             recorder.fail("program", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+            gradients = {}
+        for run in runs:
+            recorder.trace(run.graph, gradients.get(run.graph.graph_id), calls=max(1, run.calls))
     capture = recorder.capture()
     if not capture.graphs:
         reasons = "; ".join(f"{f.subject}: {f.reason}" for f in capture.failures) or "Dynamo found no tensor operations"
@@ -51,6 +60,46 @@ def capture_model(
             "make sure the callable runs torch operators on tensors; torch._dynamo.explain shows what Dynamo sees",
         )
     return capture
+
+
+class _Runs:
+    """A compiled graph that runs as it is and counts its calls; keeps the tensors that its first call returned."""
+
+    def __init__(self, dynamo: fx.GraphModule, graph: UntracedGraph) -> None:
+        self.graph = graph
+        self.calls = 0
+        self.outputs: tuple[Any, ...] = ()
+        self._dynamo = dynamo
+
+    def __call__(self, *args: Any) -> Any:
+        result = self._dynamo.forward(*args)
+        if not self.calls:
+            self.outputs = tuple(pytree.tree_leaves(result))
+        self.calls += 1
+        return result
+
+
+def _boundary_gradients(runs: Sequence[_Runs], outputs: Any) -> dict[str, tuple[Tangent | None, ...]]:
+    """What the program sends back into every output of every graph, from one real backward.
+
+    Only that tells the strides of the gradients that cross from one graph to another, and which outputs get none.
+    A program of one graph needs no run: its outputs are the roots.
+    """
+    if len(runs) < 2:
+        return {}
+    roots = backward_roots(pytree.tree_leaves(outputs))
+    crossing = [t for run in runs for t in run.outputs if isinstance(t, Tensor) and t.grad_fn is not None]
+    if not roots or not crossing:
+        return {}
+    received = torch.autograd.grad(roots, crossing, [torch.ones_like(r) for r in roots], allow_unused=True)
+    by_tensor = {id(tensor): gradient for tensor, gradient in zip(crossing, received, strict=True)}
+    return {
+        run.graph.graph_id: tuple(
+            None if gradient is None else Tangent(tuple(gradient.shape), gradient.stride())
+            for gradient in (by_tensor.get(id(tensor)) for tensor in run.outputs)
+        )
+        for run in runs
+    }
 
 
 def parameter_paths(model: object) -> dict[int, str]:

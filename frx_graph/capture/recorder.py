@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch._dynamo.utils import get_metrics_context
 from torch._guards import CompileContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from frx_graph.capture.aten_trace import trace_eager
+from frx_graph.capture.aten_trace import Tangent, trace_eager
 from frx_graph.capture.call_site import (
     UNKNOWN_SITE,
     CallSite,
@@ -34,6 +35,18 @@ from frx_graph.capture.captured_graph import (
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
 
 
+@dataclass(frozen=True)
+class UntracedGraph:
+    """A Dynamo graph with what was read from it while it was compiled. `fakes` are its placeholders' fake values."""
+
+    graph_id: str
+    dynamo: fx.GraphModule
+    fakes: tuple[Any, ...]
+    inputs: tuple[GraphInput, ...]
+    module_root: str
+    train: bool
+
+
 class GraphRecorder:
     """Collects what Dynamo compiles: graphs, breaks, recompiles, and what could not be traced.
 
@@ -43,24 +56,57 @@ class GraphRecorder:
 
     def __init__(self, origin: str, parameter_paths: Mapping[int, str] | None = None) -> None:
         self._origin = origin
+        self._epoch = 0
+        self._ids: set[str] = set()
         self._parameter_paths = dict(parameter_paths or {})
         self._graphs: list[CapturedGraph] = []
         self._breaks: dict[GraphBreak, None] = {}
         self._recompiles: list[Recompile] = []
         self._failures: list[CaptureFailure] = []
 
-    def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], *, train: bool | None = None) -> None:
-        """Trace one Dynamo graph; a graph that cannot be traced becomes a failure, never an exception.
+    def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+        """Note and trace one Dynamo graph, with a backward if gradients are enabled and something needs one."""
+        self.trace(self.note(dynamo, example_inputs))
 
-        `train` None means: with a backward if gradients are enabled and something needs one.
-        """
-        graph_id = str(CompileContext.current_compile_id() or f"graph/{len(self._graphs)}")
+    def note(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> UntracedGraph:
+        """What must be read while Dynamo is compiling the graph: its id, its inputs, why it ended, why it was
+        compiled again."""
+        graph_id = self._unique_id(str(CompileContext.current_compile_id() or f"graph/{len(self._graphs)}"))
         self._record_events(dynamo, graph_id)
+        placeholders = [node for node in dynamo.graph.nodes if node.op == "placeholder"]
+        fakes = tuple(node.meta.get("example_value") for node in placeholders)
+        return UntracedGraph(
+            graph_id=graph_id,
+            dynamo=dynamo,
+            fakes=fakes,
+            inputs=tuple(
+                _graph_input(node, f"arg{index}_1", example, self._parameter_paths)
+                for index, (node, example) in enumerate(zip(placeholders, example_inputs, strict=True))
+            ),
+            module_root=self._module_root(placeholders, example_inputs),
+            train=torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes),
+        )
+
+    def trace(self, graph: UntracedGraph, tangents: Sequence[Tangent | None] | None = None, calls: int = 1) -> None:
+        """Trace a noted graph; one that cannot be traced becomes a failure, never an exception."""
+        # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
+        fake_mode = next((f.fake_mode for f in graph.fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
         try:
-            captured = self._trace(dynamo, example_inputs, graph_id, train)
+            captured = trace_eager(
+                graph.dynamo,
+                graph.fakes,
+                fake_mode,
+                graph_id=graph.graph_id,
+                origin=self._origin,
+                inputs=graph.inputs,
+                train=graph.train,
+                module_root=graph.module_root,
+                tangents=tangents,
+                calls=calls,
+            )
         except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
             reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            self._failures.append(CaptureFailure(f"graph {graph_id}", reason, _first_site(dynamo)))
+            self._failures.append(CaptureFailure(f"graph {graph.graph_id}", reason, _first_site(graph.dynamo)))
         else:
             self._graphs.append(captured)
 
@@ -77,29 +123,13 @@ class GraphRecorder:
             failures=tuple(self._failures),
         )
 
-    def _trace(
-        self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], graph_id: str, train: bool | None
-    ) -> CapturedGraph:
-        placeholders = [node for node in dynamo.graph.nodes if node.op == "placeholder"]
-        fakes = [node.meta.get("example_value") for node in placeholders]
-        # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
-        fake_mode = next((f.fake_mode for f in fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
-        if train is None:
-            train = torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes)
-        inputs = tuple(
-            _graph_input(node, f"arg{index}_1", example, self._parameter_paths)
-            for index, (node, example) in enumerate(zip(placeholders, example_inputs, strict=True))
-        )
-        return trace_eager(
-            dynamo,
-            fakes,
-            fake_mode,
-            graph_id=graph_id,
-            origin=self._origin,
-            inputs=inputs,
-            train=train,
-            module_root=self._module_root(placeholders, example_inputs),
-        )
+    def _unique_id(self, compile_id: str) -> str:
+        """Dynamo's compile id; after `torch._dynamo.reset()`, which counts from the start again, behind an epoch."""
+        if compile_id in self._ids:
+            self._epoch += 1
+            self._ids.clear()
+        self._ids.add(compile_id)
+        return f"{self._epoch}:{compile_id}" if self._epoch else compile_id
 
     def _module_root(self, placeholders: Sequence[fx.Node], example_inputs: Sequence[Any]) -> str:
         """`model`, or the path of the submodule whose frame this graph is, found through one of its parameters."""

@@ -60,6 +60,7 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
         ops=tuple(ops),
         inputs=tuple(node.name for node in graph.nodes if node.op == "placeholder" and node.name in values),
         outputs=tuple(name for name in captured.outputs_visible if name in values),
+        calls=captured.calls,
     )
 
 

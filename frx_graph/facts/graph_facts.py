@@ -123,7 +123,7 @@ class OpFacts:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """All values and operators of one captured graph, in execution order."""
+    """All values and operators of one captured graph, in execution order; `calls` is how often a step runs it."""
 
     graph_id: str
     origin: str
@@ -132,6 +132,7 @@ class GraphFacts:
     ops: tuple[OpFacts, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    calls: int = 1
 
     @cached_property
     def op_by_node(self) -> Mapping[str, OpFacts]:
