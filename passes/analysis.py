@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -11,6 +12,9 @@ from frx_graph.capture.captured_graph import GraphBreak, Recompile
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes.layout_choice import LayoutChange, cheapest_layouts, layout_changes
+from frx_graph.passes.layout_problem import layout_problem
+from frx_graph.passes.regions import LayoutGroup, layout_groups
 from frx_graph.records import Copy
 from frx_graph.rules.operator_contract import OperatorContract
 
@@ -64,3 +68,17 @@ class Analysis:
     events: CompileEvents = field(default_factory=CompileEvents)
     precision: PrecisionSettings | None = None
     contract: OperatorContract | None = None
+
+    @cached_property
+    def layout_groups(self) -> tuple[LayoutGroup, ...]:
+        """Convolution and pooling regions, forward and backward."""
+        return layout_groups(self.facts, self.inner)
+
+    @cached_property
+    def layout_changes(self) -> tuple[LayoutChange, ...]:
+        """What the cheapest layouts change about the program; empty where no anchor or no bandwidth was measured."""
+        if self.device is None or not self.layout_times:
+            return ()
+        bandwidth = self.device.bandwidth_bytes_per_s
+        problems = [layout_problem(group, self.facts, self.layout_times, bandwidth) for group in self.layout_groups]
+        return tuple(change for p in problems for change in layout_changes(p, cheapest_layouts(p)))

@@ -1,7 +1,7 @@
 """Whether Inductor will run all 2-D convolutions of a graph in channels-last, whatever their tensors' strides.
 
 Inductor decides once per graph, by rule: these are the rules and constants of `GraphLowering.decide_layout_opt` in
-`torch/_inductor/graph.py`. It looks at AOTAutograd's graph, which holds somewhat more nodes than the eager one seen here.
+`torch/_inductor/graph.py`. It looks at AOTAutograd's graph, which holds somewhat more nodes than the eager graph here.
 """
 
 from __future__ import annotations
