@@ -30,3 +30,4 @@ class ObservedCopy:
     source: str
     target: str
     seconds: float | None = None
+    implementation: str | None = None
