@@ -46,7 +46,8 @@ def find_steps(trace: TorchTrace, launch_ns: Sequence[int]) -> Steps:
 
     The profiler opens a step that holds nothing when recording ends; it is not counted.
     """
-    work = sorted([operator.start_ns for operator in trace.operators if not _is_step(operator.name)] + list(launch_ns))
+    called = [op.start_ns for op in trace.operators if not op.annotation and _STEP.fullmatch(op.name) is None]
+    work = sorted([*called, *launch_ns])
     marked = sorted(
         (
             Step(int(match.group(1)), operator.start_ns, operator.end_ns)
@@ -60,7 +61,3 @@ def find_steps(trace: TorchTrace, launch_ns: Sequence[int]) -> Steps:
         return Steps(busy)
     ends = [operator.end_ns for operator in trace.operators] + [activity.end_ns for activity in trace.activities]
     return Steps((Step(None, work[0] if work else 0, max(ends) + 1),))
-
-
-def _is_step(name: str) -> bool:
-    return _STEP.fullmatch(name) is not None

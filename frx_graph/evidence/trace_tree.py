@@ -98,6 +98,15 @@ class TraceTree:
         return tuple(sequences)
 
     @cached_property
+    def backward_node(self) -> dict[int, int]:
+        """Autograd sequence number → the backward node of that number, the first to run."""
+        nodes: dict[int, int] = {}
+        for index, operator in enumerate(self.operators):
+            if operator.forward_thread and operator.sequence is not None and not operator.name.startswith("autograd::"):
+                nodes.setdefault(operator.sequence, index)
+        return nodes
+
+    @cached_property
     def forward_by_sequence(self) -> dict[int, int]:
         """Autograd sequence number → the forward operator that recorded the node.
 

@@ -1,0 +1,103 @@
+"""Advice on a program that was only seen through a profiler trace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from frx_graph import __version__
+from frx_graph.advice import Advice, Environment, GraphSummary, RooflinePoint, Timings, Totals
+from frx_graph.evidence.gpu_datasheet import peaks_of
+from frx_graph.evidence.torch_trace import read_torch_trace
+from frx_graph.passes.ranking import rank
+from frx_graph.passes.trace_analysis import TraceAnalysis, analyse_trace, per_step
+from frx_graph.passes.trace_findings import GRAPH_ID, copy_findings, observed_copies
+from frx_graph.passes.trace_gaps import device_name, gaps
+from frx_graph.passes.trace_memory_bound import memory_bound_findings
+from frx_graph.passes.trace_operators import is_operator
+from frx_graph.passes.trace_permutes import permute_findings
+from frx_graph.passes.trace_roofline import roofline_points, work_of
+from frx_graph.records import Effort, Finding, Risk
+
+UNKNOWN = "unknown"
+
+
+def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
+    """The layout findings that the torch.profiler trace at `path` alone can support, ranked.
+
+    `model_name` names the program in the report; without it the file does. Raises `EvidenceError` for a file that is
+    missing, truncated, hostile or not such a trace.
+    """
+    path = Path(path)
+    started = time.perf_counter()
+    trace = read_torch_trace(path)
+    read_s = time.perf_counter() - started
+    analysis = analyse_trace(trace)
+    peaks = peaks_of(device_name(analysis))
+    work = work_of(analysis)
+    findings = [
+        *copy_findings(analysis),
+        *permute_findings(analysis),
+        *memory_bound_findings(analysis, work, peaks),
+    ]
+    return Advice(
+        target=model_name or path.name,
+        environment=_environment(analysis),
+        graphs=(_summary(analysis, roofline_points(analysis, work)),),
+        findings=rank(findings),
+        refusals=gaps(analysis, peaks),
+        copies=(),
+        totals=_totals(analysis, findings),
+        timings=Timings(capture_s=read_s, analysis_s=time.perf_counter() - started - read_s),
+        observed=observed_copies(analysis, analysis.copies),
+    )
+
+
+def _environment(analysis: TraceAnalysis) -> Environment:
+    compiled = any(activity.name.startswith("triton_") for activity in analysis.tree.activities)
+    return Environment(
+        frx_version=__version__,
+        torch_version=UNKNOWN,
+        python_version=UNKNOWN,
+        platform=UNKNOWN,
+        # torch calls AMD's devices "cuda", too.
+        device="cuda" if analysis.on_device else "cpu",
+        device_name=device_name(analysis),
+        inner="inductor" if compiled else "eager",
+        threads=None,
+    )
+
+
+def _summary(analysis: TraceAnalysis, roofline: tuple[RooflinePoint, ...]) -> GraphSummary:
+    return GraphSummary(
+        graph_id=GRAPH_ID,
+        origin=analysis.tree.trace.path.name,
+        train=any(sequence is not None for sequence in analysis.tree.backward_of),
+        ops=_operators_per_step(analysis),
+        roofline=roofline,
+    )
+
+
+def _operators_per_step(analysis: TraceAnalysis) -> int:
+    operators = analysis.tree.operators
+    called = sum(is_operator(op) and analysis.steps.at(op.start_ns) is not None for op in operators)
+    return per_step(called, analysis.steps)
+
+
+def _totals(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Totals:
+    sizes = [copy.bytes for copy in analysis.copies]
+    known = sum(size for size in sizes if size is not None)
+    quick = [
+        finding
+        for finding in findings
+        if finding.effort is Effort.ONE_LINE and finding.risk is not Risk.HIGH and finding.saving.measured_pct
+    ]
+    return Totals(
+        ops_scanned=_operators_per_step(analysis),
+        copies_per_step=per_step(len(sizes), analysis.steps),
+        copy_bytes_per_step=known // len(analysis.steps) if None not in sizes else None,
+        # What a step moves in all is not in a trace.
+        bandwidth_overhead_pct=None,
+        quick_wins=len(quick),
+    )

@@ -1,0 +1,87 @@
+"""What a GPU kernel does, from its name.
+
+The names were taken from real traces and from the libraries' public sources: cuDNN 7 to 9 (`nchwToNhwcKernel`, in three
+namespaces), MIOpen (`batched_transpose_32x16_half`, `general_4d_reorder_...`, `transpose_NCHW2CNHW_...`), ATen and
+Inductor. Only the function's own name counts: a convolution `..._nhwckrsc_nchw_...` works on layouts, a parameter type
+`nchw2nhwc_params_t` names one, and neither converts anything.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+
+
+class KernelClass(enum.StrEnum):
+    """What bounds a kernel and what it is for."""
+
+    TO_CHANNELS_LAST = "conversion to channels-last"
+    FROM_CHANNELS_LAST = "conversion from channels-last"
+    TRANSPOSE = "layout conversion"
+    """A library's conversion whose name does not tell the direction."""
+    COPY = "copy"
+    POINTWISE = "pointwise"
+    NORMALIZATION = "normalization"
+    REDUCTION = "reduction"
+    POOLING = "pooling"
+    OTHER = "other"
+
+
+CONVERSIONS = frozenset({KernelClass.TO_CHANNELS_LAST, KernelClass.FROM_CHANNELS_LAST, KernelClass.TRANSPOSE})
+MEMORY_BOUND = frozenset(
+    {
+        KernelClass.COPY,
+        KernelClass.POINTWISE,
+        KernelClass.NORMALIZATION,
+        KernelClass.REDUCTION,
+        KernelClass.POOLING,
+    }
+)
+"""Kernels that do a handful of operations for each element that they read or write."""
+
+_PLAIN, _LAST = "nc(?:d?hw|w)", "n(?:d?hw|w)c"
+_PATTERNS: tuple[tuple[re.Pattern[str], KernelClass], ...] = tuple(
+    (re.compile(pattern), kind)
+    for pattern, kind in (
+        (rf"{_PLAIN}_?(?:to|2)_?(?:folded)?{_LAST}", KernelClass.TO_CHANNELS_LAST),
+        (rf"(?:folded)?{_LAST}_?(?:to|2)_?{_PLAIN}", KernelClass.FROM_CHANNELS_LAST),
+        (r"^batched_transpose_\d+x\d+", KernelClass.TRANSPOSE),
+        (r"^general_4d_reorder_", KernelClass.TRANSPOSE),
+        (r"^transpose_(?:nchw2cnhw|cnhw2nchw)", KernelClass.TRANSPOSE),
+        (r"^(?:tensortransformgeneric|generictranspose_kernel)", KernelClass.TRANSPOSE),
+        (r"^(?:nhwctofoldednhwc|foldednhwctonhwc)", KernelClass.TRANSPOSE),
+        (r"^catarraybatchedcopy", KernelClass.COPY),
+        (r"^(?:bn_|batch_?norm|miopenbatchnorm)", KernelClass.NORMALIZATION),
+        (r"^(?:(?:vectorized_|cu)?layer_?norm|rowwisemoments|(?:cunn_)?softmax)", KernelClass.NORMALIZATION),
+        (r"^(?:max_pool|avg_pool|adaptive_|pooling_)", KernelClass.POOLING),
+        (r"^(?:reduce_kernel|triton_(?:red|per)_)", KernelClass.REDUCTION),
+        (r"elementwise_kernel|^multi_tensor_apply|^fused_dropout|^triton_poi_", KernelClass.POINTWISE),
+    )
+)
+_TRITON_COPY = re.compile(
+    r"triton_poi_fused_(?:(?:clone|contiguous|copy|view|_unsafe_view|permute|transpose|t|reshape|expand|slice|select"
+    r"|unsqueeze|squeeze)_)+\d+"
+)
+_TRITON_COPIES = re.compile(r"_(?:clone|contiguous|copy)_")
+
+
+@functools.lru_cache(maxsize=4096)
+def kernel_class(name: str) -> KernelClass:
+    """The class of a kernel."""
+    function = function_name(name).lower()
+    # ATen's copies are elementwise kernels whose functor, a template argument, copies.
+    if "direct_copy_kernel" in name or is_compiled_copy(name):
+        return KernelClass.COPY
+    return next((kind for pattern, kind in _PATTERNS if pattern.search(function)), KernelClass.OTHER)
+
+
+def is_compiled_copy(name: str) -> bool:
+    """True for a kernel of Inductor's that fuses nothing but copies and views."""
+    return _TRITON_COPY.fullmatch(name) is not None and _TRITON_COPIES.search(name) is not None
+
+
+def function_name(name: str) -> str:
+    """The unqualified function of a demangled kernel name, without return type, template arguments and parameters."""
+    head = name.replace("(anonymous namespace)", "").partition("<")[0].partition("(")[0]
+    return head.rpartition("::")[2].rpartition(" ")[2].strip()
