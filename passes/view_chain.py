@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import Layout
@@ -125,4 +127,9 @@ def origin_text(facts: GraphFacts, origin: StrideOrigin) -> str:
         value = facts.values[origin.value]
         return f"it comes into the graph that way as {value.path or value.name}"
     phase = "the backward of " if origin.op.phase is Phase.BACKWARD else ""
-    return f"made so by `{call_text(origin.op)}` in {phase}{origin.op.site}"
+    return f"made so by `{call_text(origin.op)}` in {phase}{place(origin.op.site)}"
+
+
+def place(site: CallSite) -> str:
+    """`file.py:12`, for the middle of a sentence; the folder stands in the finding's own site."""
+    return f"{Path(site.file).name}:{site.line}" if site.line else "code that torch runs for it"

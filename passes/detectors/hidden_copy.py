@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, is_contiguous, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, contiguous_strides
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.stride_replay import replay_chain
-from frx_graph.passes.view_chain import identity, origin_text, stride_origin, view_chain
+from frx_graph.passes.stride_replay import order_that_gives
+from frx_graph.passes.view_chain import identity, origin_text, place, stride_origin, view_chain
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, OperandRole, Refusal, Risk
 
 RULE = "FRX001"
@@ -147,10 +147,11 @@ def _producer_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts) -> _Remed
     """For a value that one operator copies: another order for whoever stores it, else an honest last resort."""
     chain = view_chain(facts, value.name)
     base = facts.values[chain.base]
-    order = _order_that_settles(facts, value)
     producer = facts.producer(chain.base)
-    if order is not None and producer is not None:
-        return _Remedy(_store_text(producer, base, order, copy), Effort.LOCAL, Risk.LOW)
+    if producer is not None and producer.operator == "aten.convolution":
+        order = order_that_gives(facts, value.name, contiguous_strides(value.shape))
+        if order is not None and order == CHANNELS_LAST_ORDER.get(len(base.shape)):
+            return _Remedy(_store_text(producer, base, copy), Effort.LOCAL, Risk.LOW)
     origin = stride_origin(facts, value.name)
     if origin is not None and origin.op is None:
         return _Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE, Risk.LOW)
@@ -163,31 +164,11 @@ def _producer_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts) -> _Remed
     )
 
 
-def _order_that_settles(facts: GraphFacts, value: ValueFacts) -> tuple[int, ...] | None:
-    """The order in which the memory behind a value could be stored so that, through the same views, it is contiguous:
-    channels-last, or the last two dimensions swapped."""
-    chain = view_chain(facts, value.name)
-    shape = facts.values[chain.base].shape
-    rank = len(shape)
-    if not chain.views or rank < 2:
-        return None
-    swapped = (*range(rank - 2), rank - 1, rank - 2)
-    for order in dict.fromkeys((CHANNELS_LAST_ORDER.get(rank, swapped), swapped)):
-        strides = replay_chain(facts, chain, strides_for_order(shape, order))
-        if strides is not None and is_contiguous(value.shape, strides):
-            return order
-    return None
-
-
-def _store_text(producer: OpFacts, base: ValueFacts, order: tuple[int, ...], copy: Copy) -> str:
-    made = producer.operator.removeprefix("aten.")
-    if made == "convolution" and order == CHANNELS_LAST_ORDER.get(len(base.shape)):
-        memory_format = "channels_last_3d" if len(base.shape) == 5 else "channels_last"
-        how = f"give it its weight and input in channels-last (`.to(memory_format=torch.{memory_format})`)"
-    else:
-        how = f"its result {base.shape} with dimensions stored in the order {order}"
+def _store_text(producer: OpFacts, base: ValueFacts, copy: Copy) -> str:
+    memory_format = "channels_last_3d" if len(base.shape) == 5 else "channels_last"
     return (
-        f"have {made} at {producer.site} store what {_name(copy)} reads: {how}; the views then give contiguous strides"
+        f"run the convolution at {place(producer.site)} in channels-last (its weight and input "
+        f"`.to(memory_format=torch.{memory_format})`): the views of its result are then what {_name(copy)} reads"
     )
 
 
@@ -228,8 +209,9 @@ def _accepted(analysis: Analysis, copy: Copy) -> tuple[str, ...]:
     op = facts.op_by_node.get(copy.node)
     if contract is None or op is None or copy.value not in op.inputs or op.operator != copy.operator:
         return ()
-    position, dtype = op.inputs.index(copy.value), facts.values[copy.value].dtype
-    entries = {pattern: contract.copies(op.target, position, pattern, dtype) for pattern in StridePattern}
+    value = facts.values[copy.value]
+    position, rank = op.inputs.index(value.name), len(value.shape)
+    entries = {p: contract.copies(op.target, position, p, value.dtype, rank=rank) for p in StridePattern}
     return tuple(str(pattern) for pattern, entry in entries.items() if entry is not None and not entry.copied)
 
 

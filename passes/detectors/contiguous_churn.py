@@ -1,0 +1,249 @@
+"""Finds copies that the program asks for: `.contiguous()`, `.clone()`, `.to(memory_format=...)`, and reshapes whose
+strides do not allow a view.
+
+Why it is slow: each reads and writes the whole tensor and computes nothing. Many are made by habit, where everything
+behind them takes the source as it is; others make the same tensor again and again.
+
+Fix: by what the copy is for. Drop one whose users take the source's strides, that the next copy undoes, or whose source
+is in that layout already; keep the first of repeated ones; copy a parameter once, where it is made. For a copy that is
+needed, the finding names the line that made the strides, which is the one place where it could be avoided.
+
+Safety: dropping a copy leaves values as they are and changes strides and aliasing; a copy whose source or result is
+written to or handed to the caller is never called needless.
+
+Assumes: the operator layout contract tells which strides an operator takes. A `.contiguous()` that does nothing now
+leaves no trace in the graph, and would begin to copy if the one before it went.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.attention_pattern import attentions
+from frx_graph.passes.copy_findings import CopyGroup, bytes_text, copy_finding, copy_groups, value_text
+from frx_graph.passes.copy_necessity import REMOVABLE, Necessity, Verdict, judge
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.severity import MEDIUM_SHARE
+from frx_graph.passes.stride_replay import order_that_gives
+from frx_graph.passes.view_chain import origin_text, place, stride_origin, view_chain
+from frx_graph.records import CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
+
+RULE = "FRX002"
+_SHOWN = 3
+"""Copied values described in the evidence; the rest is counted."""
+
+_TITLES: Mapping[Necessity, str] = {
+    Necessity.UNUSED: "Copy that nothing reads",
+    Necessity.SAME_LAYOUT: "Clone of a value that is never changed",
+    Necessity.UNDONE: "Copy that a later copy undoes",
+    Necessity.REPEATED: "Same value copied again",
+    Necessity.CONSTANT: "Copy that is the same on every call",
+    Necessity.UNNEEDED: "Copy whose users take the source as it is",
+    Necessity.LOOP: "Copy in an unrolled loop",
+}
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each line that copies; what every copy is for decides the fix and the saving."""
+    groups = copy_groups(analysis, RULE)
+    verdicts = judge(analysis, tuple(copy for group in groups for copy in group.copies))
+    results = (
+        frozenset(attention.second.outputs[0] for attention in attentions(analysis.facts)) if groups else frozenset()
+    )
+    for group in groups:
+        of_group = verdicts[: len(group.copies)]
+        verdicts = verdicts[len(group.copies) :]
+        yield _finding(analysis, group, of_group, results)
+
+
+def _finding(
+    analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict], attention_results: frozenset[str]
+) -> Finding:
+    main = _main(verdicts)
+    also = _also(verdicts, main)
+    sure = sum(_bytes_of(verdicts, necessity) for necessity in REMOVABLE)
+    possible = sure + _bytes_of(verdicts, Necessity.LOOP)
+    fix, effort, risk = _remedy(analysis.facts, main, verdicts, attention_results)
+    if also is not None:
+        other, _, _ = _remedy(analysis.facts, also, verdicts, attention_results)
+        count = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is also.necessity)
+        fix = f"{fix}. For {count} of the {group.count}: {other}"
+    return copy_finding(
+        group,
+        analysis,
+        rule=RULE,
+        title=_TITLES.get(main.necessity) or _needed_title(main),
+        fix=fix,
+        effort=effort,
+        risk=risk,
+        saved_bytes=(sure, possible),
+        severity=None if possible else _severity_of_needed(group, analysis),
+        evidence=_evidence(analysis, verdicts),
+    )
+
+
+def _main(verdicts: Sequence[Verdict]) -> Verdict:
+    """The largest copy of the kind that moves most."""
+    return max(verdicts, key=lambda v: (_bytes_of(verdicts, v.necessity), v.copy.bytes))
+
+
+def _bytes_of(verdicts: Sequence[Verdict], necessity: Necessity) -> int:
+    return sum(verdict.copy.bytes for verdict in verdicts if verdict.necessity is necessity)
+
+
+def _also(verdicts: Sequence[Verdict], main: Verdict) -> Verdict | None:
+    """The largest copy that could go, where the line's main copy is one that could not."""
+    removable = [verdict for verdict in verdicts if verdict.necessity in REMOVABLE]
+    if main.necessity in REMOVABLE or not removable:
+        return None
+    return max(removable, key=lambda verdict: verdict.copy.bytes)
+
+
+def _severity_of_needed(group: CopyGroup, analysis: Analysis) -> Severity:
+    """Never above LOW: nothing is wasted as the program stands."""
+    share = group.bytes / analysis.step_bytes if analysis.step_bytes > 0 else 0.0
+    return Severity.LOW if share >= MEDIUM_SHARE else Severity.INFO
+
+
+def _needed_title(verdict: Verdict) -> str:
+    if verdict.copy.phase is Phase.BACKWARD:
+        return "Gradient copied in the backward"
+    return "Reshape that copies" if verdict.copy.kind is CopyKind.RESHAPE else "Explicit copy"
+
+
+def _remedy(
+    facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], attention_results: frozenset[str]
+) -> tuple[str, Effort, Risk]:
+    partner = facts.op_by_node.get(main.partner) if main.partner else None
+    call = _call_name(main)
+    match main.necessity:
+        case Necessity.UNUSED:
+            return f"drop {call}: nothing reads its result", Effort.ONE_LINE, Risk.LOW
+        case Necessity.SAME_LAYOUT:
+            return f"drop {call}: the value is in that layout, and nothing writes to it", Effort.ONE_LINE, Risk.LOW
+        case Necessity.UNDONE if partner is not None:
+            where = "on the same line" if partner.site == main.copy.site else f"at {place(partner.site)}"
+            return f"drop this copy and the one {where}: together they change nothing", Effort.LOCAL, Risk.LOW
+        case Necessity.REPEATED if partner is not None:
+            where = "the first time" if partner.site == main.copy.site else f"at {place(partner.site)}"
+            return f"keep the copy that is made {where} and use it again here", Effort.LOCAL, Risk.LOW
+        case Necessity.CONSTANT:
+            return _constant_fix(facts, main), Effort.LOCAL, Risk.MEDIUM
+        case Necessity.UNNEEDED:
+            takers = _users_text(facts, main)
+            return f"drop {call}: the source's strides do for {takers}", Effort.ONE_LINE, Risk.LOW
+        case Necessity.LOOP:
+            times = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is Necessity.LOOP)
+            part_of = facts.values.get(main.partner) if main.partner else None
+            return _loop_fix(facts, times, part_of), Effort.LOCAL, Risk.LOW
+        case _:
+            return _needed_fix(facts, main, attention_results), Effort.REFACTOR, Risk.MEDIUM
+
+
+def _call_name(verdict: Verdict) -> str:
+    if verdict.copy.kind is CopyKind.RESHAPE:
+        return "the copy of this reshape"
+    return "this .to(memory_format=...)" if verdict.copy.operator == "aten._to_copy" else "this copy"
+
+
+def _users_text(facts: GraphFacts, verdict: Verdict) -> str:
+    """The operators behind the copy, views looked through."""
+    names: dict[str, None] = {}
+    pending = list(facts.op_by_node[verdict.copy.node].outputs)
+    while pending and len(names) < _SHOWN:
+        for user in facts.users(pending.pop(0)):
+            if user.view or user.operator == "aten._unsafe_view":
+                pending.extend(user.outputs)
+            else:
+                names[_name(user)] = None
+    return ", ".join(names) or "its users"
+
+
+def _constant_fix(facts: GraphFacts, verdict: Verdict) -> str:
+    base = facts.values[view_chain(facts, verdict.copy.value).base]
+    if base.producer is None:
+        return f"store {base.path or base.name} in this layout once, in __init__ (and in loaded states)"
+    return "it is computed from parameters and constants alone: compute it once for inference and keep it in a buffer"
+
+
+def _loop_fix(facts: GraphFacts, times: int, part_of: ValueFacts | None) -> str:
+    if part_of is None:
+        return f"the loop makes this copy {times} times: change the layout once before it and back once after it"
+    producer = facts.producer(part_of.name)
+    whole = f"what {_name(producer)} makes at {place(producer.site)}" if producer else part_of.path or part_of.name
+    return f"these are {times} copies of parts of one value: copy {whole} once, before it is taken apart"
+
+
+def _name(op: OpFacts) -> str:
+    return op.operator.removeprefix("aten.")
+
+
+def _needed_fix(facts: GraphFacts, verdict: Verdict, attention_results: frozenset[str]) -> str:
+    copy = verdict.copy
+    if copy.phase is Phase.BACKWARD:
+        return "autograd makes this copy for the line's backward; it goes if the forward stops changing the order there"
+    op = facts.op_by_node.get(copy.node)
+    value = facts.values.get(copy.value)
+    if op is None or value is None:
+        return "change the order of dimensions where the value is made, so that it need not be copied here"
+    base = facts.values[view_chain(facts, value.name).base]
+    producer = facts.producer(base.name)
+    if base.name in attention_results:
+        return "F.scaled_dot_product_attention (FRX012) gives its result in the order that is wanted here"
+    channels_last = CHANNELS_LAST_ORDER.get(len(base.shape))
+    if producer is not None and producer.operator == "aten.convolution":
+        order = order_that_gives(facts, value.name, facts.values[op.outputs[0]].strides)
+        if order is not None and order == channels_last:
+            return f"run the convolution at {place(producer.site)} in channels-last: its result needs no copy here then"
+    origin = stride_origin(facts, value.name)
+    made_by = f" ({origin_text(facts, origin)})" if origin is not None else ""
+    return f"needed as the program stands; it goes only if the strides are not changed before{made_by}"
+
+
+def _evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evidence]:
+    facts = analysis.facts
+    count_of: Counter[Necessity] = Counter()
+    for verdict in verdicts:
+        count_of[verdict.necessity] += verdict.copy.count
+    split = ", ".join(
+        f"{count_of[n]} {str(n).replace('_', ' ')} ({bytes_text(_bytes_of(verdicts, n))})"
+        for n in Necessity
+        if count_of[n]
+    )
+    yield Evidence(f"what the copies are for: {split}", "replay of the operators behind each copy")
+    described: Counter[str] = Counter()
+    for verdict in sorted(verdicts, key=lambda v: -v.copy.bytes):
+        value = facts.values.get(verdict.copy.value)
+        described[f"{value_text(value) if value else verdict.copy.value}: {verdict.copy.cause}"] += verdict.copy.count
+    for text, times in list(described.items())[:_SHOWN]:
+        yield Evidence(f"{text} ({times}×)" if times > 1 else text, "eager graph")
+    main = _main(verdicts)
+    origin = stride_origin(facts, main.copy.value) if main.copy.value in facts.values else None
+    if origin is not None:
+        yield Evidence(f"the source's strides: {origin_text(facts, origin)}", "eager graph")
+    reason = _reason(facts, main)
+    if reason is not None:
+        yield reason
+
+
+def _reason(facts: GraphFacts, verdict: Verdict) -> Evidence | None:
+    """Why the copy could not be called needless, where one operator or the caller is the reason."""
+    op = facts.op_by_node.get(verdict.copy.node)
+    wanted = facts.op_by_node.get(verdict.wanted_by) if verdict.wanted_by else None
+    if wanted is not None and (wanted.view or wanted.operator == "aten._unsafe_view"):
+        text = f"{_name(wanted)} at {place(wanted.site)} joins dimensions that do not lie side by side in the source"
+        return Evidence(text, "replay of the operators behind each copy")
+    if wanted is not None:
+        text = f"{_name(wanted)} at {place(wanted.site)} is not known to take the source's strides"
+        return Evidence(text, "operator layout contract")
+    if op is not None and any(facts.values[name].user_visible for name in op.outputs):
+        return Evidence("the caller gets the result and sees its strides", "eager graph")
+    return None
+
+
+DETECTOR = Detector(RULE, "contiguous_churn", detect)
