@@ -110,18 +110,19 @@ def _roots_and_gradients(
 ) -> tuple[list[Tensor], list[Callable[[], Tensor]]]:
     """What to differentiate, and how to make each one's incoming gradient."""
     if tangents is None or len(tangents) != len(outputs):
-        roots = backward_roots(outputs)
-        return roots, [functools.partial(torch.ones_like, root) for root in roots]
-    roots, gradients = [], []
+        differentiated = backward_roots(outputs)
+        return differentiated, [functools.partial(torch.ones_like, root) for root in differentiated]
+    roots: list[Tensor] = []
+    gradients: list[Callable[[], Tensor]] = []
     for output, tangent in zip(outputs, tangents, strict=True):
         if tangent is None or not isinstance(output, Tensor) or output.grad_fn is None:
             continue
         roots.append(output)
         if tuple(output.shape) == tangent.shape:
-            arguments = {"dtype": output.dtype, "device": output.device}
-            gradients.append(functools.partial(torch.empty_strided, tangent.shape, tangent.strides, **arguments))
+            make = functools.partial(output.new_empty_strided, tangent.shape, tangent.strides)
         else:
-            gradients.append(functools.partial(torch.ones_like, output))
+            make = functools.partial(torch.ones_like, output)
+        gradients.append(make)
     return roots, gradients
 
 

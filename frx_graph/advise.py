@@ -1,0 +1,240 @@
+"""The street: a program is captured, its facts built, its copies predicted, its problems found and ranked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from frx_graph.advice import Advice, GraphSummary, Timings, Totals
+from frx_graph.capture.captured_graph import Capture, CapturedGraph
+from frx_graph.capture.model import capture_model
+from frx_graph.environment import environment_of
+from frx_graph.errors import FrxError
+from frx_graph.evidence.device_calibration import device_profile
+from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.evidence.measurement_cache import MeasuredOperators
+from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
+from frx_graph.facts.build import build_graph_facts
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.observe import observe_step
+from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
+from frx_graph.passes.copies import predict_copies, signatures_to_measure, unknown_operators
+from frx_graph.passes.costs import roofline_points, step_traffic
+from frx_graph.passes.detectors import DETECTORS
+from frx_graph.passes.ranking import rank
+from frx_graph.passes.regions import anchor_signatures
+from frx_graph.passes.spans import layout_spans
+from frx_graph.records import HIDDEN_KINDS, Copy, Effort, Finding, Refusal, Risk
+from frx_graph.report.advice_report import AdviceReport
+from frx_graph.rules.operator_contract import OperatorContract, load_contract
+
+Progress = Callable[[str], None]
+"""Called with a few words when a stage begins."""
+
+
+def advise(
+    model: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    train: bool = False,
+    observe: bool = False,
+    inner: str = "eager",
+    measure: bool = True,
+    target: str | None = None,
+    progress: Progress = lambda _stage: None,
+) -> AdviceReport:
+    """Ranked layout fixes for one call of `model(*args, **kwargs)`; nothing of the model is changed.
+
+    With `train` the backward is analysed, too; with `observe` one real step is run and its copies are shown beside the
+    predicted ones. `measure` lets operators be run by themselves for a moment where the operator layout contract does
+    not settle what they do. `inner` is the compiler that the program will run under. Raises `TargetError` if the model
+    itself raises, `CaptureError` if nothing of it can be captured.
+    """
+    name = target or type(model).__name__
+    started = time.perf_counter()
+    progress("capturing the model")
+    capture = capture_model(model, args, kwargs, train=train, origin=name)
+    captured_s = time.perf_counter() - started
+    report = advise_capture(capture, target=name, inner=inner, measure=measure, progress=progress)
+    advice = replace(report.advice, timings=replace(report.advice.timings, capture_s=captured_s))
+    if observe:
+        progress("observing one real step")
+        started = time.perf_counter()
+        observed = observe_step(model, args, dict(kwargs or {}), train=train, inner=inner)
+        advice = replace(
+            advice,
+            observed=observed,
+            timings=replace(advice.timings, observe_s=time.perf_counter() - started),
+        )
+    return AdviceReport(advice)
+
+
+def advise_capture(
+    capture: Capture,
+    *,
+    target: str,
+    inner: str = "eager",
+    measure: bool = True,
+    progress: Progress = lambda _stage: None,
+) -> AdviceReport:
+    """Advice on graphs that are already captured. Of a frame that was compiled several times, the last version counts
+    for the copies of a step; every recompilation counts for stability."""
+    started = time.perf_counter()
+    graphs = _current_versions(capture.graphs)
+    refusals = [Refusal(f.subject, f.reason, site=f.site) for f in capture.failures]
+    facts_of = _distinct(build_graph_facts(graph) for graph in graphs)
+    device = _device(facts_of.values())
+
+    measure_s = None
+    measured = MeasuredOperators(device.type)
+    if measure:
+        progress("measuring operators")
+        begin = time.perf_counter()
+        for facts in facts_of.values():
+            measured.measure(signatures_to_measure(facts).values(), anchor_signatures(facts).values())
+        measure_s = time.perf_counter() - begin
+    profile, profile_refusal = _profile(device, measure=measure)
+    refusals.extend(profile_refusal)
+    contract = load_contract(device.type, torch.__version__)
+
+    progress("looking for layout problems")
+    events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=_cudagraph_skips())
+    findings: list[Finding] = []
+    copies: list[Copy] = []
+    summaries: list[GraphSummary] = []
+    step_bytes = 0
+    for graph_id, facts in facts_of.items():
+        analysis = _analysis(facts, measured, profile, contract, events, inner)
+        refusals.extend(_unknown(analysis, contract))
+        for detector in DETECTORS:
+            for outcome in detector.detect(analysis):
+                if isinstance(outcome, Finding):
+                    findings.append(replace(outcome, graph_id=graph_id))
+                else:
+                    refusals.append(outcome)
+        copies.extend(analysis.copies)
+        step_bytes += analysis.step_bytes
+        summaries.append(
+            GraphSummary(
+                graph_id=graph_id,
+                origin=facts.origin,
+                train=facts.train,
+                ops=len(facts.ops),
+                spans=layout_spans(facts, analysis.copies),
+                roofline=roofline_points(facts),
+            )
+        )
+    elapsed = time.perf_counter() - started
+    return AdviceReport(
+        Advice(
+            target=target,
+            environment=environment_of(device, profile, inner=inner, contract=contract.name if contract else None),
+            graphs=tuple(summaries),
+            findings=rank(findings),
+            refusals=tuple(dict.fromkeys(refusals)),
+            copies=tuple(copies),
+            totals=_totals(facts_of.values(), findings, copies, step_bytes),
+            timings=Timings(capture_s=0.0, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
+        )
+    )
+
+
+def _current_versions(graphs: Sequence[CapturedGraph]) -> list[CapturedGraph]:
+    """One version of every frame, since the versions of a frame never run in the same step: the last one that trains,
+    else the last one."""
+    latest: dict[str, CapturedGraph] = {}
+    for graph in graphs:
+        frame = graph.graph_id.partition("/")[0]
+        if graph.train or frame not in latest or not latest[frame].train:
+            latest[frame] = graph
+    return list(latest.values())
+
+
+def _distinct(graphs: Iterable[GraphFacts]) -> dict[str, GraphFacts]:
+    """Graphs by id; a program that was compiled again after a reset counts once, under its newest id."""
+    newest = {
+        tuple((op.target, op.site, tuple(v.shape for v in facts.output_values(op))) for op in facts.ops): facts
+        for facts in graphs
+    }
+    return {facts.graph_id: facts for facts in newest.values()}
+
+
+def _device(graphs: Iterable[GraphFacts]) -> torch.device:
+    """The accelerator if any value lies on one, else the CPU."""
+    devices = {value.device for facts in graphs for value in facts.values.values()}
+    accelerators = sorted((d for d in devices if d.type not in ("cpu", "meta")), key=str)
+    return accelerators[0] if accelerators else torch.device("cpu")
+
+
+def _profile(device: torch.device, *, measure: bool) -> tuple[DeviceProfile | None, list[Refusal]]:
+    try:
+        return device_profile(device, measure=measure), []
+    except FrxError as error:
+        return None, [Refusal("device profile", str(error))]
+
+
+def _analysis(
+    facts: GraphFacts,
+    measured: MeasuredOperators,
+    profile: DeviceProfile | None,
+    contract: OperatorContract | None,
+    events: CompileEvents,
+    inner: str,
+) -> Analysis:
+    measurements: dict[str, OperatorMeasurement] = {}
+    for node, signature in signatures_to_measure(facts).items():
+        found = measured.measurement(signature)
+        if found is not None:
+            measurements[node] = found
+    layout_times: dict[str, LayoutTimes] = {}
+    for node, signature in anchor_signatures(facts).items():
+        times = measured.layout_times(signature)
+        if times is not None:
+            layout_times[node] = times
+    copies = predict_copies(facts, measurements, contract)
+    return Analysis(
+        facts=facts,
+        copies=copies,
+        step_bytes=facts.calls * step_traffic(facts) + sum(copy.bytes for copy in copies if copy.kind in HIDDEN_KINDS),
+        inner=inner,
+        device=profile,
+        layout_times=layout_times,
+        measurements=measurements,
+        events=events,
+        precision=PrecisionSettings.current(_device([facts]).type),
+        contract=contract,
+    )
+
+
+def _unknown(analysis: Analysis, contract: OperatorContract | None) -> list[Refusal]:
+    unknown = unknown_operators(analysis.facts, analysis.measurements, contract)
+    by_operator: dict[str, list[str]] = {}
+    for op in unknown:
+        by_operator.setdefault(op.operator, []).append(op.node)
+    return [
+        Refusal(operator, "whether it copies such strides is not known here: it is counted as no copy", tuple(nodes))
+        for operator, nodes in by_operator.items()
+    ]
+
+
+def _cudagraph_skips() -> int:
+    return int(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])
+
+
+def _totals(
+    graphs: Iterable[GraphFacts], findings: Sequence[Finding], copies: Sequence[Copy], step_bytes: int
+) -> Totals:
+    copy_bytes = sum(copy.bytes for copy in copies)
+    quick = [f for f in findings if f.effort is Effort.ONE_LINE and f.risk is not Risk.HIGH and f.bytes_per_step]
+    return Totals(
+        ops_scanned=sum(len(facts.ops) for facts in graphs),
+        copies_per_step=sum(copy.count for copy in copies),
+        copy_bytes_per_step=copy_bytes,
+        bandwidth_overhead_pct=100.0 * copy_bytes / step_bytes if step_bytes else None,
+        quick_wins=len(quick),
+    )

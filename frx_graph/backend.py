@@ -1,0 +1,137 @@
+"""`torch.compile(model, backend="frx")`: records what Dynamo compiles, and compiles exactly as the inner backend would.
+
+Nothing here may break the user's program: recording never raises, and whatever goes wrong in it is said once, in a
+warning. Torch loads this module through the `torch_dynamo_backends` entry point; it must not also register itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from frx_graph.advise import AdviceReport, advise_capture
+from frx_graph.capture.captured_graph import Capture
+from frx_graph.capture.recorder import GraphRecorder
+from frx_graph.errors import CaptureError, OptionError
+from frx_graph.options import BackendOptions, backend_options
+
+Compiled = Callable[..., Any]
+
+
+class _Session:
+    """What the process has compiled through the backend so far."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._recorder = GraphRecorder("process")
+        self._inner = "inductor"
+        self._print_at_exit = False
+        self._warned = False
+
+    def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
+        with self._lock:
+            self._inner = options.inner
+            if options.mode == "advise" and not self._print_at_exit:
+                self._print_at_exit = True
+                atexit.register(self._print)
+            self._recorder.record(dynamo, example_inputs)
+
+    def warn(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"frx could not record a graph ({type(error).__name__}: {error}); "
+                "it is compiled without advice, and your program is unaffected",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def capture(self) -> tuple[Capture, str]:
+        with self._lock:
+            return self._recorder.capture(), self._inner
+
+    def reported(self) -> None:
+        """The user has asked for the report: nothing is left to print at exit."""
+        if self._print_at_exit:
+            self._print_at_exit = False
+            atexit.unregister(self._print)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._recorder = GraphRecorder("process")
+        self.reported()
+
+    def _print(self) -> None:
+        try:
+            # No operator is run while the interpreter shuts down: the contract and what was cached must do.
+            sys.stderr.write(f"{report(measure=False)}\n")
+        except Exception as error:  # noqa: BLE001 - the last word of a program must not be our traceback
+            sys.stderr.write(f"frx: no advice: {error}\n")
+
+
+_session = _Session()
+
+
+def frx(
+    dynamo: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    **inner_arguments: Any,
+) -> Compiled:
+    """The backend. Raises `OptionError` for options that it does not know; never for anything else of its own."""
+    checked = backend_options(options, mode)
+    inner = _inner_backend(checked)
+    try:
+        _session.record(dynamo, example_inputs, checked)
+    except Exception as error:  # noqa: BLE001 - any failure of the advisor falls back to the inner compiler
+        _session.warn(error)
+    return inner(dynamo, example_inputs, **inner_arguments)
+
+
+def report(*, measure: bool = True) -> AdviceReport:
+    """The advice on everything that this process has compiled with `backend="frx"` so far.
+
+    With `measure`, operators that the operator layout contract does not settle are run by themselves for a moment.
+    Raises `CaptureError` if nothing has been compiled yet.
+    """
+    capture, inner = _session.capture()
+    if not capture.graphs and not capture.failures:
+        raise CaptureError(
+            "nothing has been compiled with backend='frx' yet",
+            "call the compiled model once; compilation happens on the first call",
+        )
+    _session.reported()
+    return advise_capture(capture, target="process", inner=inner, measure=measure)
+
+
+def clear() -> None:
+    """Forget what the process has compiled so far."""
+    _session.clear()
+
+
+def _inner_backend(options: BackendOptions) -> Compiled:
+    if options.inner == "frx":
+        raise OptionError("option 'inner' for backend 'frx' cannot be 'frx'", "use inductor, aot_eager or eager")
+    if options.inner == "inductor":
+        # torch's own wrapper validates mode and options and patches the configuration as backend="inductor" does.
+        return torch._TorchCompileInductorWrapper(options.inner_mode, dict(options.inner_options), None)
+    if options.inner_mode or options.inner_options:
+        raise OptionError(
+            f"inner backend {options.inner!r} takes neither inner_mode nor inner_options", "they are Inductor's"
+        )
+    try:
+        found: Compiled = torch._dynamo.lookup_backend(options.inner)
+    except Exception as error:
+        raise OptionError(
+            f"unknown inner backend {options.inner!r}", f"known: {', '.join(torch._dynamo.list_backends())}"
+        ) from error
+    return found

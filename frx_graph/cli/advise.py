@@ -1,0 +1,97 @@
+"""`frx advise`: ranked layout fixes for one call of a model, without a change to its code."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from frx_graph.cli.config import advise_config
+from frx_graph.cli.progress import stages
+from frx_graph.cli.report_output import ReportOptions, emit
+from frx_graph.cli.target import load_target, place
+from frx_graph.errors import OptionError
+from frx_graph.report.render import Format
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+DEFAULT_TOP = 10
+
+
+def advise(
+    target: Annotated[
+        str, typer.Argument(help="module:callable or file.py:callable, returning (model, args[, kwargs]).")
+    ],
+    train: Annotated[bool | None, typer.Option("--train/--no-train", help="Advise on the backward, too.")] = None,
+    dtype: Annotated[str | None, typer.Option(help=f"Cast model and inputs: {', '.join(DTYPES)}.")] = None,
+    device: Annotated[str | None, typer.Option(help="Move model and inputs: cpu, cuda, cuda:1.")] = None,
+    inner: Annotated[str | None, typer.Option(help="What runs the model: eager, inductor, aot_eager.")] = None,
+    observe: Annotated[
+        bool | None, typer.Option("--observe/--no-observe", help="Run one step and show the copies it really made.")
+    ] = None,
+    format: Annotated[Format | None, typer.Option("--format", help="Output format.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
+    select: Annotated[list[str] | None, typer.Option(help="Only these rules (FRX001, FRX00; repeatable).")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
+    write_baseline: Annotated[Path | None, typer.Option(help="Write the findings to a baseline file.")] = None,
+    exit_zero: Annotated[
+        bool | None, typer.Option("--exit-zero/--no-exit-zero", help="Exit 0 even if there are findings.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Explain this many findings in full.")] = None,
+) -> None:
+    """Print ranked layout fixes for a model. Nothing of it is changed."""
+    config = advise_config(Path.cwd())
+    options = ReportOptions(
+        format=format or config.format or Format.TEXT,
+        output=output,
+        top=top or config.top or DEFAULT_TOP,
+        select=select or config.select,
+        ignore=ignore or config.ignore,
+        baseline=baseline or config.baseline,
+        write_baseline=write_baseline,
+        exit_zero=config.exit_zero if exit_zero is None else exit_zero,
+    )
+    options.check()
+    cast_to = _dtype(dtype or config.dtype)
+    run_on = _device(device or config.device)
+    with stages() as progress:
+        progress("importing torch's compiler")
+        from frx_graph.advise import advise as advise_model
+
+        progress(f"loading {target}")
+        workload = place(load_target(target), run_on, cast_to)
+        report = advise_model(
+            workload.model,
+            workload.args,
+            workload.kwargs,
+            train=config.train if train is None else train,
+            observe=config.observe if observe is None else observe,
+            inner=inner or config.inner or "eager",
+            target=target,
+            progress=progress,
+        )
+    raise typer.Exit(emit(report.advice, options))
+
+
+def _dtype(name: str | None) -> torch.dtype | None:
+    if name is None:
+        return None
+    if name not in DTYPES:
+        near = difflib.get_close_matches(name, DTYPES, n=1)
+        raise OptionError(f"unknown --dtype {name!r}", f"did you mean {near[0]}?" if near else f"{', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def _device(name: str | None) -> str | None:
+    if name is None:
+        return None
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise OptionError(f"unknown --device {name!r}", "e.g. cpu, cuda, cuda:1") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise OptionError(f"--device {name}: this torch sees no CUDA device", "frx doctor says why")
+    return name

@@ -1,0 +1,160 @@
+"""`frx probe`: measures the operator layout contract of this torch version and device."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from frx_graph.errors import OptionError
+from frx_graph.evidence.cache_directory import write_atomically
+from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.rules.contract_cases import Case
+from frx_graph.rules.contract_measurement import measure_contract, trials
+from frx_graph.rules.contract_table import CASES
+from frx_graph.rules.operator_contract import ContractRow, OperatorContract, contract_text, own_contracts
+
+
+class ProbeFormat(enum.StrEnum):
+    """How the contract is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class ProbeDevice(enum.StrEnum):
+    """Where the operators are run."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def probe(
+    device: Annotated[ProbeDevice, typer.Option(help="Where to run the operators.")] = ProbeDevice.CPU,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write the contract to this YAML file instead of the cache, where frx advise looks for it."),
+    ] = None,
+    format: Annotated[ProbeFormat, typer.Option("--format", help="Output format.")] = ProbeFormat.TEXT,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPERATOR", help="Only this operator (aten.bmm); may be given several times."),
+    ] = None,
+) -> None:
+    """Measure which operators copy which operands, by class of strides: the operator layout contract."""
+    if device is ProbeDevice.CUDA and not torch.cuda.is_available():
+        raise OptionError("this machine has no CUDA device that torch can use", "frx doctor says why")
+    cases = select_cases(only)
+    failures: dict[str, str] = {}
+
+    def failed(signature: OperatorSignature, reason: str) -> None:
+        dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in signature.tensors[:1]}
+        failures.setdefault(f"{signature.target} {' '.join(dtypes)}", reason)
+
+    with _progress() as progress:
+        calls = len({trial.signature for trial in trials(cases, device.value)})
+        task = progress.add_task("operators", total=calls)
+
+        def advance(signature: OperatorSignature) -> None:
+            progress.update(task, advance=1, description=signature.target)
+
+        contract = measure_contract(cases, device.value, progress=advance, on_failure=failed)
+    written = _write(contract, output, whole=only is None)
+    if format is ProbeFormat.JSON:
+        typer.echo(json.dumps(_document(contract, written, failures), indent=2))
+    else:
+        _print(contract, failures)
+    if written is not None:
+        typer.echo(f"contract {contract.name} written to {written}", err=True)
+
+
+def select_cases(only: Sequence[str] | None) -> tuple[Case, ...]:
+    """The cases of the named operators, given as `bmm`, `aten.bmm` or `aten.bmm.default`; all without names. Raises
+    `OptionError` for a name that is not in the table."""
+    if not only:
+        return CASES
+    by_name: dict[str, list[Case]] = {}
+    for case in CASES:
+        namespace, packet, overload = case.target.split(".")
+        for name in (packet, f"{namespace}.{packet}", f"{namespace}.{packet}.{overload}"):
+            by_name.setdefault(name, []).append(case)
+    for name in only:
+        if name not in by_name:
+            near = difflib.get_close_matches(name, by_name, n=1)
+            hint = f"did you mean {near[0]}?" if near else "frx probe without --only measures all that it knows"
+            raise OptionError(f"the contract's table has no operator {name!r}", hint)
+    return tuple(dict.fromkeys(case for name in only for case in by_name[name]))
+
+
+def _write(contract: OperatorContract, output: Path | None, *, whole: bool) -> Path | None:
+    """Write to `output`, else to the cache; a part of a contract never replaces the one in the cache."""
+    path = output or (own_contracts() / f"{contract.name}.yaml" if whole else None)
+    if path is None:
+        return None
+    if not write_atomically(path, contract_text(contract)):
+        raise OptionError(f"the contract cannot be written to {path}", "name a file that can be written with --output")
+    return path
+
+
+def _progress() -> Progress:
+    """On standard error, and only where that is a terminal."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("measuring"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _document(contract: OperatorContract, written: Path | None, failures: dict[str, str]) -> dict[str, Any]:
+    return {
+        "contract": yaml.safe_load(contract_text(contract)),
+        "file": None if written is None else str(written),
+        "not_measured": [{"call": call, "reason": reason} for call, reason in failures.items()],
+    }
+
+
+def _print(contract: OperatorContract, failures: dict[str, str]) -> None:
+    console = Console(highlight=False)
+    outcomes: dict[tuple[str, str, int | None, torch.dtype], list[ContractRow]] = {}
+    for row in contract.rows:
+        outcomes.setdefault((row.target, row.case, row.operand, row.dtype), []).append(row)
+    lines: dict[tuple[str, str, str, str], list[str]] = {}
+    silent = 0
+    for (target, case, operand, dtype), rows in outcomes.items():
+        copied = ", ".join(
+            f"{r.pattern} {r.entry.bytes_ratio:.2g}x" for r in rows if r.entry is not None and r.entry.copied
+        )
+        varies = ", ".join(str(r.pattern) for r in rows if r.entry is None)
+        if not copied and not varies:
+            silent += 1
+            continue
+        tensor = "result" if operand is None else f"operand {operand}"
+        call = f"{target.removesuffix('.default')} ({case})"
+        lines.setdefault((call, tensor, copied, varies), []).append(str(dtype).removeprefix("torch."))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("Operator", "Tensor", "Dtype", "Copied", "Only some calls copy"):
+        table.add_column(column, overflow="fold")
+    for (call, tensor, copied, varies), dtypes in lines.items():
+        table.add_row(call, tensor, "\n".join(dtypes), copied, varies)
+    console.print(f"{contract.name}: torch {contract.torch_version} on {contract.measured_on['device']}")
+    if lines:
+        console.print(table)
+    console.print(f"{silent} {'more ' if lines else ''}tensors (by operator, position and dtype) are never copied.")
+    for call, reason in failures.items():
+        console.print(f"not measured: {call}: {reason}", markup=False)

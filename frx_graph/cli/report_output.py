@@ -1,0 +1,85 @@
+"""What happens to an advice on the command line: filtered, rendered, written, and turned into an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from frx_graph.advice import Advice
+from frx_graph.errors import OptionError
+from frx_graph.report.baseline import baseline_of, filter_new, read_baseline, write_baseline
+from frx_graph.report.outcome import Outcome, outcome_of
+from frx_graph.report.render import Format, render
+from frx_graph.report.selection import apply_selection, rule_selection
+from frx_graph.report.suppressions import apply_suppressions
+from frx_graph.report.terminal import detect_terminal
+from frx_graph.rules.rule_card import all_cards
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """The options that all reporting commands share."""
+
+    format: Format
+    output: Path | None
+    top: int
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    baseline: Path | None = None
+    write_baseline: Path | None = None
+    exit_zero: bool = False
+
+    def check(self) -> None:
+        """Raise `OptionError` for what is wrong with the options, before any long work begins."""
+        rule_selection(self.select, self.ignore, _known_rules())
+        if self.baseline is not None:
+            read_baseline(self.baseline)
+        for path in (self.output, self.write_baseline):
+            if path is not None and not path.absolute().parent.is_dir():
+                raise OptionError(f"no such folder: {path.absolute().parent}", "create it first")
+
+
+def emit(advice: Advice, options: ReportOptions) -> int:
+    """Write the report; the command's exit code: 0 clean, 1 findings, 2 if nothing at all could be analysed."""
+    root = Path.cwd()
+    selection = rule_selection(options.select, options.ignore, _known_rules())
+    shown = apply_suppressions(apply_selection(advice, selection))
+    if options.write_baseline is not None:
+        write_baseline(options.write_baseline, baseline_of(shown, root))
+    if options.baseline is not None:
+        shown = filter_new(shown, read_baseline(options.baseline), root)
+    terminal = detect_terminal(sys.stdout, os.environ)
+    color = terminal.color and options.output is None
+    text = render(shown, options.format, top=options.top, width=terminal.width, color=color, root=root)
+    if options.output is None:
+        typer.echo(text, nl=not text.endswith("\n"), color=color)
+    else:
+        _write(options.output, text)
+        typer.echo(f"frx: wrote {options.output}", err=True)
+    match outcome_of(shown):
+        case Outcome.FINDINGS:
+            return 0 if options.exit_zero else 1
+        case Outcome.NOTHING_ANALYSED:
+            return 2
+        case _:
+            return 0
+
+
+def _known_rules() -> dict[str, str]:
+    return {card.code: card.name for card in all_cards()}
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a report that was cut off must not look like one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OptionError(f"cannot write {path}: {error.strerror}", "choose another --output") from error

@@ -1,0 +1,49 @@
+"""Runs one real step and turns the copies that it made into records, beside the predicted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from frx_graph.capture.step import run_step
+from frx_graph.errors import OptionError
+from frx_graph.evidence.eager_observer import observe_eager
+from frx_graph.evidence.inductor_observer import observe_inductor
+from frx_graph.evidence.observed_copy import ObservedCopy
+from frx_graph.records import Basis, Copy, CopyKind, OperandRole
+
+OBSERVABLE = ("eager", "inductor")
+
+
+def observe_step(
+    model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool, inner: str
+) -> tuple[Copy, ...]:
+    """The layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler whose
+    copies nothing here can see, and whatever the model raises."""
+    module = model if isinstance(model, nn.Module) else None
+    if inner == "eager":
+        seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module).copies
+    elif inner == "inductor":
+        seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train), module).copies
+    else:
+        raise OptionError(f"the copies of inner {inner!r} cannot be observed", f"use {' or '.join(OBSERVABLE)}")
+    return tuple(observed_record(copy) for copy in seen)
+
+
+def observed_record(copy: ObservedCopy) -> Copy:
+    """One observed copy as a record; it has no node, because no graph was looked at."""
+    return Copy(
+        node="",
+        site=copy.site,
+        operator=copy.operator,
+        kind=CopyKind(copy.kind),
+        role=OperandRole(copy.role),
+        value="x".join(str(size) for size in copy.shape),
+        bytes=copy.bytes,
+        count=1,
+        phase=copy.phase,
+        basis=Basis.OBSERVED,
+        cause=f"{copy.operator.removeprefix('aten.')} converts {copy.source} to {copy.target}",
+    )

@@ -1,0 +1,24 @@
+"""All detectors, in the order in which they run. A new one is a file here, its card, its tests, and a line below."""
+
+from __future__ import annotations
+
+from frx_graph.passes.detectors import (
+    channels_last_harmful,
+    channels_last_opportunity,
+    contiguous_churn,
+    hidden_copy,
+    materialised_attention,
+    memory_bound_region,
+    weight_reconversion,
+)
+from frx_graph.passes.detectors.detector import Detector
+
+DETECTORS: tuple[Detector, ...] = (
+    hidden_copy.DETECTOR,
+    contiguous_churn.DETECTOR,
+    weight_reconversion.DETECTOR,
+    channels_last_opportunity.DETECTOR,
+    channels_last_harmful.DETECTOR,
+    materialised_attention.DETECTOR,
+    memory_bound_region.DETECTOR,
+)
