@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.advise import AdviceReport, advise_capture
+from frx_graph.advise import advise_capture
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.errors import CaptureError, OptionError
 from frx_graph.options import BackendOptions, backend_options
+from frx_graph.report.advice_report import AdviceReport
 
 Compiled = Callable[..., Any]
 
@@ -94,7 +95,8 @@ def frx(
         _session.record(dynamo, example_inputs, checked)
     except Exception as error:  # noqa: BLE001 - any failure of the advisor falls back to the inner compiler
         _session.warn(error)
-    return inner(dynamo, example_inputs, **inner_arguments)
+    compiled: Compiled = inner(dynamo, example_inputs, **inner_arguments)
+    return compiled
 
 
 def report(*, measure: bool = True) -> AdviceReport:
