@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from functools import cached_property
 
 import torch
 
@@ -15,6 +16,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.layout_choice import LayoutChange, cheapest_layouts, layout_changes
 from frx_graph.passes.layout_problem import layout_problem
 from frx_graph.passes.regions import LayoutGroup, layout_groups
+from frx_graph.passes.costs import OpCost, op_costs
 from frx_graph.records import Copy
 from frx_graph.rules.operator_contract import OperatorContract
 
@@ -82,3 +84,8 @@ class Analysis:
         bandwidth = self.device.bandwidth_bytes_per_s
         problems = [layout_problem(group, self.facts, self.layout_times, bandwidth) for group in self.layout_groups]
         return tuple(change for p in problems for change in layout_changes(p, cheapest_layouts(p)))
+
+    @cached_property
+    def costs(self) -> Mapping[str, OpCost]:
+        """Bytes and FLOPs of every operator call, by node name."""
+        return op_costs(self.facts)

@@ -61,7 +61,7 @@ def traffic_of(op: OpFacts, facts: GraphFacts, storages: Mapping[int, int]) -> T
     operator is taken to read all its inputs and to write all its outputs.
     """
     name = op.operator.rpartition(".")[2]
-    if op.view or name in _ALLOCATES or name in _METADATA_ONLY:
+    if op.view or allocates(op) or name in _METADATA_ONLY:
         return NO_TRAFFIC
     outputs = fresh_outputs(op, facts)
     if not outputs and not op.opaque:
@@ -80,6 +80,21 @@ def traffic_of(op: OpFacts, facts: GraphFacts, storages: Mapping[int, int]) -> T
         accumulates = name in _ACCUMULATES or (name == "index_put_" and op.args[3:4] == (True,))
         return Traffic(distinct_bytes(inputs[1:], storages) + (written if accumulates else 0), written)
     return Traffic(distinct_bytes(inputs, storages), written)
+
+
+def allocates(op: OpFacts) -> bool:
+    """True for an operator that makes memory and leaves it as it is."""
+    return op.operator.rpartition(".")[2] in _ALLOCATES
+
+
+def operand_bytes(op: OpFacts, value: ValueFacts, facts: GraphFacts) -> int:
+    """Bytes of one operand that `op` reads: nothing where it only takes its shape or overwrites it."""
+    name = op.operator.rpartition(".")[2]
+    first = op.inputs[:1] == (value.name,)
+    if name in _IGNORES_INPUT or (first and (name in _OVERWRITES_SELF or name in _SCATTERS)):
+        return 0
+    read = distinct_bytes([value], {})
+    return min(read, sum(out.bytes for out in facts.output_values(op))) if first and name in _GATHERS else read
 
 
 def fresh_outputs(op: OpFacts, facts: GraphFacts) -> list[ValueFacts]:

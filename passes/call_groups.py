@@ -1,0 +1,45 @@
+"""Operators of one line of the program, gathered: what becomes one finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.facts.graph_facts import OpFacts
+
+Item = TypeVar("Item")
+
+
+def by_location(items: Iterable[Item], op_of: Callable[[Item], OpFacts]) -> list[list[Item]]:
+    """Items by the file and line of their operator, in order of first appearance; by module path where no line is
+    known."""
+    groups: dict[tuple[str, int, str], list[Item]] = {}
+    for item in items:
+        site = op_of(item).site
+        groups.setdefault((site.file, site.line, "" if site.line else site.module_path), []).append(item)
+    return list(groups.values())
+
+
+def shared_site(ops: Sequence[OpFacts]) -> CallSite:
+    """The line of the first, with the module paths of all folded into one."""
+    return replace(ops[0].site, module_path=common_module_path(op.site.module_path for op in ops))
+
+
+def module_paths(ops: Iterable[OpFacts]) -> tuple[str, ...]:
+    """Module paths in order of appearance."""
+    return tuple(dict.fromkeys(op.site.module_path for op in ops if op.site.module_path))
+
+
+def short_name(op: OpFacts) -> str:
+    """The operator as a reader of the program knows it: `convolution`, `add`, `mylib.op`."""
+    return op.operator.removeprefix("aten.").removesuffix("_").removeprefix("native_").lstrip("_")
+
+
+def names_text(ops: Iterable[OpFacts]) -> str:
+    """Names in order, each once, with its number where it is more than one: `batch_norm, relu ×2`."""
+    counts: dict[str, int] = {}
+    for op in ops:
+        counts[short_name(op)] = counts.get(short_name(op), 0) + 1
+    return ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items())

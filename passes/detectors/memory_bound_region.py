@@ -1,0 +1,201 @@
+"""Finds operators that wait for memory: groups that would share one kernel but run one by one, and operators with too
+little arithmetic for what they move.
+
+Why it is slow: left of the ridge point the arithmetic units idle. Each operator of an eager chain reads its operands
+from memory and writes its result back, although the next one could have taken it from a register.
+
+Fix: fuse the group (`torch.compile`). For single operators move fewer bytes: a narrower dtype, or more rows for each
+time that the weights are read.
+
+Safety: a fused group rounds as its parts do, except that intermediate results may stay in fp32. A narrower dtype loses
+digits.
+
+Assumes: compulsory traffic, with nothing left in a cache between operators. Under Inductor groups are fused already and
+not reported. Layout copies between the operators are not counted here; the copy rules answer for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
+from frx_graph.passes.copy_findings import bytes_text
+from frx_graph.passes.costs import compute_dtype
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.fusion_groups import Dataflow, fusion_groups
+from frx_graph.passes.fusion_roles import FusionRole
+from frx_graph.passes.roofline import RooflinePosition, roofline_position
+from frx_graph.passes.severity import MEDIUM_SHARE, predicted_saving, severity_of
+from frx_graph.passes.view_chain import view_chain
+from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk
+
+RULE = "FRX005"
+FUSION_CONFIDENCE = 0.8
+"""Inductor fuses these operators; how much of the saved traffic a cache had absorbed before is not known."""
+PRECISION_CONFIDENCE = 0.5
+"""Half the bytes take half the time only if nothing else limits the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Operators that run one after the other, seen as one piece of work. `anchor` moves most of the bytes."""
+
+    ops: tuple[OpFacts, ...]
+    anchor: OpFacts
+    bytes: int
+    saved_bytes: int
+    flops: int
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each line at which memory-bound work of a material share stands."""
+    device = analysis.device
+    if device is None:
+        yield Refusal(RULE, "needs the device's bandwidth and peak arithmetic, which were not measured")
+        return
+    flow = Dataflow(analysis.facts)
+    if analysis.inner != "inductor":
+        yield from _findings(analysis, device, _fusible_regions(analysis, flow), fused=True)
+    if device.peak_flops.get(torch.bfloat16, 0.0) >= device.peak_flops.get(torch.float32, float("inf")):
+        yield from _findings(analysis, device, _single_regions(analysis, flow), fused=False)
+
+
+def _fusible_regions(analysis: Analysis, flow: Dataflow) -> list[_Region]:
+    costs = analysis.costs
+    regions = []
+    for group in fusion_groups(flow, costs):
+        if group.saved_bytes > 0:
+            moving = tuple(op for op in group.ops if costs[op.node].bytes)
+            anchor = max(moving, key=lambda op: costs[op.node].bytes)
+            regions.append(_Region(moving, anchor, group.bytes, group.saved_bytes, group.flops))
+    return regions
+
+
+def _single_regions(analysis: Analysis, flow: Dataflow) -> list[_Region]:
+    """fp32 operators that fuse with nothing but do arithmetic: a narrower dtype would halve their bytes."""
+    regions = []
+    for op in analysis.facts.ops:
+        cost = analysis.costs[op.node]
+        dtype = compute_dtype(op, analysis.facts)
+        if flow.roles[op.node] is FusionRole.BARRIER and cost.bytes and cost.flops and dtype is torch.float32:
+            regions.append(_Region((op,), op, cost.bytes, cost.bytes // 2, cost.flops))
+    return regions
+
+
+def _findings(
+    analysis: Analysis, device: DeviceProfile, regions: Iterable[_Region], *, fused: bool
+) -> Iterable[Finding]:
+    for instances in by_location(regions, lambda region: region.anchor):
+        typical = _typical(instances)
+        dtype = compute_dtype(typical.anchor, analysis.facts)
+        moved = sum(region.bytes for region in instances)
+        flops = sum(region.flops for region in instances)
+        position = roofline_position(flops, moved, device, dtype) if dtype is not None else None
+        material = moved >= MEDIUM_SHARE * analysis.step_bytes
+        if position is not None and position.memory_bound and material:
+            yield _finding(analysis, device, instances, typical, position, fused=fused)
+
+
+def _typical(instances: Sequence[_Region]) -> _Region:
+    """The largest region of the kind that moves most in all; the first of equals."""
+    moved: dict[str, int] = {}
+    for region in instances:
+        moved[names_text(region.ops)] = moved.get(names_text(region.ops), 0) + region.bytes
+    return max(instances, key=lambda region: (moved[names_text(region.ops)], region.bytes))
+
+
+def _finding(
+    analysis: Analysis,
+    device: DeviceProfile,
+    instances: Sequence[_Region],
+    typical: _Region,
+    position: RooflinePosition,
+    *,
+    fused: bool,
+) -> Finding:
+    saved = sum(region.saved_bytes for region in instances)
+    anchors = [region.anchor for region in instances]
+    evidence = [_roofline_evidence(position, device)]
+    if fused:
+        shape = f"{len(typical.ops)} operators ({names_text(typical.ops)})"
+        evidence.append(
+            Evidence(
+                f"run one by one they move {bytes_text(position.bytes)} per step, as one kernel each "
+                f"{bytes_text(position.bytes - saved)}; {len(instances)} such groups, mostly of {shape}",
+                "traffic of the captured graph",
+            )
+        )
+    basis, measured = _measured(analysis, instances, position)
+    evidence.extend(measured)
+    return Finding(
+        rule=RULE,
+        title=f"{names_text(typical.ops)}: memory-bound" + (", not fused" if fused else ""),
+        severity=severity_of(saved, analysis.step_bytes),
+        site=shared_site(anchors),
+        nodes=tuple(op.node for region in instances for op in region.ops),
+        count_per_step=len(instances),
+        bytes_per_step=saved,
+        saving=predicted_saving(saved if fused else 0, saved, analysis.step_bytes),
+        effort=Effort.ONE_LINE,
+        risk=Risk.LOW if fused else Risk.MEDIUM,
+        fix=_fusion_fix() if fused else _single_fix(analysis, typical),
+        confidence=FUSION_CONFIDENCE if fused else PRECISION_CONFIDENCE,
+        basis=basis,
+        evidence=tuple(evidence),
+        graph_id=analysis.facts.graph_id,
+        modules=module_paths(anchors),
+    )
+
+
+def _fusion_fix() -> str:
+    return (
+        "run the group as one kernel: `torch.compile` the model, or the module that holds these lines; intermediate "
+        "results then stay in registers"
+    )
+
+
+def _single_fix(analysis: Analysis, region: _Region) -> str:
+    op = region.anchor
+    roots = [analysis.facts.values[view_chain(analysis.facts, name).base] for name in op.inputs]
+    weights = sum(value.bytes for value in roots if value.is_parameter)
+    narrower = f"run {short_name(op)} in bf16 (`torch.autocast`): half the bytes"
+    if 2 * weights > region.bytes:
+        return (
+            "most of what moves is weights: process more rows for each time that they are read (a larger batch), "
+            f"hold the weights in a narrower dtype, or {narrower}"
+        )
+    return narrower
+
+
+def _roofline_evidence(position: RooflinePosition, device: DeviceProfile) -> Evidence:
+    share = 100.0 * position.attainable / position.peak
+    return Evidence(
+        f"{position.intensity:.2g} FLOP per byte, below the ridge point of {position.ridge:.3g}: at most {share:.2g}% "
+        f"of the device's peak is attainable, in {1e3 * position.predicted_seconds:.3g} ms per step or more",
+        f"roofline of {device.name}" + (", measured" if device.measured else ""),
+    )
+
+
+def _measured(
+    analysis: Analysis, instances: Sequence[_Region], position: RooflinePosition
+) -> tuple[Basis, list[Evidence]]:
+    """The time that the operators took when they were run by themselves, if every one of them was timed."""
+    seconds = [analysis.measurements.get(op.node) for region in instances for op in region.ops]
+    timed = [entry.seconds for entry in seconds if entry is not None and entry.seconds is not None]
+    if len(timed) < len(seconds):
+        return Basis.PREDICTED, []
+    total = sum(timed)
+    text = (
+        f"{1e3 * total:.3g} ms per step when run one by one: "
+        f"{100.0 * position.predicted_seconds / total:.0f}% of the roofline's rate"
+    )
+    return Basis.OBSERVED, [Evidence(text, "operator measurements", Basis.OBSERVED)]
+
+
+DETECTOR = Detector(RULE, "memory_bound_region", detect)

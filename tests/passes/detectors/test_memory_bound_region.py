@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.evidence.operator_measurement import OperatorMeasurement
+from frx_graph.passes.detectors.memory_bound_region import DETECTOR
+from frx_graph.records import Basis, Finding, Refusal, Severity
+
+# Ridge points of 10 FLOP per byte in fp32 and 40 in bf16.
+DEVICE = DeviceProfile(
+    device="cpu",
+    name="test device",
+    bandwidth_bytes_per_s=1e9,
+    peak_flops={torch.float32: 1e10, torch.bfloat16: 4e10},
+    preferred_alignment_bytes=64,
+    measured=True,
+)
+FP32_ONLY = replace(DEVICE, peak_flops={torch.float32: 1e10})
+X = torch.randn(64, 32)
+N = X.nbytes
+
+
+class Chain(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x).sin().add(1)
+
+
+class Layers(nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(nn.Linear(32, 32) for _ in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for linear in self.linears:
+            x = torch.relu(linear(x)) + x
+        return x
+
+
+def test_a_chain_is_found_with_what_one_kernel_saves(analyse):
+    (finding,) = DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=6 * N))
+
+    assert (finding.rule, finding.severity, finding.count_per_step) == ("FRX005", Severity.HIGH, 1)
+    assert finding.bytes_per_step == 4 * N
+    assert finding.saving.predicted_pct_max == pytest.approx(100 * 4 / 6)
+    assert len(finding.nodes) == 3
+    assert finding.site.line == Chain.forward.__code__.co_firstlineno + 1
+    assert finding.copies == ()
+
+
+def test_the_roofline_is_worked_out(analyse):
+    (finding,) = DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=6 * N))
+
+    # 3 operations an element over 24 bytes an element; 1.25% of a peak that takes 10 operations a byte.
+    assert "0.12 FLOP per byte, below the ridge point of 10: at most 1.2% of" in finding.evidence[0].text
+    assert f"in {1e3 * 6 * N / 1e9:.3g} ms" in finding.evidence[0].text
+
+
+def test_all_instances_of_a_line_are_one_finding(analyse):
+    (finding,) = DETECTOR.detect(analyse(Layers(3), X, device=FP32_ONLY, step_bytes=100 * N))
+
+    assert finding.count_per_step == 3
+    assert finding.bytes_per_step == 3 * 2 * N
+
+
+def test_a_share_that_does_not_matter_is_not_reported(analyse):
+    assert list(DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=301 * N))) == []
+    assert len(list(DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=300 * N)))) == 1
+
+
+def test_one_operator_has_nothing_to_fuse_with(analyse):
+    assert list(DETECTOR.detect(analyse(nn.ReLU(), X, device=DEVICE, step_bytes=2 * N))) == []
+
+
+def test_inductor_has_fused_already(analyse):
+    assert list(DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=6 * N, inner="inductor"))) == []
+
+
+def test_a_device_without_a_ridge_to_be_under(analyse):
+    slow = replace(DEVICE, peak_flops={torch.float32: 1e7})
+
+    assert list(DETECTOR.detect(analyse(Chain(), X, device=slow, step_bytes=6 * N))) == []
+
+
+def test_an_unmeasured_device_is_refused(analyse):
+    (refusal,) = DETECTOR.detect(analyse(Chain(), X, step_bytes=6 * N))
+
+    assert isinstance(refusal, Refusal)
+    assert "not measured" in refusal.reason
+
+
+@pytest.mark.parametrize(("rows", "found"), [(1, True), (64, False)])
+def test_a_product_with_few_rows_waits_for_its_weights(analyse, rows, found):
+    model = nn.Linear(256, 256)
+    traffic = 4 * (rows * 256 + 256 * 256 + 256 + rows * 256)
+
+    findings = list(DETECTOR.detect(analyse(model, torch.randn(rows, 256), device=DEVICE, step_bytes=traffic)))
+
+    assert bool(findings) is found
+    for finding in findings:
+        assert finding.bytes_per_step == traffic // 2
+        assert "a larger batch" in finding.fix
+
+
+def test_bf16_is_not_offered_where_it_is_slow(analyse):
+    emulated = replace(DEVICE, peak_flops={torch.float32: 1e10, torch.bfloat16: 1e8})
+
+    assert list(DETECTOR.detect(analyse(nn.Linear(256, 256), torch.randn(1, 256), device=emulated, step_bytes=1))) == []
+
+
+def test_measured_times_are_held_against_the_roofline(analyse):
+    predicted = analyse(Chain(), X, device=DEVICE, step_bytes=6 * N)
+    times = {op.node: OperatorMeasurement((), seconds=2 * 2 * N / 1e9) for op in predicted.facts.ops}
+
+    (finding,) = DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=6 * N, measurements=times))
+
+    assert finding.basis is Basis.OBSERVED
+    assert "50% of the roofline's rate" in finding.evidence[-1].text
+
+
+def test_one_operator_without_a_time_leaves_the_prediction(analyse):
+    predicted = analyse(Chain(), X, device=DEVICE, step_bytes=6 * N)
+    times = {predicted.facts.ops[0].node: OperatorMeasurement((), seconds=1.0)}
+
+    (finding,) = DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=6 * N, measurements=times))
+
+    assert finding.basis is Basis.PREDICTED
+
+
+def test_the_backward_is_looked_at_too(analyse):
+    class Gated(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (torch.sigmoid(x) * torch.tanh(x)).sum()
+
+    analysis = analyse(Gated(), X.clone().requires_grad_(), train=True, device=DEVICE, step_bytes=20 * N)
+    findings = [finding for finding in DETECTOR.detect(analysis) if isinstance(finding, Finding)]
+
+    phases = {analysis.facts.op_by_node[node].phase for finding in findings for node in finding.nodes}
+    assert phases == {Phase.FORWARD, Phase.BACKWARD}
