@@ -33,9 +33,9 @@ _SAME_RATIO = 0.05
 class ContractEntry:
     """What an operator does to an operand in one class of strides.
 
-    `bytes_ratio` is the bytes of all copies over those of the operand (1.0: the whole operand once). `count` is how
-    many copies the measured call made; for `bmm` and its kind it grows with the batch. `mechanism` is that of most of
-    the bytes, None where nothing is copied.
+    `bytes_ratio` is the bytes of all copies over those of the operand, or of all results together (1.0: everything
+    once). `count` is how many copies the measured call made; for `bmm` and its kind it grows with the batch.
+    `mechanism` is that of most of the bytes, None where nothing is copied.
     """
 
     copied: bool

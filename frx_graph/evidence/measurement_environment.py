@@ -10,7 +10,7 @@ import torch
 
 from frx_graph.evidence.device_calibration import device_name
 
-_ONEDNN_VERSION = re.compile(r"MKL-DNN\) v(\S+)|oneDNN v(\S+)")
+_ONEDNN_VERSION = re.compile(r"(?:MKL-DNN|oneDNN) v(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def measurement_environment(device_type: str) -> MeasurementEnvironment:
 def onednn_version() -> str | None:
     """The version of oneDNN that torch was built with; None if it was built without."""
     found = _ONEDNN_VERSION.search(torch.__config__.show())
-    return None if found is None else found[1] or found[2]
+    return None if found is None else found[1]
 
 
 def _settings(on_gpu: bool) -> str:

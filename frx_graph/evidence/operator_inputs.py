@@ -41,6 +41,24 @@ def build_arguments(signature: OperatorSignature) -> tuple[list[Any], dict[str, 
     return args, kwargs
 
 
+def on_meta_device(signature: OperatorSignature) -> Any:
+    """What the call returns, with shapes and strides but without values. Raises what torch raises, also where it has no
+    shape arithmetic for the operator."""
+
+    def on_meta(argument: SpecArgument) -> Any:
+        if isinstance(argument, TensorSpec):
+            return torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype, device="meta")
+        if isinstance(argument, tuple):
+            return [on_meta(item) for item in argument]
+        return argument
+
+    overload = overload_of(signature.target)
+    return overload(
+        *(on_meta(argument) for argument in signature.args),
+        **{name: on_meta(argument) for name, argument in signature.kwargs},
+    )
+
+
 def tensor_from(spec: TensorSpec, generator: torch.Generator) -> Tensor:
     """A tensor with the spec's shape, strides, dtype and device.
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import textwrap
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -33,7 +35,7 @@ CHANNELS_LAST = MappingProxyType({4: torch.channels_last, 5: torch.channels_last
 _BUDGET_S = 0.05
 _LEAST_REPETITIONS = 3
 _MOST_REPETITIONS = 200
-_MOST_BUDGETS = 10
+_MOST_BUDGETS = 4
 _DISTURBED = 2.0
 
 
@@ -137,7 +139,7 @@ def take_turns(
 ) -> tuple[list[float], ...]:
     """Seconds of each call's runs, made in turn (A B A B). Every call is run once before, untimed.
 
-    Goes on for `budget_s` seconds and until every call has `least_repetitions` undisturbed runs, but not beyond ten
+    Goes on for `budget_s` seconds and until every call has `least_repetitions` undisturbed runs, but not beyond four
     times the budget.
     """
     for call in calls:
@@ -215,10 +217,16 @@ def _seconds(call: Callable[[], object], clock: Clock) -> float:
 
 @contextlib.contextmanager
 def _isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
-    """No autograd, no dispatch mode of a surrounding capture, and the caller's random numbers left as they were."""
+    """No autograd, no dispatch mode of a surrounding capture, the caller's random numbers left as they were, and no
+    warnings about values that nobody chose."""
     on_gpu = any(tensor.device == "cuda" for signature in signatures for tensor in signature.tensors)
     devices = [torch.cuda.current_device()] if on_gpu and torch.cuda.is_available() else []
-    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices):
+    with (
+        _disable_current_modes(),
+        torch.no_grad(),
+        torch.random.fork_rng(devices),
+        warnings.catch_warnings(action="ignore"),
+    ):
         yield
 
 
@@ -228,4 +236,4 @@ def _reported(signature: OperatorSignature, on_failure: FailureReport) -> Iterat
     try:
         yield
     except Exception as error:  # noqa: BLE001
-        on_failure(signature, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+        on_failure(signature, textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder="..."))

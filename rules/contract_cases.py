@@ -1,0 +1,131 @@
+"""The operator calls over which a layout contract is measured, and the strides that stand for each class.
+
+A case is one ordinary use of one overload. Its tensors are contiguous but for the one that is varied. Several strides
+stand for a class wherever an operator could tell them apart; if it does, the class is unknown for that operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from frx_graph.facts.layout import (
+    CHANNELS_LAST_ORDER,
+    StridePattern,
+    contiguous_strides,
+    stride_pattern,
+    strides_for_order,
+)
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+
+MEASURED_DTYPES = (torch.float32, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor argument of a case. `dtype` None is the dtype under measurement. Operands that are not `varied` (small
+    vectors, indices) are always contiguous."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None = None
+    varied: bool = True
+
+
+CaseArgument: TypeAlias = "Operand | int | float | bool | torch.dtype | tuple[CaseArgument, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call: overload, a name that tells its uses apart, positional arguments."""
+
+    target: str
+    name: str
+    args: tuple[CaseArgument, ...]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The tensor arguments in order."""
+        return tuple(_operands(self.args))
+
+    def signature(
+        self, dtype: torch.dtype, device: str, varied: int | None = None, strides: Sequence[int] = ()
+    ) -> OperatorSignature:
+        """The call with tensor argument number `varied` in these strides and all others contiguous."""
+        position = -1
+
+        def spec(argument: CaseArgument) -> SpecArgument:
+            nonlocal position
+            if isinstance(argument, Operand):
+                position += 1
+                own = tuple(strides) if position == varied else contiguous_strides(argument.shape)
+                return TensorSpec(argument.shape, own, argument.dtype or dtype, device)
+            if isinstance(argument, tuple):
+                return tuple(spec(item) for item in argument)
+            return argument
+
+        return OperatorSignature(self.target, tuple(spec(argument) for argument in self.args))
+
+
+def representatives(shape: Sequence[int]) -> Iterator[tuple[StridePattern, tuple[int, ...]]]:
+    """Strides for every class that a tensor of this shape can be in, one or more a class."""
+    rank = len(shape)
+    orders: list[tuple[int, ...]] = [order for order in _ORDERS if len(order) == rank]
+    if rank in CHANNELS_LAST_ORDER:
+        orders.append(CHANNELS_LAST_ORDER[rank])
+    found = [
+        contiguous_strides(shape),
+        *(strides_for_order(shape, order) for order in orders),
+        *_sliced(shape),
+        *_expanded(shape),
+    ]
+    for strides in dict.fromkeys(found):
+        yield stride_pattern(shape, strides), strides
+
+
+_ORDERS = (
+    (1, 0),
+    (0, 2, 1),
+    (1, 0, 2),
+    (1, 2, 0),
+    (0, 1, 3, 2),
+    (0, 2, 1, 3),
+    (0, 3, 1, 2),
+    (1, 0, 2, 3),
+    (2, 3, 0, 1),
+    (0, 1, 2, 4, 3),
+    (0, 2, 1, 3, 4),
+    (0, 4, 1, 2, 3),
+)
+"""Dimensions from outermost to innermost in memory: transposed matrices, attention heads, sequence-first, and orders
+with another innermost dimension."""
+
+
+def _sliced(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """A slice along the last dimension, one along the dimension before it, a step of 2, and a transposed slice."""
+    rank = len(shape)
+    if rank >= 2:
+        yield contiguous_strides((*shape[:-1], 2 * shape[-1]))
+        yield strides_for_order((*shape[:-2], 2 * shape[-2], shape[-1]), (*range(rank - 2), rank - 1, rank - 2))
+    if rank >= 3:
+        yield contiguous_strides((*shape[:-2], 2 * shape[-2], shape[-1]))
+    if rank >= 1:
+        yield tuple(2 * stride for stride in contiguous_strides(shape))
+
+
+def _expanded(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Broadcast along the first and along the last dimension."""
+    rank = len(shape)
+    if rank >= 1:
+        yield (0, *contiguous_strides(shape[1:]))
+        yield (*contiguous_strides(shape[:-1]), 0)
+
+
+def _operands(arguments: Sequence[CaseArgument]) -> Iterator[Operand]:
+    for argument in arguments:
+        if isinstance(argument, Operand):
+            yield argument
+        elif isinstance(argument, tuple):
+            yield from _operands(argument)
