@@ -29,8 +29,8 @@ class LayoutChange:
     """Neighbouring operators that are cheaper in `target`, all changed together.
 
     Seconds are per step: of the measured anchors before and after, and of the conversions that the change adds less
-    those that it removes. `added` are the values that are converted only after the change, `unmeasured` its anchors of
-    which no time is known.
+    those that it removes. `entering` are the values that have to be converted to `target` only after the change,
+    `leaving` those that operators of the same group then need converted back. `unmeasured` are anchors without a time.
     """
 
     target: Layout
@@ -42,7 +42,8 @@ class LayoutChange:
     after_seconds: float
     conversion_seconds: float
     conversion_bytes: int
-    added: tuple[str, ...]
+    entering: tuple[str, ...]
+    leaving: tuple[str, ...]
 
     @property
     def gain_seconds(self) -> float:
@@ -170,6 +171,7 @@ def _change(
     removed = [v for v in touched if problem.converted(v, before) and not problem.converted(v, after)]
     conversion_bytes = sum(v.conversion_bytes for v in added) - sum(v.conversion_bytes for v in removed)
     operators = problem.group.operators
+    changed = set(together)
     anchors = [index for index in together if operators[index].anchor]
     return LayoutChange(
         target=target,
@@ -181,5 +183,8 @@ def _change(
         after_seconds=problem.anchor_seconds(after, together),
         conversion_seconds=conversion_bytes * problem.seconds_per_byte,
         conversion_bytes=conversion_bytes,
-        added=tuple(v.name for v in added),
+        entering=tuple(v.name for v in added if v.producer not in changed),
+        leaving=tuple(
+            v.name for v in added if v.producer in changed and any(after[r] is not target for r in v.readers)
+        ),
     )

@@ -138,7 +138,7 @@ def test_two_parts_of_one_region_are_two_changes() -> None:
     changes = layout_changes(problem, cheapest_layouts(problem))
     assert [change.anchors for change in changes] == [("n0",), ("n2",)]
     assert [change.gain_seconds for change in changes] == [7.0, 7.0]
-    assert [change.added for change in changes] == [("v0",), ("v1",)]
+    assert [(change.entering, change.leaving) for change in changes] == [((), ("v0",)), (("v1",), ())]
 
 
 def test_a_value_that_many_read_is_converted_once() -> None:

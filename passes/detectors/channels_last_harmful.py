@@ -1,0 +1,97 @@
+"""Finds convolution and pooling regions that run channels-last although plain was measured to be faster.
+
+Why it is slow: with many channels, small images and a small batch (the last stages of a classifier at 7x7), the plain
+or blocked kernels of oneDNN and cuDNN use the machine better than the channels-last ones. Nobody may have asked for
+channels-last there: `model.to(memory_format=...)` converts everything, and Inductor on the CPU forces channels-last on
+every 2-D convolution of a graph.
+
+Fix: leave the region plain: convert its modules back and its input where it enters. Under Inductor switch
+`layout_optimization` off, which makes convolutions follow the strides in the program, and convert by hand what gains.
+
+Safety: values change by rounding at most. Under Inductor the switch is for the whole graph: where other convolutions
+gain from channels-last, they have to be converted by hand.
+
+Assumes: as for FRX004, operators between the convolutions cost the same in either layout, conversions run at the
+device's bandwidth, and weights are converted ahead of time: what Inductor spends on converting them at every call is
+not counted here (FRX007 does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from frx_graph.facts.layout import Layout
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.layout_findings import (
+    anchors_run,
+    layout_finding,
+    modules_text,
+    not_measured,
+    unmeasured_convolutions,
+    values_text,
+)
+from frx_graph.passes.layout_fixes import LayoutChanges, changes_by_fix, worthwhile_changes
+from frx_graph.passes.memory_order import memory_order
+from frx_graph.records import Effort, Finding, Refusal, Risk
+
+RULE = "FRX015"
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for the whole model if all of it loses, else one for each line at which a region begins."""
+    changes = worthwhile_changes(analysis, Layout.PLAIN)
+    for found, whole in changes_by_fix(analysis, changes):
+        yield _finding(analysis, found, whole=whole)
+    yield from not_measured(analysis, RULE, DETECTOR.name, unmeasured_convolutions(analysis, Layout.CHANNELS_LAST))
+
+
+def _finding(analysis: Analysis, changes: LayoutChanges, *, whole: bool) -> Finding:
+    faster = changes.before_seconds / changes.after_seconds if changes.after_seconds else float("inf")
+    forced = analysis.inner == "inductor" and changes.rank == 4
+    fixes = []
+    if forced:
+        fixes.append(_inductor_fix(whole=whole))
+    if not forced or _stored_channels_last(changes):
+        fixes.append(_program_fix(changes, whole=whole))
+    return layout_finding(
+        analysis,
+        changes,
+        rule=RULE,
+        title=f"{anchors_run(len(changes.anchors))} channels-last, measured {faster:.2f}x faster plain",
+        fix="; ".join(fixes),
+        effort=Effort.ONE_LINE if whole else Effort.LOCAL,
+        risk=Risk.LOW,
+    )
+
+
+def _inductor_fix(*, whole: bool) -> str:
+    switch = (
+        'compile with `options={"layout_optimization": False}`: Inductor forces channels-last on the graph, and '
+        "without it convolutions follow the strides in the program"
+    )
+    if whole:
+        return switch
+    return f"{switch}; convert the modules that are not named here with `.to(memory_format=torch.channels_last)`"
+
+
+def _program_fix(changes: LayoutChanges, *, whole: bool) -> str:
+    memory_format = "torch.channels_last" if changes.rank == 4 else "torch.channels_last_3d"
+    if whole:
+        return f"leave out `.to(memory_format={memory_format})` for the model and its input"
+    fix = f"keep {modules_text(changes)} plain: `.to(memory_format=torch.contiguous_format)`"
+    if changes.entering:
+        fix += f", and `.contiguous()` for {values_text(changes.entering, changes.facts)}"
+    if changes.leaving:
+        leaving = values_text(changes.leaving, changes.facts)
+        fix += f", and `.contiguous(memory_format={memory_format})` for {leaving}, where the region ends"
+    return fix
+
+
+def _stored_channels_last(changes: LayoutChanges) -> bool:
+    """True if the program itself, and not only the compiler, runs these anchors channels-last."""
+    values = (value for op in changes.anchors for value in changes.facts.output_values(op))
+    return any(memory_order(value) is Layout.CHANNELS_LAST for value in values)
+
+
+DETECTOR = Detector(RULE, "channels_last_harmful", detect)

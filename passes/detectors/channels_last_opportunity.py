@@ -1,0 +1,143 @@
+"""Finds convolution and pooling regions that run plain although channels-last was measured to be faster.
+
+Why it is slow: oneDNN's and cuDNN's fastest convolution kernels work on channels-last or blocked images. Given plain
+ones they convert every operand and every result inside, at each call; pooling and normalisation lose vector width.
+
+Fix: convert the model's parameters once and its input where it enters, with `memory_format=torch.channels_last`
+(`channels_last_3d` for 3-D images). Where only a part gains, convert that part and the values at its edges.
+
+Safety: values change by rounding at most. Code that calls `.view()` on an image, or reads its strides, may break.
+
+Assumes: operators between the convolutions take either layout at the same cost; conversions run at the device's
+bandwidth and are not fused away; the converted region's weights are converted once, ahead of time. Each region's
+cheapest layouts come from an exact minimum cut over the measured times. On CUDA, half precision is taken to profit
+where nothing was measured, with low confidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+
+from frx_graph.capture.call_site import common_module_path
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.layout import Layout
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.copy_findings import bytes_text
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.layout_findings import (
+    anchors_run,
+    layout_finding,
+    modules_text,
+    not_measured,
+    unmeasured_convolutions,
+    values_text,
+)
+from frx_graph.passes.layout_fixes import LayoutChanges, changes_by_fix, worthwhile_changes
+from frx_graph.passes.regions import LayoutGroup, RegionOperator
+from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
+
+RULE = "FRX004"
+UNMEASURED_CONFIDENCE = 0.3
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for the whole model if all of it gains, else one for each line at which a region begins."""
+    changes = worthwhile_changes(analysis, Layout.CHANNELS_LAST)
+    for found, whole in changes_by_fix(analysis, changes):
+        yield _measured_finding(analysis, found, whole=whole)
+    left = []
+    for group, operators in unmeasured_convolutions(analysis, Layout.PLAIN):
+        if all(_is_half_on_cuda(operator, analysis.facts) for operator in operators):
+            yield _predicted_finding(analysis, group, operators)
+        else:
+            left.append((group, operators))
+    yield from not_measured(analysis, RULE, DETECTOR.name, left)
+
+
+def _measured_finding(analysis: Analysis, changes: LayoutChanges, *, whole: bool) -> Finding:
+    memory_format = _memory_format(changes.rank)
+    faster = changes.before_seconds / changes.after_seconds if changes.after_seconds else float("inf")
+    if whole:
+        fix = f"`model = model.to(memory_format={memory_format})`{_edges(changes, memory_format)}"
+    else:
+        fix = (
+            f"convert {modules_text(changes)} with `.to(memory_format={memory_format})`"
+            f"{_edges(changes, memory_format)}; leave the rest as it is: it is faster plain, or not measured to gain"
+        )
+    return layout_finding(
+        analysis,
+        changes,
+        rule=RULE,
+        title=f"{anchors_run(len(changes.anchors))} plain, measured {faster:.2f}x faster in channels-last",
+        fix=fix,
+        effort=Effort.ONE_LINE if whole else Effort.LOCAL,
+        risk=Risk.LOW,
+    )
+
+
+def _edges(changes: LayoutChanges, memory_format: str) -> str:
+    """The conversions that the program has to make itself."""
+    text = ""
+    if changes.entering:
+        entering = values_text(changes.entering, changes.facts)
+        text = f", and `.contiguous(memory_format={memory_format})` for {entering}"
+    if changes.leaving:
+        text += f", and `.contiguous()` for {values_text(changes.leaving, changes.facts)}, where the region ends"
+    return text
+
+
+def _memory_format(rank: int) -> str:
+    return "torch.channels_last" if rank == 4 else "torch.channels_last_3d"
+
+
+def _is_half_on_cuda(operator: RegionOperator, facts: GraphFacts) -> bool:
+    image = facts.values[(*operator.operands, *operator.results)[0]]
+    return image.device.type == "cuda" and image.dtype in _HALF
+
+
+def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequence[RegionOperator]) -> Finding:
+    """What the region's convolutions would convert inside if each of their kernels wants channels-last, less what
+    crosses the region's edges."""
+    facts = analysis.facts
+    names = [name for operator in operators for name in (*operator.operands, *operator.results)]
+    inside = sum(2 * facts.values[name].bytes for name in names)
+    plain_inputs = {v.name: v.bytes for r in group.regions for v in r.inputs if v.layout is Layout.PLAIN}
+    produced = {name for operator in group.operators for name in operator.results}
+    entering = sum(2 * size for name, size in plain_inputs.items() if name not in produced)
+    leaving = sum(2 * v.bytes for region in group.regions for v in region.outputs if Layout.PLAIN in v.wanted)
+    most = max(0, inside - entering - leaving)
+    ops: tuple[OpFacts, ...] = tuple(operator.op for operator in operators)
+    modules = tuple(dict.fromkeys(op.site.module_path for op in ops if op.site.module_path))
+    memory_format = _memory_format(group.rank)
+    site = replace(ops[0].site, module_path=common_module_path(modules))
+    return Finding(
+        rule=RULE,
+        title=f"{len(ops)} half-precision convolutions run plain; tensor-core kernels want channels-last",
+        severity=severity_of(most, analysis.step_bytes),
+        site=site,
+        nodes=tuple(op.node for op in ops),
+        count_per_step=len(ops),
+        bytes_per_step=None,
+        saving=predicted_saving(0, most, analysis.step_bytes),
+        effort=Effort.ONE_LINE,
+        risk=Risk.LOW,
+        fix=f"convert `{site.module_path}` and its input with `.to(memory_format={memory_format})`, and measure",
+        confidence=UNMEASURED_CONFIDENCE,
+        evidence=(
+            Evidence(
+                f"not measured: if every one of these kernels converts its images, that is {bytes_text(inside)} per "
+                f"step, against {bytes_text(entering + leaving)} at the region's edges",
+                "region edges",
+            ),
+        ),
+        graph_id=facts.graph_id,
+        modules=modules,
+    )
+
+
+DETECTOR = Detector(RULE, "channels_last_opportunity", detect)
