@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from functools import cached_property
 
 import torch
 
@@ -13,10 +12,10 @@ from frx_graph.capture.captured_graph import GraphBreak, Recompile
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes.costs import OpCost, op_costs
 from frx_graph.passes.layout_choice import LayoutChange, cheapest_layouts, layout_changes
 from frx_graph.passes.layout_problem import layout_problem
 from frx_graph.passes.regions import LayoutGroup, layout_groups
-from frx_graph.passes.costs import OpCost, op_costs
 from frx_graph.records import Copy
 from frx_graph.rules.operator_contract import OperatorContract
 

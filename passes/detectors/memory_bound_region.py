@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes.analysis import Analysis
@@ -31,11 +32,14 @@ from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion_groups import Dataflow, fusion_groups
 from frx_graph.passes.fusion_roles import FusionRole
 from frx_graph.passes.roofline import RooflinePosition, roofline_position
-from frx_graph.passes.severity import MEDIUM_SHARE, predicted_saving, severity_of
+from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.passes.view_chain import view_chain
 from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk
 
 RULE = "FRX005"
+MATERIAL_SHARE = 0.02
+LEAST_SAVING = 0.01
+"""Of the step's traffic: less than this is not worth a line in a report."""
 FUSION_CONFIDENCE = 0.8
 """Inductor fuses these operators; how much of the saved traffic a cache had absorbed before is not known."""
 PRECISION_CONFIDENCE = 0.5
@@ -72,9 +76,14 @@ def _fusible_regions(analysis: Analysis, flow: Dataflow) -> list[_Region]:
     for group in fusion_groups(flow, costs):
         if group.saved_bytes > 0:
             moving = tuple(op for op in group.ops if costs[op.node].bytes)
-            anchor = max(moving, key=lambda op: costs[op.node].bytes)
+            anchor = max(moving, key=lambda op: (_has_module(op), costs[op.node].bytes))
             regions.append(_Region(moving, anchor, group.bytes, group.saved_bytes, group.flops))
     return regions
+
+
+def _has_module(op: OpFacts) -> bool:
+    """False for sums of gradients, which autograd makes between modules and no line of the program asks for."""
+    return "." in op.site.module_path
 
 
 def _single_regions(analysis: Analysis, flow: Dataflow) -> list[_Region]:
@@ -97,7 +106,8 @@ def _findings(
         moved = sum(region.bytes for region in instances)
         flops = sum(region.flops for region in instances)
         position = roofline_position(flops, moved, device, dtype) if dtype is not None else None
-        material = moved >= MEDIUM_SHARE * analysis.step_bytes
+        saved = sum(region.saved_bytes for region in instances)
+        material = moved >= MATERIAL_SHARE * analysis.step_bytes and saved >= LEAST_SAVING * analysis.step_bytes
         if position is not None and position.memory_bound and material:
             yield _finding(analysis, device, instances, typical, position, fused=fused)
 
@@ -135,7 +145,7 @@ def _finding(
     evidence.extend(measured)
     return Finding(
         rule=RULE,
-        title=f"{names_text(typical.ops)}: memory-bound" + (", not fused" if fused else ""),
+        title=f"{names_text(typical.ops)}: memory-bound{', not fused' if fused else ''}{_phase_text(anchors)}",
         severity=severity_of(saved, analysis.step_bytes),
         site=shared_site(anchors),
         nodes=tuple(op.node for region in instances for op in region.ops),
@@ -151,6 +161,10 @@ def _finding(
         graph_id=analysis.facts.graph_id,
         modules=module_paths(anchors),
     )
+
+
+def _phase_text(ops: Sequence[OpFacts]) -> str:
+    return " (backward)" if all(op.phase is Phase.BACKWARD for op in ops) else ""
 
 
 def _fusion_fix() -> str:

@@ -73,6 +73,16 @@ def test_a_share_that_does_not_matter_is_not_reported(analyse):
     assert len(list(DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=300 * N)))) == 1
 
 
+def test_a_share_that_fusion_does_not_reduce_is_not_reported(analyse):
+    class Kept(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = torch.relu(x)
+            return y, y.sin()
+
+    assert list(DETECTOR.detect(analyse(Kept(), X, device=DEVICE, step_bytes=101 * N))) == []
+    assert len(list(DETECTOR.detect(analyse(Kept(), X, device=DEVICE, step_bytes=100 * N)))) == 1
+
+
 def test_one_operator_has_nothing_to_fuse_with(analyse):
     assert list(DETECTOR.detect(analyse(nn.ReLU(), X, device=DEVICE, step_bytes=2 * N))) == []
 
