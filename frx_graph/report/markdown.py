@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from frx_graph.advice import Advice
 from frx_graph.records import Copy, Finding
 from frx_graph.report.comparison import agreement_counts, compare
+from frx_graph.report.marked_text import CodeBlock, Run, blocks, runs
 from frx_graph.report.outcome import Outcome, copies_sentence, headline, outcome_of
-from frx_graph.report.plain_text import lines, one_line
+from frx_graph.report.plain_text import one_line
 from frx_graph.report.quantities import byte_count, plural
 from frx_graph.report.refusal_groups import group_refusals
 from frx_graph.report.wording import (
@@ -34,37 +36,42 @@ _BLOCK_START = re.compile(r"^(\d+(?=[.)](?:\s|$))|(?=[-+#=]))(.)")
 def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
     """The report with the first `top` findings, or all of them; files are named relative to `root`."""
     shown = advice.findings[:top]
-    blocks = [f"## frx-graph: {code(advice.target)}", f"**{prose(headline(advice))}**"]
+    parts = [f"## frx-graph: {code(advice.target)}", f"**{prose(headline(advice))}**"]
     if outcome_of(advice) is not Outcome.NOTHING_ANALYSED:
-        blocks.append(prose(f"{copies_sentence(advice)}."))
+        parts.append(prose(f"{copies_sentence(advice)}."))
     if shown:
-        blocks.append(_table(shown, root))
+        parts.append(_table(shown, root))
         if len(shown) < len(advice.findings):
-            blocks.append(f"{plural(len(advice.findings) - len(shown), 'more finding')} not shown.")
-        blocks += [_details(rank, finding, root) for rank, finding in enumerate(shown, start=1)]
+            parts.append(f"{plural(len(advice.findings) - len(shown), 'more finding')} not shown.")
+        parts += [_details(rank, finding, root) for rank, finding in enumerate(shown, start=1)]
     if advice.observed is not None:
-        blocks.append(_comparison(advice.copies, advice.observed, root))
+        parts.append(_comparison(advice.copies, advice.observed, root))
     groups = group_refusals(advice.refusals, root)
     if groups:
-        blocks.append(f"### Left alone ({len(advice.refusals)})")
-        blocks.append("\n".join(f"- {prose(g.reason)}: {prose(g.listed(SUBJECTS_SHOWN))}" for g in groups))
+        parts.append(f"### Left alone ({len(advice.refusals)})")
+        parts.append("\n".join(f"- {marked(runs(g.reason))}: {prose(g.listed(SUBJECTS_SHOWN))}" for g in groups))
     environment = advice.environment
     made = [f"frx-graph {environment.frx_version}", f"torch {environment.torch_version}", machine(environment)]
     if environment.contract:
         made.append(f"contract {one_line(environment.contract)}")
-    blocks.append(f"<sub>{prose(', '.join(made))}</sub>")
-    return "\n\n".join(blocks) + "\n"
+    parts.append(f"<sub>{prose(', '.join(made))}</sub>")
+    return "\n\n".join(parts) + "\n"
 
 
 def prose(text: str) -> str:
     """`text` on one line with nothing in it that Markdown, HTML or GitHub's mentions would act on."""
-    escaped = _SPECIAL.sub(r"\\\1", one_line(text, len(text)))
-    return raw_html(_BLOCK_START.sub(r"\1\\\2", escaped))
+    return marked((Run(one_line(text, len(text)), code=False),))
+
+
+def marked(pieces: Sequence[Run]) -> str:
+    """Prose with code spans, on one line."""
+    line = "".join(code(piece.text) if piece.code else raw_html(_SPECIAL.sub(r"\\\1", piece.text)) for piece in pieces)
+    return _BLOCK_START.sub(r"\1\\\2", line)
 
 
 def raw_html(text: str) -> str:
-    """`text` on one line for the inside of an HTML tag, where Markdown has no say."""
-    return html.escape(one_line(text, len(text)), quote=False).replace("@", "&#64;")
+    """Printable text for the inside of an HTML tag, where Markdown has no say."""
+    return html.escape(text, quote=False).replace("@", "&#64;")
 
 
 def code(text: str, *, in_table: bool = False) -> str:
@@ -78,7 +85,7 @@ def code(text: str, *, in_table: bool = False) -> str:
     return span.replace("|", "\\|") if in_table else span
 
 
-def code_block(text: list[str]) -> str:
+def code_block(text: Sequence[str]) -> str:
     """Lines as a fenced block that none of them can close."""
     longest = max((len(run) for line in text for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -107,10 +114,13 @@ def _details(rank: int, finding: Finding, root: Path) -> str:
         f"<details><summary>{raw_html(summary)}</summary>",
         f"{code(place(finding.site, root))}, {frequency(finding)}, severity {finding.severity.value}, "
         f"confidence {finding.confidence:.2f}",
-        code_block(lines(finding.fix)),
+        *(
+            code_block(block.lines) if isinstance(block, CodeBlock) else marked(block.runs)
+            for block in blocks(finding.fix)
+        ),
     ]
     if finding.evidence:
-        body.append("\n".join(f"- {prose(evidence_line(fact))}" for fact in strongest_evidence(finding)))
+        body.append("\n".join(f"- {marked(runs(evidence_line(fact)))}" for fact in strongest_evidence(finding)))
     return "\n\n".join([*body, "</details>"])
 
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from frx_graph.advice import Advice
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.records import Finding, Refusal, Severity
+from frx_graph.report.cards import Cards
 from frx_graph.report.fingerprint import fingerprints
 from frx_graph.report.outcome import Outcome, headline, outcome_of
 from frx_graph.report.plain_text import encodable, lines, one_line
@@ -31,7 +32,7 @@ _FILE_SUFFIXES = frozenset({".py", ".json", ".gz"})
 _LEVEL = {Severity.HIGH: "warning", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "note"}
 
 
-def render_sarif(advice: Advice, *, root: Path, cards: Mapping[str, RuleCard]) -> str:
+def render_sarif(advice: Advice, *, root: Path, cards: Cards) -> str:
     """One run with a result a finding. Files under `root` are relative to it; `cards` are the rules' cards by code."""
     codes = sorted({finding.rule for finding in advice.findings} | cards.keys())
     marks = fingerprints(advice.findings, root)

@@ -1,4 +1,4 @@
-"""How reports name source files: relative to the project, or to the installed packages, wherever that is on disk."""
+"""How reports name source files: relative to the project, or to the installed packages, wherever those are on disk."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ def short_path(file: str, root: Path) -> str:
     if installed is not None:
         return installed["rest"]
     return project_path(file, root) or file
+
+
+def checkout_root(start: Path) -> Path:
+    """The nearest folder at or above `start` that git keeps its records in; `start` where there is none."""
+    folder = start.absolute()
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
 
 
 def project_path(file: str, root: Path) -> str | None:
