@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from frx_graph.version import __version__
+
 __all__ = ["__version__", "advise", "clear", "report"]
 
 if TYPE_CHECKING:
-    from frx_graph.advise import advise
+    from frx_graph.advisor import advise
     from frx_graph.backend import clear, report
 
 
 def __getattr__(name: str) -> Any:
     if name == "advise":
-        from frx_graph.advise import advise
+        from frx_graph.advisor import advise
 
         return advise
     if name in ("clear", "report"):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.advise import advise_capture
+from frx_graph.advisor import advise_capture
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.errors import CaptureError, OptionError

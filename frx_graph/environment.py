@@ -6,9 +6,9 @@ import platform
 
 import torch
 
-from frx_graph import __version__
 from frx_graph.advice import Environment
 from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.version import __version__
 
 
 def environment_of(

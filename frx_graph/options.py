@@ -46,4 +46,5 @@ def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> Back
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise OptionError(f"option {where!r} for backend 'frx': {first['msg']}", f"given: {first['input']!r}") from error
+        message = f"option {where!r} for backend 'frx': {first['msg']}"
+        raise OptionError(message, f"given: {first['input']!r}") from error

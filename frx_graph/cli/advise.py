@@ -59,7 +59,7 @@ def advise(
     run_on = _device(device or config.device)
     with stages() as progress:
         progress("importing torch's compiler")
-        from frx_graph.advise import advise as advise_model
+        from frx_graph.advisor import advise as advise_model
 
         progress(f"loading {target}")
         workload = place(load_target(target), run_on, cast_to)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from frx_graph import __version__
 from frx_graph.cli.advise import advise
 from frx_graph.cli.probe import probe
 from frx_graph.cli.rules import rules
 from frx_graph.errors import FrxError
+from frx_graph.version import __version__
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR = 0, 1, 2
 

@@ -139,7 +139,7 @@ def advise_capture(
             refusals=tuple(dict.fromkeys(refusals)),
             copies=tuple(copies),
             totals=_totals(facts_of.values(), findings, copies, step_bytes),
-            timings=Timings(capture_s=0.0, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
+            timings=Timings(capture_s=None, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
         )
     )
 
