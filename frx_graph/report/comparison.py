@@ -17,8 +17,8 @@ TOLERANCE = 0.10
 class Agreement(enum.StrEnum):
     """How prediction and observation of one call site relate."""
 
-    AGREES = "agrees"
-    DIFFERS = "differs"
+    AGREES = "as predicted"
+    DIFFERS = "different"
     NOT_OBSERVED = "not observed"
     NOT_PREDICTED = "not predicted"
 
