@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, contiguous_strides
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
@@ -93,14 +93,16 @@ def _remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, 
     if copy.operator == "aten.matmul":
         return _matmul_remedy(value)
     times = copied[identity(facts, value.name)]
+    stored = _channels_last_producer(facts, copy, value)
     if times > 1:
+        once = f"call `.contiguous()` once on the value, before its first use: a step copies it {times} times now"
         return _Remedy(
-            f"call `.contiguous()` once on the value, before its first use: {times} operators copy it now",
+            f"{once}. To save them all, {stored}" if stored else once,
             Effort.ONE_LINE,
             Risk.LOW,
             sure_bytes=group.bytes * (times - 1) // times,
         )
-    return _producer_remedy(facts, copy, value)
+    return _Remedy(stored, Effort.LOCAL, Risk.LOW) if stored else _last_resort(facts, copy, value)
 
 
 def _library_remedy(copy: Copy, value: ValueFacts | None) -> _Remedy:
@@ -143,15 +145,24 @@ def _matmul_remedy(value: ValueFacts) -> _Remedy:
     return _Remedy("store the operand contiguous where it is made", Effort.LOCAL, Risk.LOW)
 
 
-def _producer_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts) -> _Remedy:
-    """For a value that one operator copies: another order for whoever stores it, else an honest last resort."""
-    chain = view_chain(facts, value.name)
-    base = facts.values[chain.base]
-    producer = facts.producer(chain.base)
-    if producer is not None and producer.operator == "aten.convolution":
-        order = order_that_gives(facts, value.name, contiguous_strides(value.shape))
-        if order is not None and order == CHANNELS_LAST_ORDER.get(len(base.shape)):
-            return _Remedy(_store_text(producer, base, copy), Effort.LOCAL, Risk.LOW)
+def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) -> str:
+    """The advice to run the convolution that made the value in channels-last, where its views then give contiguous
+    strides; empty where that does not help."""
+    base = facts.values[view_chain(facts, value.name).base]
+    producer = facts.producer(base.name)
+    if producer is None or producer.operator != "aten.convolution":
+        return ""
+    order = order_that_gives(facts, value.name, contiguous_strides(value.shape))
+    if order is None or order != CHANNELS_LAST_ORDER.get(len(base.shape)):
+        return ""
+    memory_format = "channels_last_3d" if len(base.shape) == 5 else "channels_last"
+    return (
+        f"run the convolution at {place(producer.site)} in channels-last (its weight and input "
+        f"`.to(memory_format=torch.{memory_format})`): the views of its result are then what {_name(copy)} reads"
+    )
+
+
+def _last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> _Remedy:
     origin = stride_origin(facts, value.name)
     if origin is not None and origin.op is None:
         return _Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE, Risk.LOW)
@@ -161,14 +172,6 @@ def _producer_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts) -> _Remed
         f"`.contiguous()` there serves them all",
         Effort.LOCAL,
         Risk.LOW,
-    )
-
-
-def _store_text(producer: OpFacts, base: ValueFacts, copy: Copy) -> str:
-    memory_format = "channels_last_3d" if len(base.shape) == 5 else "channels_last"
-    return (
-        f"run the convolution at {place(producer.site)} in channels-last (its weight and input "
-        f"`.to(memory_format=torch.{memory_format})`): the views of its result are then what {_name(copy)} reads"
     )
 
 

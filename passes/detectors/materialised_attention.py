@@ -85,7 +85,7 @@ def _refusal(attention: Attention) -> Refusal | None:
 def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
     facts = analysis.facts
     first = group[0]
-    traffic = sum(scores_traffic(facts, attention) for attention in group)
+    traffic = facts.calls * sum(scores_traffic(facts, attention) for attention in group)
     modules = tuple(dict.fromkeys(a.softmax.site.module_path for a in group if a.softmax.site.module_path))
     nodes = tuple(op.node for a in group for op in (*a.between, a.second))
     fallback = first.softmax.operator == FALLBACK_SOFTMAX
@@ -96,7 +96,7 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
         severity=severity_of(traffic, analysis.step_bytes),
         site=replace(first.softmax.site, module_path=common_module_path(modules)),
         nodes=nodes,
-        count_per_step=len(group),
+        count_per_step=facts.calls * len(group),
         bytes_per_step=traffic,
         saving=predicted_saving(0 if obstacle else traffic, traffic, analysis.step_bytes),
         effort=Effort.ONE_LINE if fallback else Effort.LOCAL,

@@ -82,7 +82,8 @@ def test_one_contiguous_serves_many_operators(analyse: Any, layer_norm_copies: C
     assert (finding.count_per_step, finding.bytes_per_step) == (4, 8 * IMAGE_BYTES)
     assert finding.site.module_path == "model.norms.*"
     assert "`.contiguous()` once" in finding.fix
-    assert "4 operators copy it" in finding.fix
+    assert "a step copies it 4 times" in finding.fix
+    assert "To save them all, run the convolution" in finding.fix
     assert (finding.effort, finding.risk) == (Effort.ONE_LINE, Risk.LOW)
     # Three of the four copies go, the fourth becomes the `.contiguous()`.
     assert finding.saving.predicted_pct_min == pytest.approx(7.5)

@@ -1,0 +1,226 @@
+"""Finds chains of permute, transpose, movedim and view that cancel, that are one permute, or that lead a projection's
+result into a copy because it is stored in another order than it is read in.
+
+Why it is slow: a view costs no memory traffic by itself, but every one costs a dispatch, and the strides that it leaves
+behind make the next reshape, `.contiguous()` or operator copy the whole tensor.
+
+Fix: drop what cancels, write one permute for several, and store the producer's result in the order that its reader
+wants: queries, keys and values above all, which `scaled_dot_product_attention` reads as views of the projection.
+
+Safety: dropping views that cancel is exact. Changing what a projection stores means to permute its weight, also in
+checkpoints.
+
+Assumes: nothing outside the graph reads the strides between. Counts no copies of its own: those at a chain's end belong
+to the rules that claim copies.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.attention_pattern import attentions
+from frx_graph.passes.copy_findings import bytes_text
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.permute_chains import COPYING, Span, cancelling, chains, composable, composed_order, reorders
+from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.passes.view_chain import call_text, identity, place, view_chain
+from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
+
+RULE = "FRX003"
+PROJECTIONS = 3
+"""Projections of one module that end in copies from which they count as a storm: queries, keys and values."""
+CONFIDENCE = 0.9
+"""The chain is there; that nothing outside the graph depends on its strides is assumed."""
+_SHOWN = 3
+"""Chains shown in the evidence."""
+_PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.linear"})
+
+
+class _Kind(enum.StrEnum):
+    CANCEL = "Reorderings that cancel"
+    COMPOSE = "Reorderings that are one permute"
+    PROJECTION = "Projections stored in an order that is copied"
+
+
+@dataclass(frozen=True)
+class _Storm:
+    """What one finding is about: the spans of chains that belong together, and the copies that go with them."""
+
+    kind: _Kind
+    spans: tuple[Span, ...]
+    copies: tuple[Copy, ...]
+
+    @property
+    def site(self) -> CallSite:
+        """Where the first chain begins to reorder."""
+        return self.spans[0].steps[0].op.site
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each kind and line on which such chains begin."""
+    by_node, by_value = _copies_by_place(analysis)
+    groups: dict[tuple[_Kind, str, int, str], list[_Storm]] = {}
+    for storm in (*_wasted(analysis.facts, by_node), *_projected(analysis.facts, by_node, by_value)):
+        site = storm.site
+        groups.setdefault((storm.kind, site.file, site.line, site.function), []).append(storm)
+    for group in groups.values():
+        yield _finding(analysis, group)
+
+
+def _wasted(facts: GraphFacts, by_node: Mapping[str, list[Copy]]) -> Iterator[_Storm]:
+    """Chains that cancel, or that are one permute. Branches share their beginning, so a span may be met twice."""
+    seen: set[tuple[str, ...]] = set()
+    for chain in chains(facts):
+        span, kind = cancelling(facts, chain), _Kind.CANCEL
+        if span is None:
+            span, kind = composable(facts, chain), _Kind.COMPOSE
+        if span is None:
+            continue
+        nodes = tuple(step.op.node for step in span.steps)
+        if nodes not in seen:
+            seen.add(nodes)
+            yield _Storm(kind, (span,), _copies_in(span, by_node, {}))
+
+
+def _projected(
+    facts: GraphFacts, by_node: Mapping[str, list[Copy]], by_value: Mapping[str, list[Copy]]
+) -> Iterator[_Storm]:
+    """Modules in which at least `PROJECTIONS` results of linear layers are reordered and then copied."""
+    by_module: dict[tuple[str, str], list[tuple[Span, tuple[Copy, ...]]]] = {}
+    for chain in chains(facts):
+        if not _is_projection(facts, chain.base) or cancelling(facts, chain) is not None:
+            continue
+        span = Span(chain, chain.reorderings(facts)[0], len(chain.steps) - 1)
+        copies = _copies_in(span, by_node, by_value)
+        if copies:
+            site = span.steps[0].op.site
+            by_module.setdefault((site.file, site.module_path), []).append((span, copies))
+    for found in by_module.values():
+        sources = {identity(facts, copies[0].value) for _, copies in found}
+        if len(sources) >= PROJECTIONS:
+            spans, copied = zip(*found, strict=True)
+            yield _Storm(_Kind.PROJECTION, spans, tuple(dict.fromkeys(copy for each in copied for copy in each)))
+
+
+def _is_projection(facts: GraphFacts, value: str) -> bool:
+    """True for a product with a parameter: what a linear layer makes."""
+    producer = facts.producer(value)
+    if producer is None or producer.operator not in _PRODUCTS:
+        return False
+    bases = (facts.values[view_chain(facts, name).base] for name in producer.inputs[-2:])
+    return any(base.is_parameter for base in bases)
+
+
+def _copies_by_place(analysis: Analysis) -> tuple[Mapping[str, list[Copy]], Mapping[str, list[Copy]]]:
+    """Copies by the copying operator's node, and copies inside an operator by the value that it copies."""
+    by_node: dict[str, list[Copy]] = {}
+    by_value: dict[str, list[Copy]] = {}
+    for copy in analysis.copies:
+        op = analysis.facts.op_by_node.get(copy.node)
+        if op is not None and op.operator in COPYING:
+            by_node.setdefault(copy.node, []).append(copy)
+        elif copy.kind is CopyKind.OPERATOR:
+            by_value.setdefault(copy.value, []).append(copy)
+    return by_node, by_value
+
+
+def _copies_in(span: Span, by_node: Mapping[str, list[Copy]], by_value: Mapping[str, list[Copy]]) -> tuple[Copy, ...]:
+    return tuple(copy for s in span.steps for copy in (*by_node.get(s.op.node, ()), *by_value.get(s.value, ())))
+
+
+def _finding(analysis: Analysis, group: Sequence[_Storm]) -> Finding:
+    facts = analysis.facts
+    first = group[0]
+    copies = tuple(dict.fromkeys(copy for storm in group for copy in storm.copies))
+    moved = sum(copy.bytes for copy in copies)
+    ops = {step.op.node: step.op for storm in group for span in storm.spans for step in span.steps}
+    modules = tuple(dict.fromkeys(storm.site.module_path for storm in group if storm.site.module_path))
+    fix, effort, risk = _remedy(facts, first)
+    return Finding(
+        rule=RULE,
+        title=str(first.kind),
+        severity=severity_of(moved, analysis.step_bytes),
+        site=replace(first.site, module_path=common_module_path(modules)),
+        nodes=tuple(ops),
+        count_per_step=facts.calls * sum(len(storm.spans) for storm in group),
+        bytes_per_step=moved,
+        saving=predicted_saving(0 if first.kind is _Kind.PROJECTION else moved, moved, analysis.step_bytes),
+        effort=effort,
+        risk=risk,
+        fix=fix,
+        confidence=CONFIDENCE,
+        evidence=tuple(_evidence(facts, group, copies)),
+        modules=modules,
+        graph_id=facts.graph_id,
+    )
+
+
+def _remedy(facts: GraphFacts, storm: _Storm) -> tuple[str, Effort, Risk]:
+    span = storm.spans[0]
+    moves = [step for step in span.steps if reorders(facts, step.op)]
+    if storm.kind is _Kind.CANCEL:
+        named = " and ".join(f"`{call_text(step.op)}` at {place(step.op.site)}" for step in moves)
+        between = ", with the copies between" if storm.copies else ""
+        return f"drop {named}{between}: together they change nothing", Effort.LOCAL, Risk.LOW
+    if storm.kind is _Kind.COMPOSE:
+        order = composed_order(facts, span)
+        call = f"`permute{order}`" if order is not None else "one permute"
+        return f"write {call} for the {len(moves)} calls from {place(moves[0].op.site)} on", Effort.ONE_LINE, Risk.LOW
+    if _feeds_attention(facts, storm):
+        fix = (
+            "project queries, keys and values with weight rows in the order (3, heads, dim) and pass the views "
+            "`.view(b, n, 3, heads, dim).permute(2, 0, 3, 1, 4)` on uncopied: F.scaled_dot_product_attention takes "
+            "them, matmul copies them"
+        )
+    else:
+        fix = (
+            "store what these projections make in the order in which it is read: permute the rows of their weights "
+            "once, or reorder once for all of them, before they part"
+        )
+    return fix, Effort.REFACTOR, Risk.MEDIUM
+
+
+def _feeds_attention(facts: GraphFacts, storm: _Storm) -> bool:
+    """True if one of the chains ends in an operand of an attention, written out or fused."""
+    ends = {step.value for span in storm.spans for step in span.steps}
+    written_out = {value.name for a in attentions(facts) for value in (a.query, a.key, a.value)}
+    fused = (op for end in ends for op in facts.users(end) if "scaled_dot_product" in op.operator)
+    return not ends.isdisjoint(written_out) or any(fused)
+
+
+def _evidence(facts: GraphFacts, group: Sequence[_Storm], copies: Sequence[Copy]) -> Iterator[Evidence]:
+    spans = [span for storm in group for span in storm.spans]
+    described: dict[str, int] = {}
+    for span in spans:
+        text = _span_text(facts, span)
+        described[text] = described.get(text, 0) + facts.calls
+    for text, times in list(described.items())[:_SHOWN]:
+        yield Evidence(f"{text} ({times}×)" if times > 1 else text, "eager graph")
+    if len(described) > _SHOWN:
+        yield Evidence(f"and {len(described) - _SHOWN} more chains", "eager graph")
+    if copies:
+        count = sum(copy.count for copy in copies)
+        yield Evidence(
+            f"on the way {count} copies move {bytes_text(sum(copy.bytes for copy in copies))}; FRX001 and FRX002 count "
+            f"them",
+            "predicted copies",
+        )
+    else:
+        yield Evidence("the views alone move nothing: they cost their dispatch", "eager graph")
+
+
+def _span_text(facts: GraphFacts, span: Span) -> str:
+    """`linear → view → transpose(1, 2) → clone`, with the shape that it begins with."""
+    shape = facts.values[span.steps[0].op.inputs[0]].shape
+    calls = [call_text(s.op) if reorders(facts, s.op) else s.op.operator.removeprefix("aten.") for s in span.steps]
+    producer = facts.producer(span.chain.base)
+    origin = producer.operator.removeprefix("aten.") if producer is not None else "input"
+    return f"{shape} of {origin}: {' → '.join(calls)}, from {place(span.steps[0].op.site)}"
+
+
+DETECTOR = Detector(RULE, "permute_storm", detect)
