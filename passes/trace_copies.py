@@ -62,6 +62,7 @@ def _conversions(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
         if activity.kind is ActivityKind.KERNEL and kernel_class(activity.name) in CONVERSIONS:
             by_launcher[tree.launcher[index]].append(index)
     for launcher, indices in by_launcher.items():
+        indices.sort(key=lambda index: tree.launch_ns[index])
         if launcher == NONE:
             tensors = [Converted() for _ in indices]
         else:

@@ -22,6 +22,7 @@ class Wording:
 def advice_on(rule: str, operators: Sequence[str], operands: Sequence[Operand | None]) -> Wording:
     """Of `rule`, for copies of `operands` that `operators` are to blame for."""
     names = ", ".join(name.removeprefix("aten::") for name in operators[:3])
+    several = len(operators) > 1
     memory_format = _memory_format(operands)
     if rule == "FRX007":
         return Wording(
@@ -32,7 +33,7 @@ def advice_on(rule: str, operators: Sequence[str], operands: Sequence[Operand | 
         )
     if rule == "FRX004":
         return Wording(
-            title=f"{names} converts its tensors between plain and channels-last",
+            title=f"{names} {'convert their' if several else 'converts its'} tensors between plain and channels-last",
             fix=f"run the whole region in channels-last, so that nothing is left to convert: "
             f"`model.to(memory_format={memory_format})` and `x = x.to(memory_format={memory_format})`",
             effort=Effort.ONE_LINE,
@@ -40,14 +41,14 @@ def advice_on(rule: str, operators: Sequence[str], operands: Sequence[Operand | 
         )
     if rule == "FRX002":
         return Wording(
-            title=f"{names} copies",
+            title=f"{names} {'copy' if several else 'copies'}",
             fix="make the copy once upstream, or have the producer write the layout that is wanted here; drop it where "
             "the consumer takes the strides as they are",
             effort=Effort.LOCAL,
             risk=Risk.LOW,
         )
     return Wording(
-        title=f"{names} copies an operand inside",
+        title=f"{names} {'copy' if several else 'copies'} an operand inside",
         fix="give the operator strides that it takes as they are: store the producer's result that way, or reorder the "
         "dimensions after the operator and not before it",
         effort=Effort.LOCAL,

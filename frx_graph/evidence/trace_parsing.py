@@ -28,7 +28,8 @@ from frx_graph.evidence.trace_events import (
     RuntimeCall,
 )
 
-_LARGEST_NS = 1 << 63
+_LARGEST = 1 << 63
+_LARGEST_US = _LARGEST // 1000
 _LARGEST_SIZE = 1 << 48
 _HIGHEST_RANK = 64
 _DEVICE_KINDS = {
@@ -188,17 +189,17 @@ def _nanoseconds(value: object) -> int | None:
             return int(whole) * 1000 + int((fraction + "00")[:3])
         try:
             exact = Decimal(value)
+            # Before any arithmetic: as an integer, 1e999999999 would fill a gigabyte.
+            return int(exact * 1000) if -_LARGEST_US < exact < _LARGEST_US else None
         except InvalidOperation:
             return None
-        # The comparison comes first: 1e999999999 would be a number of a gigabyte.
-        return int(exact * 1000) if abs(exact) < _LARGEST_NS // 1000 else None
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_NS // 1000:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_US:
         return value * 1000
     return None
 
 
 def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_NS else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST else None
 
 
 def _sizes(value: object) -> tuple[int, ...] | None:

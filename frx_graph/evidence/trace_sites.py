@@ -14,7 +14,7 @@ from frx_graph.evidence.trace_tree import NONE, TraceTree
 _FRAME = re.compile(r"(?P<file>[^<].*)\((?P<line>\d{1,9})\): (?P<function>.+)", re.DOTALL)
 _CALL = re.compile(r"(?P<file>[^<].*):(?P<line>\d{1,9})", re.DOTALL)
 _MODULE = "nn.Module: "
-_TORCH = re.compile(r"(?:^|/(?:site|dist)-packages/)torch/")
+_TORCH = re.compile(r"(?:^|(?:^|/)(?:site|dist)-packages/)torch/")
 """torch's own files. The profiler cuts `sys.path` entries off the front of file names, older versions do not."""
 _WRAPPERS = frozenset({"contextlib.py", "functools.py", "typing.py", "threading.py"})
 """Standard library files that stand between a decorated function and its caller."""
