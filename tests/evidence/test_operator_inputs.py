@@ -1,0 +1,76 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frx_graph.evidence.operator_inputs import build_arguments, converted_to, on_meta_device, overload_of, tensor_from
+from frx_graph.facts.layout import contiguous_strides
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def spec(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None = None, dtype: torch.dtype = torch.float32
+) -> TensorSpec:
+    return TensorSpec(shape, contiguous_strides(shape) if strides is None else strides, dtype, "cpu")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=5),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn]),
+)
+def test_shape_strides_and_dtype_are_the_signatures(axes: list[tuple[int, int]], dtype: torch.dtype) -> None:
+    wanted = spec(tuple(n for n, _ in axes), tuple(s for _, s in axes), dtype)
+    made = tensor_from(wanted, GENERATOR)
+    assert (tuple(made.shape), made.stride(), made.dtype) == (wanted.shape, wanted.strides, dtype)
+
+
+def test_values_are_valid_nearly_everywhere() -> None:
+    large = tensor_from(spec((300, 300)), GENERATOR)
+    assert large.min() >= 0.5
+    assert large.max() < 1
+    assert large.unique().numel() > 1000
+    assert tensor_from(spec((4,), dtype=torch.int64), GENERATOR).eq(0).all()
+    assert tensor_from(spec((4,), dtype=torch.bool), GENERATOR).all()
+
+
+def test_an_expanded_tensor_overlaps_as_the_real_one_did() -> None:
+    made = tensor_from(spec((3, 4), (0, 1)), GENERATOR)
+    assert made.untyped_storage().nbytes() == 4 * 4
+
+
+def test_arguments_of_every_kind() -> None:
+    signature = OperatorSignature(
+        "aten.cat.default", ((spec((2, 3)), spec((2, 3))), 1), (("dtype", torch.float64), ("pair", (1, 2)))
+    )
+    args, kwargs = build_arguments(signature)
+    assert [tuple(t.shape) for t in args[0]] == [(2, 3), (2, 3)]
+    assert args[1:] == [1]
+    assert kwargs == {"dtype": torch.float64, "pair": [1, 2]}
+
+
+def test_overloads_are_found_by_name() -> None:
+    assert overload_of("aten.sum.dim_IntList") is torch.ops.aten.sum.dim_IntList
+    assert overload_of("aten.mm") is torch.ops.aten.mm.default
+
+
+@pytest.mark.parametrize(
+    "target", ["mylib.op.default", "aten.nothing_like_this.default", "aten.mm.nothing", "relu", ""]
+)
+def test_what_is_not_run(target: str) -> None:
+    with pytest.raises(LookupError):
+        overload_of(target)
+
+
+def test_conversion_reaches_lists_and_leaves_other_ranks_alone() -> None:
+    image, vector = torch.rand(2, 3, 4, 5), torch.rand(3)
+    converted = converted_to([image, vector, 1, None], {4: torch.channels_last})
+    assert converted[0].is_contiguous(memory_format=torch.channels_last)
+    assert converted[1] is vector
+    assert converted[2:] == [1, None]
+
+
+def test_results_without_values() -> None:
+    values, indices = on_meta_device(OperatorSignature("aten.topk.default", (spec((4, 8)), 3)))
+    assert (values.shape, indices.dtype, values.device.type) == ((4, 3), torch.int64, "meta")
