@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from frx_graph.passes.detectors import (
+    backward_layout_lost,
     channels_last_harmful,
     channels_last_opportunity,
     contiguous_churn,
     hidden_copy,
     materialised_attention,
     memory_bound_region,
+    permute_storm,
     weight_reconversion,
 )
 from frx_graph.passes.detectors.detector import Detector
@@ -16,7 +18,9 @@ from frx_graph.passes.detectors.detector import Detector
 DETECTORS: tuple[Detector, ...] = (
     hidden_copy.DETECTOR,
     contiguous_churn.DETECTOR,
+    permute_storm.DETECTOR,
     weight_reconversion.DETECTOR,
+    backward_layout_lost.DETECTOR,
     channels_last_opportunity.DETECTOR,
     channels_last_harmful.DETECTOR,
     materialised_attention.DETECTOR,
