@@ -15,7 +15,7 @@ from frx_graph.report.outcome import Outcome, copies_sentence, headline, outcome
 from frx_graph.report.plain_text import lines, one_line
 from frx_graph.report.refusal_groups import group_refusals
 from frx_graph.report.source_path import project_path
-from frx_graph.report.wording import evidence_line, frequency, impact_sentence, place, strongest_evidence, title
+from frx_graph.report.wording import evidence_line, frequency, impact, place, strongest_evidence, title
 
 _LEVEL = {Severity.HIGH: "warning", Severity.MEDIUM: "warning", Severity.LOW: "notice", Severity.INFO: "notice"}
 _SUMMARY_LEVEL = {
@@ -47,7 +47,7 @@ def _command(level: str, properties: dict[str, str], message: str) -> str:
 def _annotation(finding: Finding, root: Path) -> str:
     properties = {**_position(finding.site, root), "title": f"{finding.rule} {title(finding)}"}
     message = [
-        f"{impact_sentence(finding)}, {frequency(finding)}; effort {finding.effort.value}, risk {finding.risk.value}",
+        f"{impact(finding).sentence}, {frequency(finding)}; effort {finding.effort.value}, risk {finding.risk.value}",
         f"at {place(finding.site, root)}",
     ]
     if finding.site.module_path:

@@ -100,7 +100,7 @@ def _table(findings: tuple[Finding, ...], root: Path) -> str:
             str(rank),
             f"**{finding.rule}** {prose(title(finding))}",
             code(location(finding.site, root), in_table=True) + (f"<br>{module}" if module else ""),
-            "<br>".join(prose(part) for part in impact(finding)),
+            "<br>".join(prose(line) for line in impact(finding).lines),
             finding.effort.value,
             finding.risk.value,
         )

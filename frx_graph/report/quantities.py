@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from frx_graph.records import Finding, Saving
+from frx_graph.records import Saving
 
 UNKNOWN = "unknown"
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -40,10 +40,8 @@ def percent(value: float | None) -> str:
     return "<0.1 %" if 0.0 < value < 0.05 else f"{value:.1f} %"
 
 
-def saving(expected: Saving) -> str:
-    """The measured saving if there is one, else the predicted range."""
-    if finite(expected.measured_pct) is not None:
-        return percent(expected.measured_pct)
+def predicted(expected: Saving) -> str:
+    """The predicted saving, in percent of the step's memory traffic."""
     low, high = finite(expected.predicted_pct_min), finite(expected.predicted_pct_max)
     if low is None:
         if high is None:
@@ -54,11 +52,6 @@ def saving(expected: Saving) -> str:
     if percent(low) == percent(high):
         return percent(high)
     return f"{percent(low).removesuffix(' %')}–{percent(high)}"
-
-
-def basis(finding: Finding) -> str:
-    """What the impact rests on: `measured` by a trial, `observed` in a real step, or `predicted`."""
-    return "measured" if finite(finding.saving.measured_pct) is not None else finding.basis.value
 
 
 def seconds(value: float | None) -> str:

@@ -19,7 +19,7 @@ from frx_graph.report.outcome import Outcome, headline, outcome_of
 from frx_graph.report.plain_text import encodable, lines, one_line
 from frx_graph.report.quantities import finite
 from frx_graph.report.source_path import project_path
-from frx_graph.report.wording import evidence_line, frequency, impact_sentence, strongest_evidence, title
+from frx_graph.report.wording import evidence_line, frequency, impact, strongest_evidence, title
 from frx_graph.rules.rule_card import RuleCard
 
 Json = Mapping[str, "Json"] | list["Json"] | str | int | float | bool | None
@@ -85,10 +85,10 @@ def _rule(code: str, card: RuleCard | None) -> Json:
 
 def _result(finding: Finding, rule_index: int, mark: str, location: Json) -> Json:
     fix = " ".join(line.strip() for line in lines(finding.fix) if line)
-    message = f"{title(finding)}: {impact_sentence(finding)}, {frequency(finding)}. {fix}"
+    message = f"{title(finding)}: {impact(finding).sentence}, {frequency(finding)}. {fix}"
     expected = finding.saving
     share = next(
-        (pct for pct in map(finite, (expected.measured_pct, expected.predicted_pct_max)) if pct is not None), None
+        (pct for pct in map(finite, (expected.predicted_pct_max, expected.measured_pct)) if pct is not None), None
     )
     return {
         "ruleId": finding.rule,

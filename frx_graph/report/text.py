@@ -114,9 +114,7 @@ def _ranked_table(findings: tuple[Finding, ...], root: Path) -> Table:
         what.append(place(finding.site, root), "cyan")
         module = one_line(finding.site.module_path)
         what.append(f"\n{module}, {frequency(finding)}" if module else f"\n{frequency(finding)}", "dim")
-        *numbers, ground = impact(finding)
-        saves = Text("".join(f"{number}\n" for number in numbers))
-        saves.append(ground, "dim")
+        saves = Text("\n".join(impact(finding).lines))
         table.add_row(str(rank), what, saves, finding.effort.value, Text(finding.risk.value, _RISK_STYLE[finding.risk]))
     return table
 

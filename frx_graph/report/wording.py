@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.advice import Environment
 from frx_graph.capture.call_site import CallSite
 from frx_graph.records import Basis, Evidence, Finding
 from frx_graph.report.plain_text import one_line
-from frx_graph.report.quantities import UNKNOWN, basis, byte_count, plural, saving
+from frx_graph.report.quantities import UNKNOWN, byte_count, finite, percent, plural, predicted
 from frx_graph.report.source_path import short_path
 
 TEXT_LIMIT = 600
@@ -35,19 +36,45 @@ def title(finding: Finding) -> str:
     return one_line(finding.title, TEXT_LIMIT)
 
 
-def impact(finding: Finding) -> tuple[str, ...]:
-    """What the fix saves each step: bytes, percent of the traffic, and what the numbers rest on, as far as known."""
-    share = saving(finding.saving)
-    numbers = [byte_count(finding.bytes_per_step)] if finding.bytes_per_step is not None else []
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What a fix saves each step, as far as known: traffic, predicted or observed, and time, which is measured.
+
+    `traffic` is bytes, then percent of the step's; `basis` is what they rest on. The evidence of the finding says which
+    time `time` is a part of.
+    """
+
+    traffic: tuple[str, ...]
+    basis: str
+    time: str | None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For a narrow column: each number above what it rests on."""
+        written = (*self.traffic, self.basis) if self.traffic else ()
+        if self.time is not None:
+            written = (*written, f"{self.time} of time", "measured")
+        return written or (UNKNOWN,)
+
+    @property
+    def sentence(self) -> str:
+        """As the beginning of a sentence."""
+        parts = []
+        if self.traffic:
+            parts.append(f"saves {' or '.join(self.traffic)} of a step's memory traffic ({self.basis})")
+        if self.time is not None:
+            parts.append(f"saves {self.time} of the time (measured)")
+        return ", ".join(parts) or "saving unknown"
+
+
+def impact(finding: Finding) -> Impact:
+    """What the fix of a finding saves."""
+    share = predicted(finding.saving)
+    traffic = [byte_count(finding.bytes_per_step)] if finding.bytes_per_step is not None else []
     if share != UNKNOWN:
-        numbers.append(share)
-    return (*numbers, basis(finding)) if numbers else (UNKNOWN,)
-
-
-def impact_sentence(finding: Finding) -> str:
-    """The impact as the beginning of a sentence."""
-    *numbers, ground = impact(finding)
-    return f"saves {' or '.join(numbers)} of a step's memory traffic ({ground})" if numbers else "saving unknown"
+        traffic.append(share)
+    measured = finite(finding.saving.measured_pct)
+    return Impact(tuple(traffic), finding.basis.value, None if measured is None else percent(measured))
 
 
 def frequency(finding: Finding) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.records import Basis, Saving
+from frx_graph.records import Saving
 from frx_graph.report import quantities
 
 NAN, INF = float("nan"), float("inf")
@@ -43,19 +43,12 @@ def test_percent(value, shown):
         (Saving(None, 0.02), "<0.1 %"),
         (Saving(None, 3.0), "up to 3.0 %"),
         (Saving(3.0, None), "at least 3.0 %"),
-        (Saving(1.0, 9.0, 4.0), "4.0 %"),
+        (Saving(1.0, 9.0, 4.0), "1.0–9.0 %"),
         (Saving(NAN, INF, NAN), "unknown"),
     ],
 )
-def test_saving(expected, shown):
-    assert quantities.saving(expected) == shown
-
-
-def test_basis_names_the_strongest_ground(advice):
-    predicted, measured, *_ = advice.findings
-    assert quantities.basis(predicted) == "predicted"
-    assert measured.basis is Basis.OBSERVED
-    assert quantities.basis(measured) == "measured"
+def test_predicted(expected, shown):
+    assert quantities.predicted(expected) == shown
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,8 @@ def test_fingerprints_survive_shifted_lines(advice, run):
     assert marks(run(dataclasses.replace(advice, findings=shifted))) == marks(run(advice))
 
 
-def test_rank_is_the_best_known_saving(advice, run):
-    assert [result["rank"] for result in run(advice)["results"]] == [8.04, 2.6, 0.04, -1.0]
+def test_rank_is_the_predicted_saving(advice, run):
+    assert [result["rank"] for result in run(advice)["results"]] == [8.04, 3.0, 0.04, -1.0]
 
 
 def test_nothing_analysed_is_a_failed_run(advice, empty, failed, run):
