@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import textwrap
 from typing import Annotated
 
 import typer
@@ -59,8 +60,8 @@ def print_card(card: RuleCard, console: Console) -> None:
     _print_heading("Example", console)
     for caption, source in (("before", card.example.before), ("after", card.example.after)):
         console.print(Text(f"  # {caption}", style="dim"))
-        # Text, not Syntax: it neither pads nor wraps, so that code copied from the terminal is the card's own.
-        console.print(Padding(Text(source, no_wrap=True, overflow="ignore"), (0, 0, 0, 2), expand=False))
+        # Text, not Syntax: that neither pads nor wraps, so that code copied from the terminal is the card's own.
+        console.print(Text(textwrap.indent(source, "  "), no_wrap=True, overflow="ignore"), crop=False)
         console.print()
     _print_section("Safety", card.safety, console, space=False)
     _print_heading("Effort and risk", console)
