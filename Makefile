@@ -1,6 +1,6 @@
 # On a machine with Python 3.11, git and make:
 #
-#   make demo [TARGET=file.py:callable]             installs, advises on a network, writes demo-report.html
+#   make demo [TARGET=file.py:callable]             installs, advises on SegFormer-B0, writes demo-report.html
 #   make test [TORCH=2.13.0] [SELECT='not slow']    installs, lints, type-checks, runs the tests
 #
 # Each torch version has its own virtual environment; constraints.txt names the default one.
@@ -13,7 +13,7 @@ SHELL := bash
 PYTHON ?= python3.11
 DEFAULT_TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH ?= $(DEFAULT_TORCH)
-TARGET ?= examples/convnet.py:build
+TARGET ?= benchmarks/zoo.py:segformer
 SELECT ?=
 JOBS ?= 2
 
@@ -47,7 +47,7 @@ $(PIN): constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-demo: pyproject.toml $(PIN)
 	@echo "Installing frx-graph with torch $(TORCH) into $(VENV); the first time this downloads torch."
-	$(INSTALL) --editable .
+	$(INSTALL) --editable '.[zoo]'
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(PIN)

@@ -119,10 +119,10 @@ def compile_worker(network: str, arm: str) -> dict[str, float]:
         seconds, cpu_seconds = time.perf_counter() - started, _processor_seconds() - cpu
     report_s = 0.0
     if arm == "frx":
-        import frx_graph
+        from frx_graph.backend import report
 
         started = time.perf_counter()
-        frx_graph.report(measure=False)
+        report(measure=False)
         report_s = time.perf_counter() - started
     return {"seconds": seconds, "cpu_seconds": cpu_seconds, "report_s": report_s}
 

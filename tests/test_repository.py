@@ -66,6 +66,17 @@ def test_every_module_imports() -> None:
             importlib.import_module(name)
 
 
+def test_public_functions_are_not_hidden_by_modules_of_the_same_name() -> None:
+    # In a fresh process, because importing a submodule replaces the package's attribute for good.
+    program = (
+        "import frx_graph, frx_graph.cli.main, frx_graph.backend;"
+        "functions = [name for name in frx_graph.__all__ if name != '__version__'];"
+        "print([name for name in functions if not callable(getattr(frx_graph, name))])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
 def test_no_file_names_a_place_on_one_machine_or_a_package_index() -> None:
     folders = "|".join(re.escape(place) for place in (str(ROOT), str(Path.home()), "/root", "/work", "/Users"))
     hosts = r"pypi\.org|pythonhosted\.org|download\.pytorch\.org"
