@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch.fx import GraphModule
 
@@ -57,10 +57,11 @@ class CapturedGraph:
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A place where Dynamo had to leave the graph."""
+    """A place where Dynamo had to leave the graph. `graph_id` names the first graph that ended there."""
 
     reason: str
     site: CallSite
+    graph_id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

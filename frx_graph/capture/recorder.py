@@ -153,7 +153,7 @@ class GraphRecorder:
             if frames:
                 last = frames[-1]
                 site = CallSite(last.filename, last.lineno or 0, plain_function(last.name))
-            self._breaks[GraphBreak(str(reason.reason).strip(), site)] = None
+            self._breaks.setdefault(GraphBreak(str(reason.reason).strip(), site, graph_id))
         context = get_metrics_context()
         recompile = context._metrics.get("recompile_reason") if context.in_progress() else None
         if recompile:
