@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import re
 from importlib import resources
 from typing import Annotated
 
@@ -76,15 +77,15 @@ def all_cards() -> tuple[RuleCard, ...]:
 
 
 def load_card(code: str) -> RuleCard:
-    """The card of `code`, in either case. Raises `OptionError` that names the nearest code for an unknown one."""
-    cards = {card.code: card for card in all_cards()}
+    """The card of `code`, in either case, or of a rule's name. Raises `OptionError` that names the nearest code for an
+    unknown one."""
+    cards = {word: card for card in all_cards() for word in (card.code, card.name.upper())}
     wanted = code.strip().upper()
     if wanted in cards:
         return cards[wanted]
-    by_name = {card.name.upper(): card for card in cards.values()}
-    if wanted in by_name:
-        return by_name[wanted]
-    near = difflib.get_close_matches(wanted, [*cards, *by_name], n=1, cutoff=0.5)
-    meant = by_name[near[0]].code if near and near[0] in by_name else near[0] if near else None
-    hint = f"did you mean {meant}? `frx rules` lists them all" if meant else "`frx rules` lists them all"
-    raise OptionError(f"unknown rule {code!r}", hint)
+    digits = re.search(r"\d+", wanted)
+    # A number of too few or too many digits is meant as a number, whatever code it is most like.
+    same_number = f"FRX{int(digits[0]):03d}" if digits else ""
+    near = [same_number] if same_number in cards else difflib.get_close_matches(wanted, cards, n=1, cutoff=0.5)
+    listed = "`frx rules` lists them all"
+    raise OptionError(f"unknown rule {code!r}", f"did you mean {cards[near[0]].code}? {listed}" if near else listed)

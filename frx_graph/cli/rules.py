@@ -61,14 +61,14 @@ def print_card(card: RuleCard, console: Console) -> None:
     for caption, source in (("before", card.example.before), ("after", card.example.after)):
         console.print(Text(f"  # {caption}", style="dim"))
         # Text, not Syntax: that neither pads nor wraps, so that code copied from the terminal is the card's own.
-        console.print(Text(textwrap.indent(source, "  "), no_wrap=True, overflow="ignore"), crop=False)
+        console.print(Text(textwrap.indent(source, "  ")), soft_wrap=True)
         console.print()
     _print_section("Safety", card.safety, console, space=False)
     _print_heading("Effort and risk", console)
     console.print(Text(f"  effort {card.effort}, risk {card.risk}"))
     _print_heading("References", console)
     for url in card.references:
-        console.print(Text(f"  {url}", no_wrap=True, overflow="ignore"))
+        console.print(Text(f"  {url}"), soft_wrap=True)
 
 
 def _print_heading(heading: str, console: Console, *, space: bool = True) -> None:
