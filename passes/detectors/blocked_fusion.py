@@ -1,0 +1,189 @@
+"""Finds operators that a fusing compiler would like to run as one kernel and cannot, and says what stands between them.
+
+Why it is slow: where fusion stops, a tensor is written to memory and read again.
+
+Fix: depends on what blocks: see the finding.
+
+Safety: fixes that reorder arithmetic (a scale moved behind a product) change last digits; freezing makes weights
+constants of the compiled program.
+
+Assumes: compulsory traffic. Reported for eager programs, too: these are the places that `torch.compile` alone would not
+mend; what it would mend is FRX005's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
+from frx_graph.passes.copy_findings import bytes_text
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.fusion_blockers import BlockedFusion, Blocker, Kernels, blocked_fusions
+from frx_graph.passes.fusion_groups import Dataflow, fusion_groups
+from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
+
+RULE = "FRX009"
+LEAST_SHARE = 0.01
+"""Of the step's traffic: a smaller saving is not worth a line in a report."""
+_ALWAYS_TOLD = frozenset({Blocker.DEVICE, Blocker.GRAPH_BREAK})
+"""Worse than their bytes: they also make the program wait for the device, or for Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedy:
+    """What to do about one kind of blocker, and how sure the saving is."""
+
+    fix: str
+    effort: Effort
+    risk: Risk
+    confidence: float
+    source: str
+
+
+_SEEN = "kernels that Inductor generates, torch 2.15 on the CPU"
+_READ = "Inductor's sources, torch 2.15; not measured on a GPU"
+
+_REMEDIES: Mapping[Blocker, _Remedy] = {
+    Blocker.SHARED_OPERAND: _Remedy(
+        "make the products one: a single Linear with the weights stacked, its result split with `chunk` or `split`",
+        Effort.LOCAL,
+        Risk.MEDIUM,
+        0.5,
+        _SEEN,
+    ),
+    Blocker.REDUCTION: _Remedy(
+        "avoid the second pass: reduce along the last dimension, normalise by statistics known beforehand, or apply "
+        "the factor behind the next product, on a smaller tensor",
+        Effort.LOCAL,
+        Risk.MEDIUM,
+        0.5,
+        _SEEN,
+    ),
+    Blocker.SLICE: _Remedy(
+        "take the part first and compute on it alone",
+        Effort.LOCAL,
+        Risk.LOW,
+        0.8,
+        "strides of the captured graph",
+    ),
+    Blocker.INDEX: _Remedy(
+        "write it as a gather: let each element of the result load what it needs (`index_select`, `gather`, "
+        "`torch.where` with a mask), which fuses on both sides",
+        Effort.LOCAL,
+        Risk.MEDIUM,
+        0.6,
+        _SEEN,
+    ),
+    Blocker.DEVICE: _Remedy(
+        "make the tensor on the device where it is used, or move it once before the step",
+        Effort.LOCAL,
+        Risk.LOW,
+        0.9,
+        "devices of the captured graph",
+    ),
+    Blocker.GRAPH_BREAK: _Remedy(
+        "rewrite the line so that Dynamo can trace through it; `TORCH_LOGS=graph_breaks` explains each break",
+        Effort.LOCAL,
+        Risk.LOW,
+        0.7,
+        "Dynamo",
+    ),
+    Blocker.OPAQUE: _Remedy(
+        "write the operator in torch operators, or as a `torch.library.triton_op`, which the compiler can see; or take "
+        "its neighbours into its own kernel",
+        Effort.REFACTOR,
+        Risk.MEDIUM,
+        0.7,
+        _SEEN,
+    ),
+}
+_FREEZING = _Remedy(
+    "for inference compile with freezing (`TORCHINDUCTOR_FREEZING=1`): oneDNN then applies what follows inside the "
+    "kernel, and batch norms become part of the weights",
+    Effort.ONE_LINE,
+    Risk.MEDIUM,
+    0.7,
+    _SEEN,
+)
+_MAX_AUTOTUNE = _Remedy(
+    'compile with `mode="max-autotune"`: Inductor\'s own kernels for products apply what follows before they write, '
+    "where they are faster than the library's",
+    Effort.ONE_LINE,
+    Risk.LOW,
+    0.5,
+    _READ,
+)
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each line where fusion stops and that costs a material share of the step's traffic."""
+    flow = Dataflow(analysis.facts)
+    kernels = Kernels(flow, fusion_groups(flow, analysis.costs))
+    places = blocked_fusions(kernels, analysis.events.breaks, analysis.inner)
+    for at_line in by_location(places, lambda place: place.op):
+        by_blocker: dict[Blocker, list[BlockedFusion]] = {}
+        for place in at_line:
+            by_blocker.setdefault(place.blocker, []).append(place)
+        largest, *others = sorted(by_blocker.values(), key=_saved, reverse=True)
+        if _saved(largest) >= LEAST_SHARE * analysis.step_bytes or not _ALWAYS_TOLD.isdisjoint(by_blocker):
+            yield _finding(analysis, largest, others)
+
+
+def _saved(places: Sequence[BlockedFusion]) -> int:
+    return sum(place.bytes for place in places)
+
+
+def _finding(analysis: Analysis, places: Sequence[BlockedFusion], others: Sequence[Sequence[BlockedFusion]]) -> Finding:
+    ops = [place.op for place in places]
+    remedy = _remedy(analysis, places[0])
+    saved = _saved(places)
+    severity = severity_of(saved, analysis.step_bytes)
+    return Finding(
+        rule=RULE,
+        title=_title(places[0]),
+        severity=Severity.LOW if severity is Severity.INFO else severity,
+        site=shared_site(ops),
+        nodes=tuple(dict.fromkeys(op.node for place in places for op in place.ops)),
+        count_per_step=len(places),
+        bytes_per_step=saved,
+        saving=predicted_saving(0, saved, analysis.step_bytes),
+        effort=remedy.effort,
+        risk=remedy.risk,
+        fix=remedy.fix,
+        confidence=remedy.confidence,
+        evidence=tuple(_evidence(group, _remedy(analysis, group[0])) for group in (places, *others)),
+        graph_id=analysis.facts.graph_id,
+        modules=module_paths(ops),
+    )
+
+
+def _remedy(analysis: Analysis, place: BlockedFusion) -> _Remedy:
+    if place.blocker is not Blocker.EPILOGUE:
+        return _REMEDIES[place.blocker]
+    device = analysis.facts.values[place.op.outputs[0]].device.type
+    return _FREEZING if device == "cpu" else _MAX_AUTOTUNE
+
+
+def _title(place: BlockedFusion) -> str:
+    if place.blocker is Blocker.SHARED_OPERAND:
+        return f"{len(place.ops)} products of the same operand"
+    if place.blocker is Blocker.EPILOGUE:
+        return f"{names_text(place.ops[1:])} behind {short_name(place.op)}: not in its kernel"
+    if place.blocker is Blocker.SLICE:
+        return f"{short_name(place.op)} computed in full and read in part"
+    return f"fusion stops at {short_name(place.op)}: {place.blocker}"
+
+
+def _evidence(places: Sequence[BlockedFusion], remedy: _Remedy) -> Evidence:
+    times = "" if len(places) == 1 else f", {len(places)} times per step"
+    first = max(places, key=lambda place: place.bytes)
+    return Evidence(
+        f"{first.blocker}: {first.detail}{times}; one kernel would save {bytes_text(_saved(places))} per step",
+        remedy.source,
+    )
+
+
+DETECTOR = Detector(RULE, "blocked_fusion", detect)
