@@ -21,6 +21,7 @@ from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasure
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.observe import observe_step
+from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
 from frx_graph.passes.copies import predict_copies, signatures_to_measure, unknown_operators
 from frx_graph.passes.costs import roofline_points, step_traffic
@@ -53,8 +54,9 @@ def advise(
     With `train` the backward is analysed, too; with `observe` one real step is run and its copies are shown beside the
     predicted ones. `measure` lets operators be run by themselves for a moment where the operator layout contract does
     not settle what they do. `inner` is the compiler that the program will run under. Raises `TargetError` if the model
-    itself raises, `CaptureError` if nothing of it can be captured.
+    itself raises, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner`.
     """
+    check_inner(inner)
     name = target or type(model).__name__
     started = time.perf_counter()
     progress("capturing the model")

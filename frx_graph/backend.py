@@ -20,7 +20,7 @@ from frx_graph.advisor import advise_capture
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.errors import CaptureError, OptionError
-from frx_graph.options import BackendOptions, backend_options
+from frx_graph.options import BackendOptions, backend_options, check_inner
 from frx_graph.report.advice_report import AdviceReport
 
 Compiled = Callable[..., Any]
@@ -121,8 +121,7 @@ def clear() -> None:
 
 
 def _inner_backend(options: BackendOptions) -> Compiled:
-    if options.inner == "frx":
-        raise OptionError("option 'inner' for backend 'frx' cannot be 'frx'", "use inductor, aot_eager or eager")
+    check_inner(options.inner)
     if options.inner == "inductor":
         # torch's own wrapper validates mode and options and patches the configuration as backend="inductor" does.
         return torch._TorchCompileInductorWrapper(options.inner_mode, dict(options.inner_options), None)
@@ -130,10 +129,5 @@ def _inner_backend(options: BackendOptions) -> Compiled:
         raise OptionError(
             f"inner backend {options.inner!r} takes neither inner_mode nor inner_options", "they are Inductor's"
         )
-    try:
-        found: Compiled = torch._dynamo.lookup_backend(options.inner)
-    except Exception as error:
-        raise OptionError(
-            f"unknown inner backend {options.inner!r}", f"known: {', '.join(torch._dynamo.list_backends())}"
-        ) from error
+    found: Compiled = torch._dynamo.lookup_backend(options.inner)
     return found

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import OptionError
@@ -25,6 +26,15 @@ class BackendOptions(BaseModel):
     inner_options: Mapping[str, Any] = Field(
         default_factory=dict, description="torch.compile's `options` for an inductor inner backend"
     )
+
+
+def check_inner(name: str) -> None:
+    """Raise `OptionError`, with the nearest name, for an inner backend that torch does not have or that is us."""
+    known = [backend for backend in torch._dynamo.list_backends(None) if backend != "frx"]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        raise OptionError(f"{name!r} cannot be the inner backend", hint)
 
 
 def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:

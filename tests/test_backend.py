@@ -130,8 +130,8 @@ def test_both_modes_together_are_forwarded_to_inductor() -> None:
     [
         ({"mod": "advise"}, "did you mean 'mode'"),
         ({"mode": "advice"}, "mode"),
-        ({"inner": "inducter"}, "unknown inner backend"),
-        ({"inner": "frx"}, "cannot be 'frx'"),
+        ({"inner": "inducter"}, "did you mean 'inductor'"),
+        ({"inner": "frx"}, "cannot be the inner backend"),
         ({"inner": "eager", "inner_mode": "max-autotune"}, "takes neither"),
     ],
 )

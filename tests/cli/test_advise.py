@@ -1,0 +1,166 @@
+"""`frx advise` as a person runs it: exit codes, formats, errors in one line, filters, baseline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from frx_graph.cli.main import run
+
+_MODELS = """
+import torch
+from torch import nn
+
+class Churn(nn.Module):
+    def forward(self, x):
+        y = x.transpose(1, 2).contiguous()
+        return y.transpose(1, 2).contiguous() + 1
+
+class Scalar(nn.Module):
+    def forward(self, x):
+        return 3
+
+class Raises(nn.Module):
+    def forward(self, x):
+        raise ValueError("planted\\nwith a second line")
+
+def churn():
+    return Churn(), (torch.randn(4, 256, 256),)
+
+def clean():
+    return nn.Identity().eval() if False else Plain(), (torch.randn(2, 3),)
+
+class Plain(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+def scalar():
+    return Scalar(), (torch.randn(2),)
+
+def raises():
+    return Raises(), (torch.randn(2),)
+"""
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.py").write_text(_MODELS)
+    return tmp_path
+
+
+Frx = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def frx(models: Path, capfd: pytest.CaptureFixture[str]) -> Frx:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = run(list(arguments))
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_findings_exit_1_and_name_rule_and_line(frx: Frx) -> None:
+    code, out, _ = frx("advise", "models.py:churn")
+    assert code == 1
+    assert "FRX002" in out
+    assert "models.py:7" in out
+    assert "\x1b" not in out
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_a_clean_model_exits_0(frx: Frx) -> None:
+    code, out, _ = frx("advise", "models.py:clean", "--ignore", "FRX005")
+    assert code == 0, out
+
+
+def test_exit_zero(frx: Frx) -> None:
+    assert frx("advise", "models.py:churn", "--exit-zero")[0] == 0
+
+
+def test_json_is_the_published_document(frx: Frx) -> None:
+    code, out, _ = frx("advise", "models.py:churn", "--format", "json")
+    document = json.loads(out)
+    assert code == 1
+    assert document["schema"] == "frx_advice_v1"
+    assert document["totals"]["copies_per_step"] == 2
+    assert document["totals"]["copy_bytes_per_step"] == 2 * 2 * 4 * 256 * 256 * 4
+    assert {f["rule"] for f in document["findings"]} >= {"FRX002"}
+
+
+def test_observed_stands_beside_predicted(frx: Frx) -> None:
+    _, out, _ = frx("advise", "models.py:churn", "--observe", "--format", "json")
+    document = json.loads(out)
+    assert [c["bytes"] for c in document["observed"]] == [2 * 4 * 256 * 256 * 4] * 2
+
+
+def test_select_and_ignore(frx: Frx) -> None:
+    assert frx("advise", "models.py:churn", "--select", "FRX012")[0] == 0
+    code, out, _ = frx("advise", "models.py:churn", "--select", "FRX002", "--format", "json")
+    assert code == 1
+    assert {f["rule"] for f in json.loads(out)["findings"]} == {"FRX002"}
+
+
+def test_a_comment_on_the_line_suppresses(frx: Frx, models: Path) -> None:
+    source = _MODELS.replace("transpose(1, 2).contiguous()\n", "transpose(1, 2).contiguous()  # frx: ignore\n")
+    source = source.replace(".contiguous() + 1", ".contiguous() + 1  # frx: ignore[FRX002]")
+    (models / "quiet.py").write_text(source)
+    code, _, _ = frx("advise", "quiet.py:churn", "--select", "FRX002")
+    assert code == 0
+
+
+def test_a_baseline_hides_what_it_holds(frx: Frx, models: Path) -> None:
+    assert frx("advise", "models.py:churn", "--write-baseline", "known.json")[0] == 1
+    assert frx("advise", "models.py:churn", "--baseline", "known.json")[0] == 0
+
+
+def test_output_writes_the_file_and_keeps_standard_output_empty(frx: Frx, models: Path) -> None:
+    code, out, err = frx("advise", "models.py:churn", "--format", "html", "--output", "report.html")
+    assert (code, out) == (1, "")
+    assert "report.html" in err
+    assert (models / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_configuration_is_read_from_pyproject(frx: Frx, models: Path) -> None:
+    (models / "pyproject.toml").write_text('[tool.frx]\nselect = ["FRX012"]\n')
+    assert frx("advise", "models.py:churn")[0] == 0
+    (models / "pyproject.toml").write_text("[tool.frx]\nselekt = []\n")
+    code, _, err = frx("advise", "models.py:churn")
+    assert code == 2
+    assert "did you mean 'select'" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("advise", "missing.py:build"), "no such file"),
+        (("advise", "models.py:churm"), "did you mean 'churn'"),
+        (("advise", "models.py:raises"), "the model raised ValueError: planted"),
+        (("advise", "models.py:scalar"), "nothing of"),
+        (("advise", "models.py:churn", "--select", "FRX999"), "no rule is called"),
+        (("advise", "models.py:churn", "--nonsense"), "--nonsense"),
+        (("advise", "models.py:churn", "--dtype", "float23"), "did you mean"),
+        (("advise", "models.py:churn", "--device", "gpu"), "unknown --device"),
+        (("advise", "models.py:churn", "--format", "pdf"), "pdf"),
+        (("advise", "models.py:churn", "--output", "no/such/folder/x.html"), "no such folder"),
+        (("advise", "models.py:churn", "--baseline", "missing.json"), "missing.json"),
+        (("advise", "models.py:churn", "--inner", "inducter"), "did you mean 'inductor'"),
+        (("advise", "models.py:churn", "--top", "0"), "--top"),
+        (("advise",), "target"),
+        (("rules", "FRX099"), "FRX099"),
+        (("nosuchcommand",), "nosuchcommand"),
+    ],
+)
+def test_bad_input_exits_2_with_one_line(frx: Frx, arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = frx(*arguments)
+    assert code == 2
+    assert said in err
+    assert len(err.strip().splitlines()) == 1, err
+    assert "Traceback" not in out + err
+    assert "no findings" not in (out + err).lower()
