@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from frx_graph.advice import Advice, GraphSummary, Timings, Totals
+from frx_graph.advice import Advice, GraphSummary, Timings, Totals, is_quick_win
 from frx_graph.capture.captured_graph import Capture, CapturedGraph
 from frx_graph.capture.model import capture_model
 from frx_graph.environment import environment_of
@@ -29,8 +29,8 @@ from frx_graph.passes.detectors import DETECTORS
 from frx_graph.passes.ranking import rank
 from frx_graph.passes.regions import anchor_signatures
 from frx_graph.passes.spans import layout_spans
-from frx_graph.records import HIDDEN_KINDS, Copy, Effort, Finding, Refusal, Risk
-from frx_graph.report.advice_report import AdviceReport
+from frx_graph.records import HIDDEN_KINDS, Copy, Finding, Refusal
+from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rules.operator_contract import OperatorContract, load_contract
 
 Progress = Callable[[str], None]
@@ -232,11 +232,10 @@ def _totals(
     graphs: Iterable[GraphFacts], findings: Sequence[Finding], copies: Sequence[Copy], step_bytes: int
 ) -> Totals:
     copy_bytes = sum(copy.bytes for copy in copies)
-    quick = [f for f in findings if f.effort is Effort.ONE_LINE and f.risk is not Risk.HIGH and f.bytes_per_step]
     return Totals(
         ops_scanned=sum(len(facts.ops) for facts in graphs),
         copies_per_step=sum(copy.count for copy in copies),
         copy_bytes_per_step=copy_bytes,
         bandwidth_overhead_pct=100.0 * copy_bytes / step_bytes if step_bytes else None,
-        quick_wins=len(quick),
+        quick_wins=sum(map(is_quick_win, findings)),
     )

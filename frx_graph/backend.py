@@ -21,7 +21,7 @@ from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.errors import CaptureError, OptionError
 from frx_graph.options import BackendOptions, backend_options, check_inner
-from frx_graph.report.advice_report import AdviceReport
+from frx_graph.reports.advice_report import AdviceReport
 
 Compiled = Callable[..., Any]
 

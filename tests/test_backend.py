@@ -1,4 +1,4 @@
-"""`torch.compile(backend="frx")`: the inner backend's own program, the process's advice, and no way to break the user."""
+"""`torch.compile(backend="frx")`: the inner backend's own program, the process's advice, no way to break the user."""
 
 from __future__ import annotations
 
@@ -176,7 +176,8 @@ def _script(body: str) -> subprocess.CompletedProcess[str]:
 _PROGRAM = """
 import torch
 net = torch.nn.Conv2d(3, 4, 3)
-torch.compile(net, backend="frx", options={"inner": "eager", "mode": "MODE"})(torch.randn(1, 3, 8, 8).permute(0, 1, 3, 2))
+compiled = torch.compile(net, backend="frx", options={"inner": "eager", "mode": "MODE"})
+compiled(torch.randn(1, 3, 8, 8).permute(0, 1, 3, 2))
 print("done")
 """
 

@@ -87,7 +87,13 @@ def module_path_from_stack(sources: Iterable[str], root: str = "model") -> str:
         return root
     while (wrapped := _GETATTR.search(innermost)) is not None:
         innermost = innermost.replace(wrapped.group(0), f"{wrapped['base']}.{wrapped['name']}")
-    path = _ROOT_LOCAL.sub("", innermost.replace("._modules", "").replace("._orig_mod", ""))
+    path = _ROOT_LOCAL.sub(
+        "",
+        innermost.replace(".__dict__", "")
+        .replace("['_modules']", "")
+        .replace("._modules", "")
+        .replace("._orig_mod", ""),
+    )
     path = _SUBSCRIPT.sub(lambda m: f".{m['key']}", path)
     return f"{root}{path}" if path.startswith(".") or not path else f"{root}.{path}"
 

@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import OptionError
-from frx_graph.report.plain_text import one_line
-from frx_graph.report.render import Format
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.render import Format
 
 PYPROJECT = "pyproject.toml"
 

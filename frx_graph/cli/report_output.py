@@ -12,12 +12,12 @@ import typer
 
 from frx_graph.advice import Advice
 from frx_graph.errors import OptionError
-from frx_graph.report.baseline import baseline_of, filter_new, read_baseline, write_baseline
-from frx_graph.report.outcome import Outcome, outcome_of
-from frx_graph.report.render import Format, render
-from frx_graph.report.selection import apply_selection, rule_selection
-from frx_graph.report.suppressions import apply_suppressions
-from frx_graph.report.terminal import detect_terminal
+from frx_graph.reports.baseline import baseline_of, filter_new, read_baseline, write_baseline
+from frx_graph.reports.outcome import Outcome, outcome_of
+from frx_graph.reports.render import Format, render
+from frx_graph.reports.selection import apply_selection, rule_selection
+from frx_graph.reports.suppressions import apply_suppressions
+from frx_graph.reports.terminal import detect_terminal
 from frx_graph.rules.rule_card import all_cards
 
 

@@ -57,6 +57,8 @@ def test_a_resumed_function_goes_by_its_own_name() -> None:
         (["L['fn'].encoder.stages.0.layers.1"], "model.encoder.stages.0.layers.1"),
         (["getattr(L['self'].stages, '0').conv"], "model.stages.0.conv"),
         (["L['self']._orig_mod.conv"], "model.conv"),
+        (["L['self'].__dict__['_modules']['down']"], "model.down"),
+        (["L['self'].__dict__._modules.down_blocks"], "model.down_blocks"),
     ],
 )
 def test_module_paths(sources: list[str], path: str) -> None:

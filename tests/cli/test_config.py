@@ -4,7 +4,7 @@ import pytest
 
 from frx_graph.cli.config import AdviseConfig, advise_config, find_pyproject
 from frx_graph.errors import OptionError
-from frx_graph.report.render import Format
+from frx_graph.reports.render import Format
 
 
 def _project(folder, text):

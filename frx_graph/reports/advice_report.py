@@ -1,0 +1,60 @@
+"""The advice as users hold it: an object that prints itself, serialises itself, and shows itself in a notebook."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from frx_graph.advice import Advice, Totals
+from frx_graph.records import Finding, Refusal
+from frx_graph.reports.cards import shipped_cards
+from frx_graph.reports.html import html_fragment
+from frx_graph.reports.render import Format, render
+from frx_graph.reports.terminal import detect_terminal
+
+DEFAULT_TOP = 10
+
+
+@dataclass(frozen=True)
+class AdviceReport:
+    """Ranked layout findings of a program. `print(report)` shows them; `advice` is the plain record behind it."""
+
+    advice: Advice
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings, most valuable first."""
+        return self.advice.findings
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """What was looked at and left alone, with reasons."""
+        return self.advice.refusals
+
+    @property
+    def totals(self) -> Totals:
+        """The step in numbers."""
+        return self.advice.totals
+
+    def render(self, format: Format | str = Format.TEXT, *, top: int = DEFAULT_TOP) -> str:
+        """The report as text, json, html, md, sarif or github. Raises `ValueError` for another format."""
+        terminal = detect_terminal(sys.stdout, os.environ)
+        return render(self.advice, Format(format), top=top, width=terminal.width, color=False, root=Path.cwd())
+
+    def save(self, path: str | Path, format: Format | str | None = None) -> Path:
+        """Write the report; the format follows the file's ending (.json, .html, .md, .sarif, .txt) unless given."""
+        path = Path(path)
+        if format is None:
+            ending = path.suffix.removeprefix(".").lower()
+            format = {"txt": Format.TEXT, "htm": Format.HTML, "markdown": Format.MD}.get(ending, ending)
+        path.write_text(self.render(format), encoding="utf-8")
+        return path
+
+    def __str__(self) -> str:
+        """The terminal report, without colour."""
+        return self.render(Format.TEXT).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return html_fragment(self.advice, root=Path.cwd(), cards=shipped_cards())
