@@ -56,12 +56,13 @@ def measure_contract(
     cases: Sequence[Case],
     device: str,
     *,
+    dtypes: Sequence[torch.dtype] = MEASURED_DTYPES,
     progress: Callable[[OperatorSignature], None] = lambda _signature: None,
     on_failure: Callable[[OperatorSignature, str], None] = lambda _signature, _reason: None,
 ) -> OperatorContract:
     """Run all cases on `device` and sum up what they do. Calls that the device or this torch version does not have are
     reported to `on_failure` and left out."""
-    planned = trials(cases, device)
+    planned = trials(cases, device, dtypes)
     measured = measure_operators((trial.signature for trial in planned), on_failure=on_failure, progress=progress)
     environment = measurement_environment(device)
     return OperatorContract(
