@@ -15,13 +15,14 @@ from pathlib import Path
 
 import torch
 
-from frx_graph import __version__
 from frx_graph.errors import FrxError
 from frx_graph.evidence.cache_directory import CACHE_VARIABLE, cache_directory
 from frx_graph.evidence.copy_recorder import CopyRecorder
 from frx_graph.evidence.device_calibration import device_name, device_profile
 from frx_graph.evidence.measurement_environment import onednn_version
-from frx_graph.rules.operator_contract import load_contract
+from frx_graph.rules.operator_contract import OperatorContract, load_contract
+from frx_graph.version import __version__
+from frx_graph.version import __version__
 
 OLDEST_TORCH = (2, 11)
 BACKEND_GROUP = "torch_dynamo_backends"
@@ -53,7 +54,7 @@ def check_installation() -> tuple[Check, ...]:
 def worst(checks: tuple[Check, ...]) -> Status:
     """The most serious status among them."""
     statuses = {check.status for check in checks}
-    return next(status for status in (Status.ERROR, Status.WARNING, Status.OK) if status in statuses or not statuses)
+    return next((status for status in (Status.ERROR, Status.WARNING) if status in statuses), Status.OK)
 
 
 def _versions() -> Iterator[Check]:
@@ -199,7 +200,7 @@ def _contracts() -> Iterator[Check]:
         if contract is None:
             yield Check(name, "none", Status.WARNING, remedy)
         elif contract.exact:
-            yield Check(name, f"{contract.name} (measured with torch {contract.torch_version})")
+            yield _contract_on_this_processor(name, contract, remedy)
         else:
             yield Check(
                 name,
@@ -207,6 +208,15 @@ def _contracts() -> Iterator[Check]:
                 Status.WARNING,
                 remedy,
             )
+
+
+def _contract_on_this_processor(name: str, contract: OperatorContract, remedy: str) -> Check:
+    measured_on = contract.measured_on.get("cpu_capability")
+    here = torch.backends.cpu.get_cpu_capability()
+    if contract.device == "cpu" and measured_on != here:
+        value = f"{contract.name} was measured on a processor with {measured_on}, this one has {here}"
+        return Check(name, value, Status.WARNING, remedy)
+    return Check(name, f"{contract.name} (measured with torch {contract.torch_version})")
 
 
 def _backend() -> Iterator[Check]:

@@ -1,0 +1,43 @@
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from frx_graph.cli import doctor as command
+from frx_graph.installation_checks import Check, Status
+
+app = typer.Typer()
+app.command()(command.doctor)
+FINE = Check("torch", "2.15.0")
+WARNED = Check("cache", "/root [not written]", Status.WARNING, "name another one")
+FAILED = Check("copy recorder", "sees nothing", Status.ERROR, "use another build")
+
+
+@pytest.mark.parametrize(
+    ("checks", "code"), [((FINE,), 0), ((FINE, WARNED), 1), ((FAILED, WARNED), 2)], ids=["ok", "warning", "error"]
+)
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_exit_codes(checks: tuple[Check, ...], code: int, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "check_installation", lambda: checks)
+    assert CliRunner().invoke(app, ["--format", form]).exit_code == code
+
+
+def test_text_shows_values_as_they_are_and_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "check_installation", lambda: (FINE, WARNED))
+    output = CliRunner().invoke(app, []).stdout
+    assert "[not written]" in output
+    assert "name another one" in output
+    assert "\x1b" not in output
+
+
+def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "check_installation", lambda: (FINE, WARNED))
+    document = json.loads(CliRunner().invoke(app, ["--format", "json"]).stdout)
+    assert document["status"] == "warning"
+    assert document["checks"][1] == {
+        "name": "cache",
+        "value": "/root [not written]",
+        "status": "warning",
+        "hint": "name another one",
+    }
