@@ -17,7 +17,7 @@ import torch
 
 from frx_graph.capture.captured_graph import InputKind
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import StridePattern, stride_pattern
+from frx_graph.facts.layout import Layout, StridePattern, stride_pattern
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.stride_replay import Strides, overload_of, replay, same_strides
 from frx_graph.passes.view_chain import identity, is_view, view_chain
@@ -68,12 +68,14 @@ REMOVABLE = frozenset(
 class Verdict:
     """The judgement of one copy. `partner` is what makes it needless: the node of the copy that undoes it or of the
     first of the repeated ones, or the value that a loop takes apart. `wanted_by` is the operator behind the copy, if
-    there is one, that is not known to take the source's strides."""
+    there is one, that is not known to take the source's strides. `plain_weights` are of convolutions that would run in
+    channels-last without the copy, and convert their weight unless it is converted ahead."""
 
     copy: Copy
     necessity: Necessity
     partner: str | None = None
     wanted_by: str | None = None
+    plain_weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class _Trial:
     accepted: bool
     vanished: tuple[str, ...] = ()
     wanted_by: str | None = None
+    plain_weights: tuple[str, ...] = ()
 
 
 def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
@@ -113,7 +116,7 @@ def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
         elif copy.node in constants:
             verdict = Verdict(copy, Necessity.CONSTANT)
         elif trial.accepted:
-            verdict = Verdict(copy, Necessity.UNNEEDED)
+            verdict = Verdict(copy, Necessity.UNNEEDED, plain_weights=trial.plain_weights)
         else:
             necessity = Necessity.LOOP if copy.node in loops else Necessity.NEEDED
             verdict = Verdict(copy, necessity, loops.get(copy.node), trial.wanted_by)
@@ -228,6 +231,7 @@ def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) 
     queue = [position[user] for user in result.users]
     heapq.heapify(queue)
     vanished: list[str] = []
+    plain_weights: list[str] = []
     done: set[int] = set()
     while queue:
         index = heapq.heappop(queue)
@@ -245,6 +249,7 @@ def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) 
         strides = replay(op, facts, changed)
         if strides is None:
             return _Trial(accepted=False, wanted_by=op.node)
+        plain_weights.extend(_plain_weight(facts, op, changed))
         for name, now in zip(op.outputs, strides, strict=True):
             value = facts.values[name]
             if same_strides(value.shape, value.strides, now):
@@ -254,7 +259,15 @@ def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) 
             changed[name] = now
             for user in value.users:
                 heapq.heappush(queue, position[user])
-    return _Trial(accepted=True, vanished=tuple(vanished))
+    return _Trial(accepted=True, vanished=tuple(vanished), plain_weights=tuple(plain_weights))
+
+
+def _plain_weight(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> tuple[str, ...]:
+    """The weight of a convolution whose input would become channels-last, if the weight is not."""
+    if op.operator != "aten.convolution" or op.inputs[0] not in changed:
+        return ()
+    weight = facts.values[op.inputs[1]]
+    return (weight.name,) if weight.layout is Layout.PLAIN else ()
 
 
 def _would_be_noop(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> bool:

@@ -136,7 +136,10 @@ def _remedy(
             return _constant_fix(facts, main), Effort.LOCAL, Risk.MEDIUM
         case Necessity.UNNEEDED:
             takers = _users_text(facts, main)
-            return f"drop {call}: the source's strides do for {takers}", Effort.ONE_LINE, Risk.LOW
+            text = f"drop {call}: the source's strides do for {takers}"
+            if main.plain_weights:
+                text += ", with its weight in channels-last, too (else that is converted instead)"
+            return text, Effort.ONE_LINE, Risk.LOW
         case Necessity.LOOP:
             times = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is Necessity.LOOP)
             part_of = facts.values.get(main.partner) if main.partner else None

@@ -57,7 +57,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
             risk=remedy.risk,
             saved_bytes=(remedy.sure_bytes, group.bytes),
             severity=remedy.severity,
-            evidence=_evidence(analysis.facts, group),
+            evidence=_evidence(analysis, group),
         )
 
 
@@ -120,7 +120,8 @@ def _parameter(facts: GraphFacts, copy: Copy) -> ValueFacts | None:
     return next((v for v in facts.values_by_storage[value.storage] if v.is_parameter), value)
 
 
-def _evidence(facts: GraphFacts, group: CopyGroup) -> Iterator[Evidence]:
+def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
+    facts = analysis.facts
     parameters = _parameters(facts, group)
     named = [f"{path} ({times}×)" if times > 1 else path for path, times in parameters.most_common(_SHOWN)]
     more = f" and {len(parameters) - _SHOWN} more" if len(parameters) > _SHOWN else ""
@@ -128,8 +129,9 @@ def _evidence(facts: GraphFacts, group: CopyGroup) -> Iterator[Evidence]:
     largest = facts.values.get(group.largest.value)
     if largest is not None:
         yield Evidence(f"the largest is {value_text(largest)}", "eager graph")
+    measured = all(copy.node in analysis.measurements for copy in group.copies)
     for cause, times in Counter(copy.cause for copy in group.copies).most_common(_SHOWN):
-        yield Evidence(f"{cause} ({times}×)", "operator measurement")
+        yield Evidence(f"{cause} ({times}×)", "operator measurement" if measured else "operator layout contract")
     activations = _activation_bytes(facts, group)
     if activations:
         yield Evidence(
