@@ -22,7 +22,6 @@ from frx_graph.evidence.device_calibration import device_name, device_profile
 from frx_graph.evidence.measurement_environment import onednn_version
 from frx_graph.rules.operator_contract import OperatorContract, load_contract
 from frx_graph.version import __version__
-from frx_graph.version import __version__
 
 OLDEST_TORCH = (2, 11)
 BACKEND_GROUP = "torch_dynamo_backends"
@@ -70,7 +69,8 @@ def _versions() -> Iterator[Check]:
 def _processor() -> Iterator[Check]:
     threads = torch.get_num_threads()
     yield Check("cpu", f"{device_name(torch.device('cpu'))}, {os.cpu_count()} processors, {threads} torch threads")
-    able = torch.cpu.get_capabilities()
+    # Not every torch of the supported range has it.
+    able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     features = {
         "AVX-512": able.get("avx512_f"),
         "AVX-512 bf16": able.get("avx512_bf16"),
@@ -80,8 +80,9 @@ def _processor() -> Iterator[Check]:
         "SVE": able.get("sve"),
         "Arm bf16": able.get("arm_bf16", able.get("bf16")),
     }
-    present = ", ".join(name for name, there in features.items() if there) or "none of AVX2, AVX-512, AMX, SVE"
-    yield Check("cpu capabilities", f"{present} (torch uses {torch.backends.cpu.get_cpu_capability()})")
+    present = ", ".join(name for name, there in features.items() if there)
+    used = f"torch uses {torch.backends.cpu.get_cpu_capability()}"
+    yield Check("cpu capabilities", f"{present} ({used})" if present else used)
 
 
 def _onednn() -> Iterator[Check]:
