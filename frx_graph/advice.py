@@ -101,7 +101,8 @@ class Timings:
 class Advice:
     """Ranked findings, what was refused and why, and the numbers behind them.
 
-    `copies` are the predicted layout copies; `observed` those that a real step showed, None where none was run.
+    `copies` are the predicted layout copies; `observed` those that a real step showed, None where none was run. In
+    advice on a trace nothing is predicted: `copies` are those that the trace shows, each with basis OBSERVED.
     """
 
     target: str

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from frx_graph import __version__
 from frx_graph.advice import Advice, Environment, GraphSummary, RooflinePoint, Timings, Totals
 from frx_graph.evidence.gpu_datasheet import peaks_of
 from frx_graph.evidence.torch_trace import read_torch_trace
@@ -15,10 +14,10 @@ from frx_graph.passes.trace_analysis import TraceAnalysis, analyse_trace, per_st
 from frx_graph.passes.trace_findings import GRAPH_ID, copy_findings, observed_copies
 from frx_graph.passes.trace_gaps import device_name, gaps
 from frx_graph.passes.trace_memory_bound import memory_bound_findings
-from frx_graph.passes.trace_operators import is_operator
 from frx_graph.passes.trace_permutes import permute_findings
 from frx_graph.passes.trace_roofline import roofline_points, work_of
 from frx_graph.records import Effort, Finding, Risk
+from frx_graph.version import __version__
 
 UNKNOWN = "unknown"
 
@@ -47,10 +46,9 @@ def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
         graphs=(_summary(analysis, roofline_points(analysis, work)),),
         findings=rank(findings),
         refusals=gaps(analysis, peaks),
-        copies=(),
+        copies=observed_copies(analysis, analysis.copies),
         totals=_totals(analysis, findings),
         timings=Timings(capture_s=read_s, analysis_s=time.perf_counter() - started - read_s),
-        observed=observed_copies(analysis, analysis.copies),
     )
 
 
@@ -74,15 +72,14 @@ def _summary(analysis: TraceAnalysis, roofline: tuple[RooflinePoint, ...]) -> Gr
         graph_id=GRAPH_ID,
         origin=analysis.tree.trace.path.name,
         train=any(sequence is not None for sequence in analysis.tree.backward_of),
-        ops=_operators_per_step(analysis),
+        ops=_scanned_per_step(analysis),
         roofline=roofline,
     )
 
 
-def _operators_per_step(analysis: TraceAnalysis) -> int:
-    operators = analysis.tree.operators
-    called = sum(is_operator(op) and analysis.steps.at(op.start_ns) is not None for op in operators)
-    return per_step(called, analysis.steps)
+def _scanned_per_step(analysis: TraceAnalysis) -> int:
+    """Operators; in a trace that holds nothing but a device's work, the pieces of that work."""
+    return per_step(len(analysis.scanned or analysis.work), analysis.steps)
 
 
 def _totals(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Totals:
@@ -94,7 +91,7 @@ def _totals(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Totals:
         if finding.effort is Effort.ONE_LINE and finding.risk is not Risk.HIGH and finding.saving.measured_pct
     ]
     return Totals(
-        ops_scanned=_operators_per_step(analysis),
+        ops_scanned=_scanned_per_step(analysis),
         copies_per_step=per_step(len(sizes), analysis.steps),
         copy_bytes_per_step=known // len(analysis.steps) if None not in sizes else None,
         # What a step moves in all is not in a trace.

@@ -15,6 +15,7 @@ from frx_graph.evidence.trace_sites import CallSites
 from frx_graph.evidence.trace_steps import Steps, find_steps
 from frx_graph.evidence.trace_tree import NONE, TraceTree, build_tree
 from frx_graph.passes.trace_copies import TraceCopy, find_copies
+from frx_graph.passes.trace_operators import is_operator
 
 _HOST_TRANSFERS = ("HtoD", "DtoH", "HtoH")
 
@@ -54,6 +55,15 @@ class TraceAnalysis:
     def wall_ns(self) -> int:
         """Host time from the beginning to the end of the steps."""
         return sum(step.end_ns - step.start_ns for step in self.steps.steps)
+
+    @cached_property
+    def scanned(self) -> tuple[int, ...]:
+        """The operators within the steps: those that torch dispatched, and compiled ones that launched something."""
+        return tuple(
+            index
+            for index, operator in enumerate(self.tree.operators)
+            if (is_operator(operator) or self.tree.launched[index]) and self.steps.at(operator.start_ns) is not None
+        )
 
     def site(self, operator: int) -> CallSite:
         """The call site of an operator; the trace itself for `NONE`."""

@@ -24,6 +24,7 @@ from frx_graph.records import Basis, Copy, Evidence, Finding, OperandRole, Savin
 
 GRAPH_ID = "trace"
 """A trace has no graph; findings and the summary of the trace refer to each other by this."""
+SOURCE = "trace"
 _LISTED = 3
 """Kinds of copies that the evidence names."""
 
@@ -161,7 +162,6 @@ def _confidence(group: CopyGroup) -> float:
 
 def _evidence(analysis: TraceAnalysis, group: CopyGroup, time_ns: int, share: float | None) -> list[Evidence]:
     copies, steps = group.copies, analysis.steps
-    source = analysis.tree.trace.path.name
     extent = f"in {steps_with(copies, steps)} of {len(steps)} steps" if steps.annotated else "in the whole trace"
     backward = sum(copy.phase is Phase.BACKWARD for copy in copies)
     split = f", {backward} of them in the backward" if backward else ""
@@ -177,7 +177,7 @@ def _evidence(analysis: TraceAnalysis, group: CopyGroup, time_ns: int, share: fl
     largest = max(copies, key=lambda copy: copy.bytes or 0)
     if largest.bytes is not None:
         lines.append(f"the largest: {_change(largest)}, {bytes_text(largest.bytes)}")
-    return [Evidence(line, source, Basis.OBSERVED) for line in lines]
+    return [Evidence(line, SOURCE, Basis.OBSERVED) for line in lines]
 
 
 def _kinds(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> str:

@@ -9,7 +9,6 @@ from frx_graph.evidence.trace_events import ActivityKind
 from frx_graph.evidence.trace_sites import records_stacks
 from frx_graph.evidence.trace_tree import NONE
 from frx_graph.passes.trace_analysis import TraceAnalysis
-from frx_graph.passes.trace_operators import is_operator
 from frx_graph.records import Refusal
 
 
@@ -20,7 +19,7 @@ def gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal, ...]
 
 def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
     tree, trace = analysis.tree, analysis.tree.trace
-    operators = [operator for operator in tree.operators if is_operator(operator)]
+    operators = [tree.operators[index] for index in analysis.scanned]
     shaped = [operator for operator in operators if operator.operands]
     if not analysis.steps.annotated:
         yield Refusal(

@@ -15,7 +15,7 @@ from frx_graph.evidence.trace_tree import NONE
 from frx_graph.passes.copy_findings import bytes_text
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
 from frx_graph.passes.trace_analysis import TraceAnalysis, per_step
-from frx_graph.passes.trace_findings import GRAPH_ID, ms_text, operator_name
+from frx_graph.passes.trace_findings import GRAPH_ID, SOURCE, ms_text, operator_name
 from frx_graph.passes.trace_roofline import Work, common_site, is_memory_bound
 from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
 
@@ -67,10 +67,7 @@ def _finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeaks | N
         "bfloat16 (`torch.autocast`)",
         confidence=MEASURED_CONFIDENCE if len(known) == len(items) else NAMED_CONFIDENCE,
         basis=Basis.OBSERVED,
-        evidence=tuple(
-            Evidence(line, analysis.tree.trace.path.name, Basis.OBSERVED)
-            for line in _lines(analysis, items, known, share, peaks)
-        ),
+        evidence=tuple(Evidence(line, SOURCE, Basis.OBSERVED) for line in _lines(analysis, items, known, share, peaks)),
         graph_id=GRAPH_ID,
         modules=(site.module_path,) if site.module_path else (),
     )

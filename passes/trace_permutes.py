@@ -15,7 +15,7 @@ from frx_graph.evidence.trace_tree import NONE, TraceTree
 from frx_graph.passes.copy_findings import bytes_text
 from frx_graph.passes.trace_analysis import TraceAnalysis, per_step, steps_with
 from frx_graph.passes.trace_copies import TraceCopy
-from frx_graph.passes.trace_findings import GRAPH_ID, operator_name
+from frx_graph.passes.trace_findings import GRAPH_ID, SOURCE, operator_name
 from frx_graph.passes.trace_operators import VIEWS
 from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
 
@@ -89,7 +89,7 @@ def _finding(analysis: TraceAnalysis, pairs: Sequence[tuple[TraceCopy, Operator]
         "needed; for queries, keys and values, split and reorder the projection's weight once",
         confidence=CONFIDENCE,
         basis=Basis.OBSERVED,
-        evidence=tuple(Evidence(line, analysis.tree.trace.path.name, Basis.OBSERVED) for line in lines),
+        evidence=tuple(Evidence(line, SOURCE, Basis.OBSERVED) for line in lines),
         graph_id=GRAPH_ID,
         modules=(first.module_path,) if first.module_path else (),
     )
