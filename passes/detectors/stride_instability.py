@@ -1,0 +1,160 @@
+"""Finds inputs whose strides differ between calls, so that a compiled frame is compiled again.
+
+Why it is slow: a compiled graph holds for the strides that it was made for. Dynamo guards on them, and a tensor of the
+same shape that lies differently in memory makes it compile the frame again, which takes seconds; after eight versions
+the frame runs in eager. CUDA graphs are recorded per version, too.
+
+Fix: pin the strides before the compiled call: `x = x.contiguous()`, or `.contiguous(memory_format=...)` where
+channels-last is wanted; convert parameters before compiling. Marking dimensions dynamic does not help: that covers
+sizes.
+
+Safety: values are the same; the pinned calls copy, where they did not have the layout already.
+
+Assumes: Dynamo reports the first guard that fails, and compares sizes before strides: a call that differs in both shows
+as a size only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from frx_graph.capture.call_site import CallSite
+from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, contiguous_strides, strides_for_order
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.recompile_reasons import RecompileCause, RecompileReason
+from frx_graph.passes.recompiled_frames import RECOMPILE_LIMIT, first_known_site, recompiles_of_frame
+from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
+
+RULE = "FRX006"
+_SOURCE = "Dynamo recompile reasons"
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each input of this graph's frame whose strides made Dynamo compile it again."""
+    reasons = recompiles_of_frame(analysis)
+    by_source: dict[str, list[RecompileReason]] = {}
+    for reason in reasons:
+        if reason.cause is RecompileCause.STRIDE:
+            by_source.setdefault(reason.source, []).append(reason)
+    for source, group in by_source.items():
+        yield _finding(analysis, source, group, versions=len(reasons) + 1)
+
+
+def _finding(analysis: Analysis, source: str, reasons: Sequence[RecompileReason], *, versions: int) -> Finding:
+    facts = analysis.facts
+    value = _input_named(facts, source)
+    dimensions = sorted({reason.dimension for reason in reasons if reason.dimension is not None})
+    at = f" at dimension {', '.join(map(str, dimensions))}" if dimensions else ""
+    times = "once" if len(reasons) == 1 else f"{len(reasons)} times"
+    return Finding(
+        rule=RULE,
+        title=f"The strides of `{source}` changed between calls: compiled again {times}",
+        severity=Severity.HIGH if versions >= RECOMPILE_LIMIT else Severity.MEDIUM,
+        site=_site(facts, value, reasons),
+        nodes=value.users if value is not None else (),
+        count_per_step=len(reasons),
+        bytes_per_step=None,
+        saving=Saving(),
+        effort=Effort.ONE_LINE,
+        risk=Risk.LOW,
+        fix=_fix(source, value, reasons),
+        confidence=0.95,
+        basis=Basis.OBSERVED,
+        evidence=(
+            *(
+                Evidence(f"`{source}`{at}: {change}, {count} of {len(reasons)}", _SOURCE, Basis.OBSERVED)
+                for change, count in Counter(_change(reason, value) for reason in reasons).items()
+            ),
+            Evidence(
+                f"the frame was compiled {versions} times; after {RECOMPILE_LIMIT} versions Dynamo runs it in eager",
+                _SOURCE,
+                Basis.OBSERVED,
+            ),
+            *_cudagraph_evidence(analysis),
+        ),
+        graph_id=facts.graph_id,
+    )
+
+
+def _cudagraph_evidence(analysis: Analysis) -> tuple[Evidence, ...]:
+    skips = analysis.events.cudagraph_skips
+    if not skips:
+        return ()
+    text = f"CUDA graphs were skipped {skips} times in this process; they are recorded for one version of a frame each"
+    return (Evidence(text, "Inductor counter cudagraph_skips", Basis.OBSERVED),)
+
+
+def _input_named(facts: GraphFacts, source: str) -> ValueFacts | None:
+    """The graph input that a guard's source means; parameters are named from within their module."""
+    inputs = [facts.values[name] for name in facts.inputs]
+    for value in inputs:
+        if source in (value.path, value.name):
+            return value
+    ending = "." + ".".join(_parameter_path(source)[-2:]) if _is_parameter(source) else None
+    if ending is None:
+        return None
+    named = [value for value in inputs if f".{value.path}".endswith(ending)]
+    return named[0] if len(named) == 1 else None
+
+
+def _is_parameter(source: str) -> bool:
+    return "._parameters[" in source
+
+
+def _parameter_path(source: str) -> list[str]:
+    plain = source.replace("._parameters[", ".").replace("._modules[", ".")
+    return [part for part in plain.replace("'", "").replace("]", "").split(".") if part][1:]
+
+
+def _site(facts: GraphFacts, value: ValueFacts | None, reasons: Sequence[RecompileReason]) -> CallSite:
+    """The first line that reads the input, else what the reason says, else where the graph begins."""
+    for op in facts.users(value.name) if value is not None else ():
+        if op.site.line:
+            return op.site
+    return next((reason.site for reason in reasons if reason.site is not None), first_known_site(facts))
+
+
+def _change(reason: RecompileReason, value: ValueFacts | None) -> str:
+    if reason.expected is None or reason.actual is None:
+        return reason.text
+    return f"expected {_named(reason, reason.expected, value)}, got {_named(reason, reason.actual, value)}"
+
+
+def _named(reason: RecompileReason, stride: int, value: ValueFacts | None) -> str:
+    """The stride, and the layout that it belongs to, if one of the two well-known ones has it there and the other has
+    not."""
+    if value is None or reason.dimension is None or reason.dimension >= len(value.shape):
+        return str(stride)
+    order = CHANNELS_LAST_ORDER.get(len(value.shape))
+    plain = contiguous_strides(value.shape)[reason.dimension]
+    channels_last = strides_for_order(value.shape, order)[reason.dimension] if order is not None else None
+    if plain == channels_last:
+        return str(stride)
+    if stride == plain:
+        return f"{stride} (as in plain)"
+    return f"{stride} (as in channels_last)" if stride == channels_last else str(stride)
+
+
+def _fix(source: str, value: ValueFacts | None, reasons: Sequence[RecompileReason]) -> str:
+    if _is_parameter(source):
+        return (
+            f"convert `{value.path if value is not None else source}` before compiling, and leave its strides alone "
+            f"afterwards: call `.to(memory_format=...)` on the model ahead of `torch.compile`"
+        )
+    name = source if source.isidentifier() else "x"
+    among = any("channels_last" in _change(reason, value) for reason in reasons)
+    memory_format = "torch.channels_last_3d" if value is not None and len(value.shape) == 5 else "torch.channels_last"
+    alternative = (
+        f", or `{name}.contiguous(memory_format={memory_format})` if that is what the model runs in" if among else ""
+    )
+    what = "" if name == source else f" for `{source}`"
+    return (
+        f"pin the strides before the compiled call{what}: `{name} = {name}.contiguous()`{alternative}; "
+        f"mark_dynamic does not help, it covers sizes"
+    )
+
+
+DETECTOR = Detector(RULE, "stride_instability", detect)

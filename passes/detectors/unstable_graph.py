@@ -1,0 +1,146 @@
+"""Finds frames that are compiled again and again, and graph breaks that a step runs into many times.
+
+Why it is slow: each compilation takes seconds and stops the program; after eight versions Dynamo gives the frame up and
+runs it in eager. A graph break ends fusion at the line and costs a return to Python at every call.
+
+Fix, by what changed: sizes, mark them dynamic; Python numbers, pass them as tensors or keep them constant; globals and
+closures, pass them as arguments; modes, one compiled callable per mode; lists and dictionaries, a fixed length.
+
+Safety: as far as the program means the same after the change, values do not change.
+
+Assumes: three recompilations for other reasons than strides are no start-up effect: Dynamo makes a size or a number
+dynamic when it first sees it change, which explains one or two. Strides are FRX006's. Whether autotuning was reused
+cannot be seen from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from frx_graph.capture.captured_graph import GraphBreak
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.recompile_reasons import RecompileCause, RecompileReason
+from frx_graph.passes.recompiled_frames import (
+    RECOMPILE_LIMIT,
+    breaks_of_frame,
+    first_known_site,
+    recompiles_of_frame,
+)
+from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
+
+RULE = "FRX014"
+FEWEST = 3
+"""Recompilations of one frame, strides aside, that are taken for instability."""
+_SHOWN = 3
+_LIMIT_TEXTS = ("recompile_limit", "cache_size_limit", "recompile limit")
+
+_FIXES: dict[RecompileCause, tuple[str, Effort]] = {
+    RecompileCause.SIZE: (
+        "mark the dimension dynamic before the first call (`torch._dynamo.mark_dynamic(x, dim)`) or compile with "
+        "`dynamic=True`; a size of 0 or 1 stays a case of its own: pad it",
+        Effort.ONE_LINE,
+    ),
+    RecompileCause.TENSOR: (
+        "give the tensor one dtype, rank, device and requires_grad before the compiled call",
+        Effort.LOCAL,
+    ),
+    RecompileCause.TYPE: ("pass the same type at every call: not a tensor now and None or a number then", Effort.LOCAL),
+    RecompileCause.VALUE: (
+        "pass the Python value as a tensor, or keep it constant while the compiled code runs",
+        Effort.LOCAL,
+    ),
+    RecompileCause.GLOBAL: ("pass the global or closure value as an argument, as a tensor", Effort.LOCAL),
+    RecompileCause.OBJECT: (
+        "pass the same object at every call: do not make a new function, lambda or module each time",
+        Effort.LOCAL,
+    ),
+    RecompileCause.CONTAINER: (
+        "keep the length and the keys of the container fixed, or stack its tensors into one",
+        Effort.LOCAL,
+    ),
+    RecompileCause.ALIASING: ("pass distinct tensors at every call, or the same one at every call", Effort.LOCAL),
+    RecompileCause.MODE: (
+        "compile one callable for each mode (training, evaluation, autocast) and do not switch one between them",
+        Effort.LOCAL,
+    ),
+    RecompileCause.BACKEND: ("make the backend once and pass that same object to every torch.compile", Effort.ONE_LINE),
+    RecompileCause.UNKNOWN: ('find the guard with TORCH_LOGS="recompiles"', Effort.LOCAL),
+}
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for an unstable frame, one for each graph break that a step runs into more than once."""
+    reasons = recompiles_of_frame(analysis)
+    others = [reason for reason in reasons if reason.cause is not RecompileCause.STRIDE]
+    limit = len(reasons) + 1 >= RECOMPILE_LIMIT or any(_tells_of_limit(reason.text) for reason in reasons)
+    if len(others) >= FEWEST or (limit and others):
+        yield _unstable(analysis, others, versions=len(reasons) + 1, limit=limit)
+    for graph_break in breaks_of_frame(analysis):
+        if analysis.facts.calls > 1 or _tells_of_limit(graph_break.reason):
+            yield _repeated_break(analysis, graph_break)
+
+
+def _tells_of_limit(text: str) -> bool:
+    return any(known in text.lower() for known in _LIMIT_TEXTS)
+
+
+def _unstable(analysis: Analysis, reasons: Sequence[RecompileReason], *, versions: int, limit: bool) -> Finding:
+    by_cause: dict[RecompileCause, list[RecompileReason]] = {}
+    for reason in reasons:
+        by_cause.setdefault(reason.cause, []).append(reason)
+    causes = sorted(by_cause, key=lambda cause: -len(by_cause[cause]))
+    site = next((reason.site for reason in reasons if reason.site is not None), None)
+    ends = ", and reached the limit of versions: it runs in eager from then on" if limit else ""
+    return Finding(
+        rule=RULE,
+        title=f"A frame was compiled again {len(reasons)} times: {causes[0]} changed between calls",
+        severity=Severity.HIGH if limit else Severity.MEDIUM,
+        site=site or first_known_site(analysis.facts),
+        nodes=(),
+        count_per_step=len(reasons),
+        bytes_per_step=None,
+        saving=Saving(),
+        effort=max((_FIXES[cause][1] for cause in causes), key=list(Effort).index),
+        risk=Risk.MEDIUM,
+        fix="; ".join(_FIXES[cause][0] for cause in causes),
+        confidence=0.9,
+        basis=Basis.OBSERVED,
+        evidence=(
+            *(_group_evidence(cause, by_cause[cause]) for cause in causes),
+            Evidence(f"the frame was compiled {versions} times{ends}", "Dynamo recompile reasons", Basis.OBSERVED),
+        ),
+        graph_id=analysis.facts.graph_id,
+    )
+
+
+def _group_evidence(cause: RecompileCause, reasons: Sequence[RecompileReason]) -> Evidence:
+    texts = list(dict.fromkeys(reason.text for reason in reasons))
+    shown = "; ".join(f"`{text}`" for text in texts[:_SHOWN])
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return Evidence(f"{cause}, {len(reasons)} of them: {shown}{more}", "Dynamo recompile reasons", Basis.OBSERVED)
+
+
+def _repeated_break(analysis: Analysis, graph_break: GraphBreak) -> Finding:
+    calls = analysis.facts.calls
+    reason = graph_break.reason.partition("\n")[0].strip()
+    return Finding(
+        rule=RULE,
+        title=f"A graph break that a step runs into {calls} times: {reason}",
+        severity=Severity.MEDIUM,
+        site=graph_break.site,
+        nodes=(),
+        count_per_step=calls,
+        bytes_per_step=None,
+        saving=Saving(),
+        effort=Effort.LOCAL,
+        risk=Risk.LOW,
+        fix="move what breaks the graph out of the compiled code, or behind a torch operator that Dynamo can trace",
+        confidence=0.9,
+        basis=Basis.OBSERVED,
+        evidence=(Evidence(graph_break.reason.strip(), "Dynamo graph break", Basis.OBSERVED),),
+        graph_id=analysis.facts.graph_id,
+    )
+
+
+DETECTOR = Detector(RULE, "unstable_graph", detect)

@@ -1,0 +1,106 @@
+"""Reads Dynamo's recompile reasons: which guard failed, on what, and what was expected.
+
+The texts are those of `torch/_dynamo/guards.py` and `torch/csrc/dynamo/guards.cpp`; they were seen on torch 2.13 and
+2.15, and the C++ ones have not changed since 2.11. A text that is not known is UNKNOWN, never a wrong cause.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from frx_graph.capture.call_site import CallSite, site_from_stack_trace
+
+
+class RecompileCause(enum.StrEnum):
+    """What changed between the calls."""
+
+    STRIDE = "stride"
+    SIZE = "size"
+    TENSOR = "dtype, rank, device or requires_grad"
+    TYPE = "type"
+    VALUE = "Python value"
+    GLOBAL = "global or closure value"
+    OBJECT = "identity of an object"
+    CONTAINER = "length or keys of a container"
+    ALIASING = "aliasing of tensors"
+    MODE = "training, gradient or autocast mode"
+    BACKEND = "backend"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class RecompileReason:
+    """One failed guard. `source` is what the guard was on, as the program names it, empty where the text does not say;
+    `dimension`, `expected` and `actual` are set for a stride or size that differs. `text` is the guard alone."""
+
+    cause: RecompileCause
+    text: str
+    source: str = ""
+    dimension: int | None = None
+    expected: int | None = None
+    actual: int | None = None
+    site: CallSite | None = None
+
+
+_COMPILE_ID = re.compile(r"^\S*\d+/\d+\S*: ")
+_COMMENT = re.compile(r"\s{2,}# .*", re.DOTALL)
+_LOCAL = re.compile(r"""L\[\s*['"](.*?)['"]\s*\]""")
+_DIMENSION = re.compile(
+    r"tensor '(?P<source>.+)' (?P<what>stride|size) mismatch at index (?P<dimension>\d+)\. "
+    r"expected (?P<expected>-?\d+), actual (?P<actual>-?\d+)"
+)
+_TENSOR = re.compile(
+    r"tensor '(?P<source>.+)' (?:Tensor device index|dispatch key set|requires_grad|dtype|rank) mismatch"
+)
+_TYPE = re.compile(r"expected type of '(?P<source>.+?)' to be")
+_SIZE_OR_STRIDE_CALL = re.compile(r"(?P<source>[\w.\[\]'\"]+)\.(?P<what>stride|size)\(\)")
+_IDENTITY = re.compile(r"^(?P<source>\S+) is (?:not )?(?P<other>\S+)$")
+_OBJECT = re.compile(r"___check_(?:obj|type)_id\((?P<source>[^,]+),")
+_LENGTH = re.compile(r"len\((?P<source>.+?)\) (?:==|!=)|^not (?P<empty>\S+)$|keys\(\)|___dict_contains")
+_TRAINING = re.compile(r"(?P<source>\S+)\.training\b")
+_COMPARISON = re.compile(r"^(?P<source>\S.*?) (?:==|!=|<=|>=|<|>) (?P<value>.+)$")
+
+
+def parse_reason(reason: str) -> RecompileReason:
+    """The first failed guard that `reason` tells of."""
+    guard, _, stack = reason.partition("\nUser stack trace:")
+    text = _LOCAL.sub(r"\1", _COMMENT.sub("", _COMPILE_ID.sub("", guard))).strip()
+    found = site_from_stack_trace(stack)
+    site = found if found.line else None
+    dimension = _DIMENSION.search(text)
+    if dimension is not None:
+        cause = RecompileCause.STRIDE if dimension["what"] == "stride" else RecompileCause.SIZE
+        index, expected, actual = (int(dimension[group]) for group in ("dimension", "expected", "actual"))
+        return RecompileReason(cause, text, dimension["source"], index, expected, actual, site)
+    cause, source = _cause(text)
+    return RecompileReason(cause, text, source, site=site)
+
+
+def _cause(text: str) -> tuple[RecompileCause, str]:
+    if text.startswith("GLOBAL_STATE changed"):
+        return RecompileCause.MODE, ""
+    if "BACKEND_MATCH" in text:
+        return RecompileCause.BACKEND, ""
+    if text.startswith("Duplicate tensors found"):
+        return RecompileCause.ALIASING, ""
+    for pattern, cause in ((_TENSOR, RecompileCause.TENSOR), (_TYPE, RecompileCause.TYPE)):
+        if (match := pattern.search(text)) is not None:
+            return cause, match["source"]
+    if (match := _SIZE_OR_STRIDE_CALL.search(text)) is not None:
+        return (RecompileCause.STRIDE if match["what"] == "stride" else RecompileCause.SIZE), match["source"]
+    if (match := _OBJECT.search(text)) is not None:
+        cause = RecompileCause.TYPE if "type_id" in text else RecompileCause.OBJECT
+        return cause, match["source"]
+    if (match := _IDENTITY.match(text)) is not None:
+        cause = RecompileCause.TYPE if match["other"] == "None" else RecompileCause.ALIASING
+        return cause, match["source"]
+    if (match := _TRAINING.search(text)) is not None:
+        return RecompileCause.MODE, match["source"]
+    if (match := _LENGTH.search(text)) is not None:
+        return RecompileCause.CONTAINER, match["source"] or match["empty"] or ""
+    if (match := _COMPARISON.match(text)) is not None:
+        in_globals = match["source"].startswith("G[") or "__closure__" in match["source"]
+        return (RecompileCause.GLOBAL if in_globals else RecompileCause.VALUE), match["source"]
+    return RecompileCause.UNKNOWN, ""
