@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
@@ -48,29 +49,41 @@ _TITLES: Mapping[Necessity, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Attended:
+    """The memory of operands and results of attentions that are written out as products."""
+
+    operands: frozenset[str] = frozenset()
+    results: frozenset[str] = frozenset()
+
+
+def _attended(facts: GraphFacts) -> _Attended:
+    found = tuple(attentions(facts))
+    return _Attended(
+        operands=frozenset(view_chain(facts, v.name).base for a in found for v in (a.query, a.key, a.value)),
+        results=frozenset(a.second.outputs[0] for a in found),
+    )
+
+
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each line that copies; what every copy is for decides the fix and the saving."""
     groups = copy_groups(analysis, RULE)
     verdicts = judge(analysis, tuple(copy for group in groups for copy in group.copies))
-    results = (
-        frozenset(attention.second.outputs[0] for attention in attentions(analysis.facts)) if groups else frozenset()
-    )
+    attended = _attended(analysis.facts) if groups else _Attended()
     for group in groups:
         of_group = verdicts[: len(group.copies)]
         verdicts = verdicts[len(group.copies) :]
-        yield _finding(analysis, group, of_group, results)
+        yield _finding(analysis, group, of_group, attended)
 
 
-def _finding(
-    analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict], attention_results: frozenset[str]
-) -> Finding:
+def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict], attended: _Attended) -> Finding:
     main = _main(verdicts)
     also = _also(verdicts, main)
     sure = sum(_bytes_of(verdicts, necessity) for necessity in REMOVABLE)
     possible = sure + _bytes_of(verdicts, Necessity.LOOP)
-    fix, effort, risk = _remedy(analysis.facts, main, verdicts, attention_results)
+    fix, effort, risk = _remedy(analysis.facts, main, verdicts, attended)
     if also is not None:
-        other, _, _ = _remedy(analysis.facts, also, verdicts, attention_results)
+        other, _, _ = _remedy(analysis.facts, also, verdicts, attended)
         count = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is also.necessity)
         fix = f"{fix}. For {count} of the {group.count}: {other}"
     return copy_finding(
@@ -117,7 +130,7 @@ def _needed_title(verdict: Verdict) -> str:
 
 
 def _remedy(
-    facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], attention_results: frozenset[str]
+    facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], attended: _Attended
 ) -> tuple[str, Effort, Risk]:
     partner = facts.op_by_node.get(main.partner) if main.partner else None
     call = _call_name(main)
@@ -145,7 +158,7 @@ def _remedy(
             part_of = facts.values.get(main.partner) if main.partner else None
             return _loop_fix(facts, times, part_of), Effort.LOCAL, Risk.LOW
         case _:
-            return _needed_fix(facts, main, attention_results), Effort.REFACTOR, Risk.MEDIUM
+            return _needed_fix(facts, main, attended), Effort.REFACTOR, Risk.MEDIUM
 
 
 def _call_name(verdict: Verdict) -> str:
@@ -186,7 +199,7 @@ def _name(op: OpFacts) -> str:
     return op.operator.removeprefix("aten.")
 
 
-def _needed_fix(facts: GraphFacts, verdict: Verdict, attention_results: frozenset[str]) -> str:
+def _needed_fix(facts: GraphFacts, verdict: Verdict, attended: _Attended) -> str:
     copy = verdict.copy
     if copy.phase is Phase.BACKWARD:
         return "autograd makes this copy for the line's backward; it goes if the forward stops changing the order there"
@@ -196,7 +209,9 @@ def _needed_fix(facts: GraphFacts, verdict: Verdict, attention_results: frozense
         return "change the order of dimensions where the value is made, so that it need not be copied here"
     base = facts.values[view_chain(facts, value.name).base]
     producer = facts.producer(base.name)
-    if base.name in attention_results:
+    if op.outputs[0] in attended.operands:
+        return "F.scaled_dot_product_attention (FRX012) takes the view that is copied here as it is"
+    if base.name in attended.results:
         return "F.scaled_dot_product_attention (FRX012) gives its result in the order that is wanted here"
     channels_last = CHANNELS_LAST_ORDER.get(len(base.shape))
     if producer is not None and producer.operator == "aten.convolution":

@@ -90,8 +90,6 @@ def _remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, 
         return _library_remedy(copy, value)
     if value is None:
         return _Remedy(f"give {_name(copy)} contiguous operands", Effort.LOCAL, Risk.LOW)
-    if copy.operator == "aten.matmul":
-        return _matmul_remedy(value)
     times = copied[identity(facts, value.name)]
     stored = _channels_last_producer(facts, copy, value)
     if times > 1:
@@ -102,7 +100,9 @@ def _remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, 
             Risk.LOW,
             sure_bytes=group.bytes * (times - 1) // times,
         )
-    return _Remedy(stored, Effort.LOCAL, Risk.LOW) if stored else _last_resort(facts, copy, value)
+    if stored:
+        return _Remedy(stored, Effort.LOCAL, Risk.LOW)
+    return _matmul_remedy(value) if copy.operator == "aten.matmul" else _last_resort(facts, copy, value)
 
 
 def _library_remedy(copy: Copy, value: ValueFacts | None) -> _Remedy:

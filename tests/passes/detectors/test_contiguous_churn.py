@@ -354,6 +354,18 @@ def test_the_producer_that_could_store_it(churn: Any) -> None:
     assert "in channels-last" in finding.fix
 
 
+def test_copies_around_written_out_attention_point_at_the_fused_one(churn: Any) -> None:
+    class Attention(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            q = x.transpose(1, 2).contiguous()
+            weights = (q @ q.mT).softmax(-1)
+            return (weights @ q).transpose(1, 2).contiguous().view(2, 32, 16)
+
+    into, out_of = churn(Attention(), torch.randn(2, 32, 4, 4))
+    assert "takes the view that is copied here as it is" in into.fix
+    assert "gives its result in the order that is wanted here" in out_of.fix
+
+
 def test_hidden_copies_belong_to_another_rule(churn: Any) -> None:
     class Scores(nn.Module):
         def forward(self, q: Tensor, k: Tensor) -> Tensor:

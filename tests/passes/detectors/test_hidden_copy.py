@@ -188,6 +188,21 @@ def test_matmul_on_attention_heads_points_at_sdpa(analyse: Any, copy_at: Any) ->
     assert "scaled_dot_product_attention" in finding.fix
 
 
+def test_linear_layers_that_share_a_transposed_input(analyse: Any, copy_at: Any) -> None:
+    class Projections(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])
+
+        def forward(self, x: Tensor) -> list[Tensor]:
+            tokens = x.transpose(1, 2)
+            return [layer(tokens) for layer in self.layers]
+
+    (finding,) = DETECTOR.detect(analyse(Projections(), torch.randn(2, 8, 36), copies=matmul_copies(copy_at)))
+    assert finding.count_per_step == 3
+    assert "a step copies it 3 times" in finding.fix
+
+
 def test_matmul_with_an_expanded_operand(analyse: Any, copy_at: Any) -> None:
     class Expanded(nn.Module):
         def forward(self, x: Tensor, w: Tensor) -> Tensor:
