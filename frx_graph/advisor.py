@@ -98,7 +98,7 @@ def advise_capture(
         progress("measuring operators")
         begin = time.perf_counter()
         for facts in facts_of.values():
-            measured.measure(signatures_to_measure(facts).values(), anchor_signatures(facts).values())
+            measured.measure(signatures_to_measure(facts, inner).values(), anchor_signatures(facts).values())
         measure_s = time.perf_counter() - begin
     profile, profile_refusal = _profile(device, measure=measure)
     refusals.extend(profile_refusal)
@@ -189,7 +189,7 @@ def _analysis(
     inner: str,
 ) -> Analysis:
     measurements: dict[str, OperatorMeasurement] = {}
-    for node, signature in signatures_to_measure(facts).items():
+    for node, signature in signatures_to_measure(facts, inner).items():
         found = measured.measurement(signature)
         if found is not None:
             measurements[node] = found
@@ -198,7 +198,7 @@ def _analysis(
         times = measured.layout_times(signature)
         if times is not None:
             layout_times[node] = times
-    copies = predict_copies(facts, measurements, contract)
+    copies = predict_copies(facts, measurements, contract, inner)
     return Analysis(
         facts=facts,
         copies=copies,

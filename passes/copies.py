@@ -16,6 +16,13 @@ from frx_graph.evidence.operator_measurement import Mechanism, OperatorMeasureme
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import StridePattern
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.passes.inductor_copies import (
+    IMAGE_RANK,
+    forced_phases,
+    in_channels_last,
+    left_by_inductor,
+    runs_channels_last,
+)
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 from frx_graph.rules.operator_contract import OperatorContract
 
@@ -35,19 +42,28 @@ def may_copy_inside(op: OpFacts) -> bool:
     )
 
 
-def signatures_to_measure(facts: GraphFacts) -> Mapping[str, OperatorSignature]:
-    """The distinct calls whose inner copies have to be known, by node."""
-    return {op.node: signature_of(op, facts) for op in facts.ops if may_copy_inside(op)}
+def signatures_to_measure(facts: GraphFacts, inner: str = "eager") -> Mapping[str, OperatorSignature]:
+    """The calls whose inner copies have to be known, by node, with the strides that they get under `inner`."""
+    forced = forced_phases(facts, inner)
+    signatures = {}
+    for op in facts.ops:
+        if may_copy_inside(op):
+            signature = signature_of(op, facts)
+            converted = runs_channels_last(op, facts, forced)
+            signatures[op.node] = in_channels_last(signature) if converted else signature
+    return signatures
 
 
 def predict_copies(
     facts: GraphFacts,
     measured: Mapping[str, OperatorMeasurement],
     contract: OperatorContract | None = None,
+    inner: str = "eager",
 ) -> tuple[Copy, ...]:
     """All layout copies of one step in execution order; `measured` is keyed by node name. A graph that a step runs
     several times makes its copies as often."""
     copies: list[Copy] = []
+    forced = forced_phases(facts, inner)
     for op in facts.ops:
         if op.operator in _EXPLICIT:
             copies.extend(_explicit_copy(op, facts))
@@ -56,7 +72,9 @@ def predict_copies(
             if measurement is not None:
                 copies.extend(_measured_copies(op, facts, measurement))
             elif contract is not None:
-                copies.extend(_contract_copies(op, facts, contract))
+                copies.extend(_contract_copies(op, facts, contract, runs_channels_last(op, facts, forced)))
+    if inner == "inductor":
+        copies = left_by_inductor(copies, facts)
     if facts.calls > 1:
         copies = [replace(c, count=c.count * facts.calls, bytes=c.bytes * facts.calls) for c in copies]
     return tuple(copies)
@@ -181,10 +199,11 @@ def _is_parameter(value: ValueFacts, facts: GraphFacts) -> bool:
     return any(other.is_parameter for other in facts.values_by_storage.get(value.storage, ()))
 
 
-def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract) -> list[Copy]:
+def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract, channels_last: bool) -> list[Copy]:
     copies: list[Copy] = []
     for position, value in enumerate(facts.input_values(op)):
-        entry = contract.copies(op.target, position, value.pattern, value.dtype)
+        pattern = StridePattern.CHANNELS_LAST if channels_last and len(value.shape) == IMAGE_RANK else value.pattern
+        entry = contract.copies(op.target, position, pattern, value.dtype)
         if entry is None or not entry.copied or value.numel == 0:
             continue
         reorder = entry.mechanism is not Mechanism.ATEN
@@ -200,7 +219,7 @@ def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract)
                 count=entry.count,
                 phase=op.phase,
                 basis=Basis.PREDICTED,
-                cause=f"{op.operator.removeprefix('aten.')} copies a {value.pattern} operand ({contract.name})",
+                cause=f"{op.operator.removeprefix('aten.')} copies a {pattern} operand ({contract.name})",
             )
         )
     return copies
