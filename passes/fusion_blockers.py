@@ -109,8 +109,9 @@ def _library_epilogues(kernels: Kernels) -> Iterator[BlockedFusion]:
         if all(_can_be_epilogue(op, reader, kernels.flow) for reader in readers):
             taken.add(group.ops[0].node)
             result = kernels.flow.facts.values[op.outputs[0]]
+            behind = [o for o in group.ops if o.pointwise or o in readers]
             yield BlockedFusion(
-                Blocker.EPILOGUE, op, (op, *group.ops), 2 * result.bytes, f"{result.shape} is written and read again"
+                Blocker.EPILOGUE, op, (op, *behind), 2 * result.bytes, f"{result.shape} is written and read again"
             )
 
 

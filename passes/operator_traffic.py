@@ -13,7 +13,9 @@ from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFact
 from frx_graph.facts.layout import distinct_elements, storage_extent
 
 _ALLOCATES = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
-_METADATA_ONLY = frozenset({"as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze_", "detach_", "set_", "resize_"})
+_METADATA_ONLY = frozenset(
+    {"wait_tensor", "as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze_", "detach_", "set_", "resize_"}
+)
 _IGNORES_INPUT = frozenset(
     {
         "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros", "new_ones",

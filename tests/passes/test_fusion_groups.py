@@ -212,7 +212,11 @@ def inductor_bytes():
 
     def count(function, *args: Tensor) -> int:
         metrics.reset()
-        with torch.no_grad(), torch._inductor.config.patch(force_disable_caches=True):
+        with (
+            torch.no_grad(),
+            torch._inductor.config.patch(fx_graph_cache=False),
+            torch._functorch.config.patch(enable_autograd_cache=False),
+        ):
             torch.compile(function)(*args)
         return metrics.num_bytes_accessed
 

@@ -1,0 +1,216 @@
+"""Finds custom operators, collectives and higher-order operators that force a layout on their neighbours.
+
+Why it is slow: the compiler cannot look inside such an operator and hands it the strides of the eager program, even
+where everything around it runs in channels-last; and its author often makes every operand contiguous to be safe. Either
+way tensors are copied on the way in, and again on the way out.
+
+Fix: let the kernel take the strides that it is given, and register the operator with `torch.Tag.flexible_layout`; or
+convert once, where the layout changes anyway.
+
+Safety: an operator tagged `flexible_layout` is called with any strides: a kernel that computes addresses as if its
+operands were contiguous then reads wrong elements.
+
+Assumes: explicit copies next to the operator are there for its sake. They are claimed by FRX002; this finding names the
+reason behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import Layout
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.call_groups import by_location, module_paths, shared_site
+from frx_graph.passes.copy_findings import bytes_text, value_text
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.fusion_roles import is_layout_copy
+from frx_graph.passes.inductor_layout import forced_channels_last
+from frx_graph.passes.layout_constraint import LayoutConstraint, is_default, layout_constraint
+from frx_graph.passes.memory_order import memory_order
+from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.passes.view_chain import is_view, view_chain
+from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
+
+RULE = "FRX010"
+COPIES_CONFIDENCE = 0.6
+"""The copies are certain; that the operator could do without them is for its author to say."""
+FORCED_CONFIDENCE = 0.8
+"""Seen in Inductor's kernels on the CPU, torch 2.15: two copies more around an operator with the default tag."""
+LOST_CONFIDENCE = 0.6
+_COLLECTIVES = ("_c10d_functional.", "c10d_functional.", "_c10d_functional_autograd.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Boundary:
+    """One call. `copied` are the values copied for it or behind it, by the program (`copies`, the nodes) or, where
+    `forced`, by Inductor; `lost` is the operand whose channels-last order its result no longer has."""
+
+    op: OpFacts
+    copied: tuple[ValueFacts, ...]
+    copies: tuple[str, ...] = ()
+    forced: bool = False
+    lost: ValueFacts | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Traffic of the copies."""
+        return sum(2 * value.bytes for value in self.copied)
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each line with an operator that changes the layout around it."""
+    boundaries = [boundary for op in analysis.facts.ops if op.opaque for boundary in _boundary(op, analysis)]
+    for instances in by_location(boundaries, lambda boundary: boundary.op):
+        yield _finding(analysis, instances)
+
+
+def _boundary(op: OpFacts, analysis: Analysis) -> Iterator[_Boundary]:
+    """At most one."""
+    facts = analysis.facts
+    if op.operator.endswith(".wait_tensor"):
+        return
+    nodes = (*_copies_before(op, facts), *_copies_behind(op, facts))
+    copied = tuple(facts.values[facts.op_by_node[node].inputs[0]] for node in nodes)
+    forced = tuple(_forced_values(op, analysis))
+    if forced:
+        yield _Boundary(op, (*copied, *forced), nodes, forced=True)
+    elif copied:
+        yield _Boundary(op, copied, nodes)
+    else:
+        lost = _lost_order(op, facts)
+        if lost is not None:
+            yield _Boundary(op, (), lost=lost)
+
+
+def _copies_before(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
+    """Layout copies whose result only `op` reads."""
+    for name in dict.fromkeys(op.inputs):
+        base = view_chain(facts, name).base
+        producer = facts.producer(base)
+        if producer is not None and is_layout_copy(producer, facts) and _readers(base, facts) == {op.node}:
+            yield producer.node
+
+
+def _copies_behind(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
+    """Layout copies of what `op` returns."""
+    for name in op.outputs:
+        for node in sorted(_readers(name, facts)):
+            if is_layout_copy(facts.op_by_node[node], facts):
+                yield node
+
+
+def _readers(value: str, facts: GraphFacts) -> set[str]:
+    """The operators that read a value, through views."""
+    found: set[str] = set()
+    waiting = [value]
+    while waiting:
+        for user in facts.users(waiting.pop()):
+            if is_view(user):
+                waiting.extend(user.outputs)
+            else:
+                found.add(user.node)
+    return found
+
+
+def _forced_values(op: OpFacts, analysis: Analysis) -> Iterator[ValueFacts]:
+    """Plain images that Inductor copies because it runs the convolutions next to `op` in channels-last, but hands `op`
+    the strides that it has in eager. A pointwise operator in between takes the conversion into its own kernel."""
+    facts = analysis.facts
+    constraint = layout_constraint(op)
+    if constraint in (None, LayoutConstraint.FLEXIBLE) or not forced_channels_last(facts, op.phase, analysis.inner):
+        return
+    for value in facts.input_values(op):
+        producer = facts.producer(value.name)
+        made = producer is not None and producer.operator == "aten.convolution"
+        if made and memory_order(value) is Layout.PLAIN:
+            yield value
+    for value in facts.output_values(op):
+        users = facts.users(value.name)
+        read = any(user.operator == "aten.convolution" and user.inputs[0] == value.name for user in users)
+        if read and memory_order(value) is Layout.PLAIN:
+            yield value
+
+
+def _lost_order(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
+    """A channels-last operand of an operator that returns plain images of the same rank."""
+    plain = {len(v.shape) for v in facts.output_values(op) if memory_order(v) is Layout.PLAIN}
+    operands = facts.input_values(op)
+    return next((v for v in operands if memory_order(v) is Layout.CHANNELS_LAST and len(v.shape) in plain), None)
+
+
+def _finding(analysis: Analysis, instances: Sequence[_Boundary]) -> Finding:
+    first = max(instances, key=lambda boundary: boundary.bytes)
+    ops = [boundary.op for boundary in instances]
+    moved = sum(boundary.bytes for boundary in instances)
+    severity = severity_of(moved, analysis.step_bytes) if moved else Severity.LOW
+    return Finding(
+        rule=RULE,
+        title=_title(first),
+        severity=severity,
+        site=shared_site(ops),
+        nodes=tuple(dict.fromkeys(node for b in instances for node in (b.op.node, *b.copies))),
+        count_per_step=sum(len(boundary.copied) for boundary in instances) or len(instances),
+        bytes_per_step=moved or None,
+        saving=predicted_saving(0, moved, analysis.step_bytes),
+        effort=Effort.LOCAL,
+        risk=Risk.MEDIUM,
+        fix=_fix(first),
+        confidence=FORCED_CONFIDENCE if first.forced else COPIES_CONFIDENCE if first.copied else LOST_CONFIDENCE,
+        evidence=tuple(_evidence(first, moved)),
+        graph_id=analysis.facts.graph_id,
+        modules=module_paths(ops),
+    )
+
+
+def _title(boundary: _Boundary) -> str:
+    if boundary.lost is not None:
+        return f"{boundary.op.operator} returns plain tensors for channels-last ones"
+    return f"{boundary.op.operator} has its operands or results copied"
+
+
+def _fix(boundary: _Boundary) -> str:
+    op = boundary.op
+    if op.operator.startswith(_COLLECTIVES):
+        return (
+            "a collective makes its operand contiguous: communicate a flat buffer (`x.flatten()` of the storage order, "
+            "or a bucket that is packed once) and restore the strides behind it with a view"
+        )
+    if boundary.lost is not None:
+        return (
+            "allocate results with `torch.empty_like(x)`, which keeps the strides of `x`, in the operator and in its "
+            "fake; what follows then stays in channels-last"
+        )
+    if boundary.forced:
+        return (
+            "if the kernel takes any strides, register the operator with `tags=(torch.Tag.flexible_layout,)`; if it "
+            "does not, run its neighbours in the layout that it needs"
+        )
+    return (
+        "let the kernel take the strides that it is given and drop the copies next to it; or store the operand in the "
+        "needed order where it is made"
+    )
+
+
+def _evidence(boundary: _Boundary, moved: int) -> Iterator[Evidence]:
+    op = boundary.op
+    constraint = layout_constraint(op)
+    if constraint is not None:
+        said = "by default: its registration has no layout tag" if is_default(op) else "by its registration"
+        yield Evidence(f"{op.operator} is called with {constraint}, {said}", "torch's operator registry")
+    if boundary.copied:
+        largest = max(boundary.copied, key=lambda value: value.bytes)
+        text = (
+            f"copies of {value_text(largest)} and others"
+            if len(boundary.copied) > 1
+            else f"a copy of {value_text(largest)}"
+        )
+        yield Evidence(f"{text}, {bytes_text(moved)} per step", "strides of the captured graph")
+    if boundary.copies:
+        yield Evidence("the copies that stand in the program are counted by FRX002 too", "predicted copies")
+    if boundary.lost is not None:
+        yield Evidence(f"its operand is {value_text(boundary.lost)}, its result plain", "strides of the captured graph")
+
+
+DETECTOR = Detector(RULE, "opaque_boundary", detect)

@@ -1,0 +1,46 @@
+"""Which strides a custom operator's registration tells the compiler to hand it."""
+
+from __future__ import annotations
+
+import enum
+
+import torch
+from torch._functorch import config as functorch_config
+from torch._ops import OpOverload
+
+from frx_graph.facts.graph_facts import OpFacts
+
+
+class LayoutConstraint(enum.StrEnum):
+    """torch's layout tags of operators (`torch.Tag`), strictest first."""
+
+    EXACT = "needs_exact_strides"
+    CONTIGUOUS = "needs_contiguous_strides"
+    FIXED_ORDER = "needs_fixed_stride_order"
+    FLEXIBLE = "flexible_layout"
+
+
+def layout_constraint(op: OpFacts) -> LayoutConstraint | None:
+    """The constraint under which Inductor calls a custom operator: its strictest tag, else torch's default for
+    operators without one. None for a higher-order operator and for one that is no longer registered."""
+    overload = _overload(op.target)
+    if overload is None:
+        return None
+    tags = {tag.name for tag in overload.tags}
+    default = functorch_config.custom_op_default_layout_constraint
+    return next((constraint for constraint in LayoutConstraint if constraint.value in tags), LayoutConstraint(default))
+
+
+def is_default(op: OpFacts) -> bool:
+    """True if the operator's registration names no constraint."""
+    overload = _overload(op.target)
+    names = {constraint.value for constraint in LayoutConstraint}
+    return overload is not None and names.isdisjoint(tag.name for tag in overload.tags)
+
+
+def _overload(target: str) -> OpOverload | None:
+    parts = target.split(".")
+    found: object = torch.ops
+    for part in parts:
+        found = getattr(found, part, None)
+    return found if isinstance(found, OpOverload) else None
