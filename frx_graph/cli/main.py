@@ -11,6 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 from frx_graph.cli.advise import advise
+from frx_graph.cli.analyze import analyze
 from frx_graph.cli.doctor import doctor
 from frx_graph.cli.probe import probe
 from frx_graph.cli.rules import rules
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for command in (advise, rules, probe, doctor):
+for command in (advise, analyze, rules, probe, doctor):
     app.command()(command)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from frx_graph.passes.detectors import (
     backward_layout_lost,
+    blocked_fusion,
     channels_last_harmful,
     channels_last_opportunity,
     contiguous_churn,
@@ -11,6 +12,8 @@ from frx_graph.passes.detectors import (
     materialised_attention,
     memory_bound_region,
     permute_storm,
+    stride_instability,
+    unstable_graph,
     weight_reconversion,
 )
 from frx_graph.passes.detectors.detector import Detector
@@ -25,4 +28,7 @@ DETECTORS: tuple[Detector, ...] = (
     channels_last_harmful.DETECTOR,
     materialised_attention.DETECTOR,
     memory_bound_region.DETECTOR,
+    blocked_fusion.DETECTOR,
+    stride_instability.DETECTOR,
+    unstable_graph.DETECTOR,
 )
