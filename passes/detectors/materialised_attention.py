@@ -34,6 +34,8 @@ from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
 RULE = "FRX012"
 FOUND_CONFIDENCE = 0.9
 """The three operators are there; that a fused kernel takes over depends on the backend that torch picks."""
+COMPILED_CONFIDENCE = 0.6
+"""Under Inductor: its `fuse_attention` pass recognises some forms of the same pattern by itself."""
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
@@ -90,6 +92,7 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
     nodes = tuple(op.node for a in group for op in (*a.between, a.second))
     fallback = first.softmax.operator == FALLBACK_SOFTMAX
     obstacle = fused_obstacle(first)
+    compiled = analysis.inner == "inductor"
     return Finding(
         rule=RULE,
         title="scaled_dot_product_attention stores its scores" if fallback else "Attention stores its scores",
@@ -98,11 +101,11 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
         nodes=nodes,
         count_per_step=facts.calls * len(group),
         bytes_per_step=traffic,
-        saving=predicted_saving(0 if obstacle else traffic, traffic, analysis.step_bytes),
+        saving=predicted_saving(0 if obstacle or compiled else traffic, traffic, analysis.step_bytes),
         effort=Effort.ONE_LINE if fallback else Effort.LOCAL,
         risk=Risk.LOW if fallback else Risk.MEDIUM,
         fix=_fallback_fix(obstacle) if fallback else _fix(first, obstacle),
-        confidence=FOUND_CONFIDENCE,
+        confidence=COMPILED_CONFIDENCE if compiled else FOUND_CONFIDENCE,
         evidence=tuple(_evidence(analysis, group)),
         modules=modules,
         graph_id=facts.graph_id,
@@ -182,6 +185,9 @@ def _evidence(analysis: Analysis, group: Sequence[Attention]) -> Iterator[Eviden
     )
     if any(_kept_for_backward(facts, attention) for attention in group):
         yield Evidence("the weights are also kept for the backward, which is not counted here", "eager graph")
+    if analysis.inner == "inductor":
+        text = "Inductor fuses the pointwise operators and replaces some forms of this pattern itself (fuse_attention)"
+        yield Evidence(text, "torch/_inductor/fx_passes/fuse_attention.py")
     overlap = _operand_copies(analysis, group)
     if overlap:
         moved = bytes_text(sum(copy.bytes for copy in overlap))

@@ -66,6 +66,8 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     by_node, by_value = _copies_by_place(analysis)
     groups: dict[tuple[_Kind, str, int, str], list[_Storm]] = {}
     for storm in (*_wasted(analysis.facts, by_node), *_projected(analysis.facts, by_node, by_value)):
+        if not storm.copies and analysis.inner == "inductor":
+            continue  # A view that Inductor compiles is an index: it costs not even a dispatch.
         site = storm.site
         groups.setdefault((storm.kind, site.file, site.line, site.function), []).append(storm)
     for group in groups.values():

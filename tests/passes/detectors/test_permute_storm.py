@@ -88,6 +88,10 @@ def test_what_cancels_without_a_copy_moves_nothing(storms: Any, chain: Any) -> N
     assert any("they cost their dispatch" in evidence.text for evidence in finding.evidence)
 
 
+def test_views_that_inductor_compiles_cost_nothing(storms: Any) -> None:
+    assert storms(Steps(lambda x: x.transpose(1, 2).relu().transpose(1, 2)), X, inner="inductor") == []
+
+
 def test_three_reorderings_that_are_one(storms: Any) -> None:
     def three(x: Tensor) -> Tensor:
         return x.transpose(0, 1).transpose(1, 2).transpose(2, 3)
