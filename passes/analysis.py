@@ -13,7 +13,7 @@ from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.costs import OpCost, op_costs
-from frx_graph.passes.layout_choice import LayoutChange, cheapest_layouts, layout_changes
+from frx_graph.passes.layout_choice import LayoutChange, layout_changes, steady_layouts
 from frx_graph.passes.layout_problem import layout_problem
 from frx_graph.passes.regions import LayoutGroup, layout_groups
 from frx_graph.records import Copy
@@ -77,12 +77,13 @@ class Analysis:
 
     @cached_property
     def layout_changes(self) -> tuple[LayoutChange, ...]:
-        """What the cheapest layouts change about the program; empty where no anchor or no bandwidth was measured."""
+        """What the cheapest layouts change about the program, small fragments aside; empty where no anchor or no
+        bandwidth was measured."""
         if self.device is None or not self.layout_times:
             return ()
         bandwidth = self.device.bandwidth_bytes_per_s
         problems = [layout_problem(group, self.facts, self.layout_times, bandwidth) for group in self.layout_groups]
-        return tuple(change for p in problems for change in layout_changes(p, cheapest_layouts(p)))
+        return tuple(change for p in problems for change in layout_changes(p, steady_layouts(p)))
 
     @cached_property
     def costs(self) -> Mapping[str, OpCost]:

@@ -18,6 +18,10 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.layout_problem import Labels, LayoutProblem, ValueCost
 
+NOISE_SHARE = 0.05
+"""A measured gain below this share of the anchors' time is not believed: medians of runs of microseconds to
+milliseconds repeat within a few percent on a machine that does other things, too."""
+
 _WHOLE = 2**29
 """What all finite capacities together are scaled to: scipy's flow is computed in 32-bit integers, and an uncuttable
 edge must hold more than all of them."""
@@ -49,6 +53,11 @@ class LayoutChange:
     def gain_seconds(self) -> float:
         """Seconds saved per step."""
         return self.before_seconds - self.after_seconds - self.conversion_seconds
+
+    @property
+    def exceeds_noise(self) -> bool:
+        """True if the gain is more than measurements of the same thing differ by."""
+        return self.gain_seconds > NOISE_SHARE * self.before_seconds
 
 
 def cheapest_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
@@ -117,30 +126,47 @@ def _terminal(layout: Layout, source: int, sink: int) -> int:
     return source if layout is Layout.CHANNELS_LAST else sink
 
 
-def layout_changes(problem: LayoutProblem, chosen: Labels) -> tuple[LayoutChange, ...]:
-    """`chosen` against the program, as changes that can be made one by one; changes without a measured anchor are
-    left out."""
-    current = problem.current
+def steady_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
+    """The cheapest layouts without what noise alone could explain: the best of one layout for all, the other, and the
+    program as it stands, changed only where a part gains more than `NOISE_SHARE` of its own time by differing."""
+    pinned = problem.pinned
+    uniform = [
+        tuple(pinned.get(index, layout) for index in range(len(problem.current)))
+        for layout in (Layout.PLAIN, Layout.CHANNELS_LAST)
+    ]
+    base = min((problem.current, *uniform), key=problem.seconds)
+    steady = list(base)
+    index_of = {operator.op.node: index for index, operator in enumerate(problem.group.operators)}
+    for change in layout_changes(problem, cheapest_layouts(problem), base):
+        if change.exceeds_noise:
+            for node in change.nodes:
+                steady[index_of[node]] = change.target
+    return tuple(steady)
+
+
+def layout_changes(problem: LayoutProblem, chosen: Labels, start: Labels | None = None) -> tuple[LayoutChange, ...]:
+    """`chosen` against `start`, the program as it stands if not given, as changes that can be made one by one; changes
+    without a measured anchor are left out."""
+    before = problem.current if start is None else start
     values_of: dict[int, list[ValueCost]] = {}
     for value in problem.values:
         for index in {value.producer, *value.readers} - {None}:
             values_of.setdefault(index, []).append(value)  # type: ignore[arg-type]
-    changed = [index for index in range(len(current)) if chosen[index] is not current[index]]
     changes: list[LayoutChange] = []
     seen: set[int] = set()
-    after = list(current)
-    for start in changed:
-        if start in seen:
+    after = list(before)
+    for first in (index for index in range(len(before)) if chosen[index] is not before[index]):
+        if first in seen:
             continue
-        together = _neighbours(start, chosen, current, values_of)
+        together = _neighbours(first, chosen, before, values_of)
         seen |= together
         if any(index in problem.times for index in together):
-            target = chosen[start]
+            target = chosen[first]
             for index in together:
                 after[index] = target
-            changes.append(_change(problem, target, after, sorted(together), values_of))
+            changes.append(_change(problem, target, before, after, sorted(together), values_of))
             for index in together:
-                after[index] = current[index]
+                after[index] = before[index]
     return tuple(changes)
 
 
@@ -161,11 +187,11 @@ def _neighbours(start: int, chosen: Labels, current: Labels, values_of: dict[int
 def _change(
     problem: LayoutProblem,
     target: Layout,
+    before: Labels,
     after: Labels,
     together: list[int],
     values_of: dict[int, list[ValueCost]],
 ) -> LayoutChange:
-    before = problem.current
     touched = {value.name: value for index in together for value in values_of.get(index, ())}.values()
     added = [v for v in touched if problem.converted(v, after) and not problem.converted(v, before)]
     removed = [v for v in touched if problem.converted(v, before) and not problem.converted(v, after)]

@@ -8,7 +8,8 @@ from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copy_findings import bytes_text
-from frx_graph.passes.layout_fixes import NOISE_SHARE, LayoutChanges
+from frx_graph.passes.layout_choice import NOISE_SHARE
+from frx_graph.passes.layout_fixes import LayoutChanges
 from frx_graph.passes.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import severity_of
 from frx_graph.records import HIDDEN_KINDS, Basis, Effort, Evidence, Finding, OperandRole, Refusal, Risk, Saving

@@ -13,10 +13,6 @@ from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.layout_choice import LayoutChange
 
-NOISE_SHARE = 0.05
-"""A measured gain below this share of the anchors' time is not reported: medians of runs of microseconds to
-milliseconds repeat within a few percent on a machine that does other things, too."""
-
 
 @dataclass(frozen=True)
 class LayoutChanges:
@@ -117,11 +113,7 @@ def _convolution_modules(ops: Iterable[OpFacts]) -> tuple[str, ...]:
 
 def worthwhile_changes(analysis: Analysis, target: Layout) -> tuple[LayoutChange, ...]:
     """Changes to `target` that gain more than noise, net of their conversions."""
-    return tuple(
-        change
-        for change in analysis.layout_changes
-        if change.target is target and change.gain_seconds > NOISE_SHARE * change.before_seconds
-    )
+    return tuple(change for change in analysis.layout_changes if change.target is target and change.exceeds_noise)
 
 
 def all_anchors_in(analysis: Analysis, changes: Iterable[LayoutChange], layout: Layout, rank: int) -> bool:

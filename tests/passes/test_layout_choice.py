@@ -14,7 +14,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.operator_measurement import LayoutTimes
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.layout import Layout
-from frx_graph.passes.layout_choice import cheapest_layouts, layout_changes
+from frx_graph.passes.layout_choice import NOISE_SHARE, cheapest_layouts, layout_changes, steady_layouts
 from frx_graph.passes.layout_problem import LayoutProblem, ValueCost, layout_problem
 from frx_graph.passes.regions import LayoutGroup, RegionOperator, layout_groups
 
@@ -109,6 +109,23 @@ def test_the_gain_of_a_change_is_what_the_whole_costs_less(problem: LayoutProble
         assert change.gain_seconds == pytest.approx(saved)
 
 
+@given(problems())
+@settings(max_examples=200, deadline=None)
+def test_steady_layouts_are_no_dearer_than_one_layout_for_all_or_the_program(problem: LayoutProblem) -> None:
+    steady = problem.seconds(steady_layouts(problem))
+    assert steady <= problem.seconds(problem.current) + 1e-5
+    if not problem.pinned:
+        assert steady <= min(problem.seconds((layout,) * len(problem.current)) for layout in LAYOUTS) + 1e-5
+
+
+@given(problems())
+@settings(max_examples=200, deadline=None)
+def test_steady_layouts_give_up_no_more_than_noise(problem: LayoutProblem) -> None:
+    steady = steady_layouts(problem)
+    for change in layout_changes(problem, cheapest_layouts(problem), steady):
+        assert change.gain_seconds <= NOISE_SHARE * change.before_seconds + 1e-5
+
+
 def chain(*gains: float, conversion: float, current: Layout = PLAIN) -> LayoutProblem:
     """Anchors one after another; `gains` is what channels-last saves each, from 10 seconds."""
     count = len(gains)
@@ -139,6 +156,18 @@ def test_two_parts_of_one_region_are_two_changes() -> None:
     assert [change.anchors for change in changes] == [("n0",), ("n2",)]
     assert [change.gain_seconds for change in changes] == [7.0, 7.0]
     assert [(change.entering, change.leaving) for change in changes] == [((), ("v0",)), (("v1",), ())]
+
+
+def test_a_part_that_differs_by_noise_alone_is_not_cut_out() -> None:
+    problem = chain(8, 8, -0.4, 8, 8, conversion=0)
+    assert cheapest_layouts(problem)[2] is PLAIN
+    assert steady_layouts(problem) == (CHANNELS_LAST,) * 5
+
+
+def test_a_part_that_differs_by_more_is_cut_out() -> None:
+    problem = chain(8, 8, -0.8, 8, 8, conversion=0)
+    assert steady_layouts(problem) == cheapest_layouts(problem)
+    assert steady_layouts(problem)[2] is PLAIN
 
 
 def test_a_value_that_many_read_is_converted_once() -> None:

@@ -12,7 +12,7 @@ from frx_graph.evidence.operator_measurement import LayoutTimes
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors import channels_last_opportunity
 from frx_graph.passes.detectors.channels_last_harmful import DETECTOR, detect
-from frx_graph.passes.layout_fixes import NOISE_SHARE
+from frx_graph.passes.layout_choice import NOISE_SHARE
 from frx_graph.passes.regions import anchor_signatures
 from frx_graph.records import Effort, Finding, Refusal, Risk
 

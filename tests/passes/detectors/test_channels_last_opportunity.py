@@ -14,7 +14,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors.channels_last_opportunity import DETECTOR, detect
-from frx_graph.passes.layout_fixes import NOISE_SHARE
+from frx_graph.passes.layout_choice import NOISE_SHARE
 from frx_graph.passes.regions import anchor_signatures
 from frx_graph.records import Basis, Copy, CopyKind, Effort, Finding, OperandRole, Refusal, Risk, Severity
 
