@@ -53,7 +53,6 @@ def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
 
 
 def _environment(analysis: TraceAnalysis) -> Environment:
-    compiled = any(activity.name.startswith("triton_") for activity in analysis.tree.activities)
     return Environment(
         frx_version=__version__,
         torch_version=UNKNOWN,
@@ -62,7 +61,7 @@ def _environment(analysis: TraceAnalysis) -> Environment:
         # torch calls AMD's devices "cuda", too.
         device="cuda" if analysis.on_device else "cpu",
         device_name=device_name(analysis),
-        inner="inductor" if compiled else "eager",
+        inner="inductor" if analysis.compiled else "eager",
         threads=None,
     )
 

@@ -57,6 +57,13 @@ class TraceAnalysis:
         return sum(step.end_ns - step.start_ns for step in self.steps.steps)
 
     @cached_property
+    def compiled(self) -> bool:
+        """True if Inductor made a part of the program: torch names its graphs, Triton its kernels."""
+        return any("CompiledFxGraph" in operator.name for operator in self.tree.operators) or any(
+            activity.name.startswith("triton_") for activity in self.tree.activities
+        )
+
+    @cached_property
     def scanned(self) -> tuple[int, ...]:
         """The operators within the steps: those that torch dispatched, and compiled ones that launched something."""
         return tuple(

@@ -31,6 +31,13 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
             "no device did anything in this trace. What oneDNN converts inside a convolution is not in a CPU trace: "
             "`frx advise --observe` sees it",
         )
+    if analysis.compiled:
+        yield Refusal(
+            "compiled code",
+            "what Inductor's own kernels convert is told only where a kernel's name says that it only copies"
+            if analysis.on_device
+            else "Inductor's C++ kernels are not in a CPU trace: `frx advise --inner inductor --observe` sees them",
+        )
     if not operators:
         yield Refusal(
             "operators", "the trace has kernels only, so nothing can be blamed: record ProfilerActivity.CPU too"

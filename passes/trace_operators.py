@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -86,17 +87,22 @@ def outermost(tree: TraceTree) -> tuple[int, ...]:
 
 def is_operator(operator: Operator) -> bool:
     """True for a dispatched operator; false for autograd's nodes and for ranges that a program named."""
-    return not operator.annotation and _OPERATOR.fullmatch(operator.name) is not None
+    return not operator.annotation and _namespace(operator.name) is not None
 
 
 def is_hot(operator: Operator) -> bool:
     """True for the operators whose inner copies are worth a finding, custom operators among them."""
     if operator.annotation:
         return False
-    if operator.name in _HOT:
-        return True
-    match = _OPERATOR.fullmatch(operator.name)
-    return match is not None and match["namespace"] not in _LIBRARY_NAMESPACES
+    namespace = _namespace(operator.name)
+    return operator.name in _HOT or (namespace is not None and namespace not in _LIBRARY_NAMESPACES)
+
+
+@functools.lru_cache(maxsize=4096)
+def _namespace(name: str) -> str | None:
+    """The namespace of an operator's name; None for any other name."""
+    match = _OPERATOR.fullmatch(name)
+    return None if match is None else match["namespace"]
 
 
 def copy_kind(asker: Operator) -> CopyKind:

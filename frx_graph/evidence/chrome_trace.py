@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from frx_graph.errors import EvidenceError
 
@@ -51,10 +51,10 @@ class ReadLimits:
     value_characters: int = 32 << 20
 
 
-class JsonFloat(str):
+class JsonFloat(NamedTuple):
     """A number with a fraction or exponent, as written: a double holds today's microseconds to a quarter only."""
 
-    __slots__ = ()
+    text: str
 
 
 class _RejectedError(ValueError):

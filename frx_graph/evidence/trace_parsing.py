@@ -168,9 +168,9 @@ class EventParser:
         return thread
 
     def _malformed(self, index: int, field: str, expected: str, value: object) -> EvidenceError:
-        found = "nothing" if value is None else ascii(value)[:40]
+        found = value.text if isinstance(value, JsonFloat) else "nothing" if value is None else ascii(value)
         return EvidenceError(
-            f"{self._path}: event {index}: '{field}' is {found}, expected {expected}", "export it again"
+            f"{self._path}: event {index}: '{field}' is {found[:40]}, expected {expected}", "export it again"
         )
 
 
@@ -184,11 +184,11 @@ def clean_text(text: str) -> str:
 def _nanoseconds(value: object) -> int | None:
     """Microseconds to nanoseconds, exactly; digits below a nanosecond are cut. None for anything else."""
     if isinstance(value, JsonFloat):
-        whole, _, fraction = value.partition(".")
+        whole, _, fraction = value.text.partition(".")
         if len(whole) < 20 and whole.isdecimal() and fraction.isdecimal():
             return int(whole) * 1000 + int((fraction + "00")[:3])
         try:
-            exact = Decimal(value)
+            exact = Decimal(value.text)
             # Before any arithmetic: as an integer, 1e999999999 would fill a gigabyte.
             return int(exact * 1000) if -_LARGEST_US < exact < _LARGEST_US else None
         except InvalidOperation:

@@ -40,8 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_an_object_with_events_and_metadata(path: Path) -> None:
     events, metadata = read(path, json.dumps(DOCUMENT))
-    assert events == [{"ph": "X", "name": "aten::add", "ts": "1.5"}, *EVENTS[1:]]
-    assert isinstance(events[0]["ts"], JsonFloat)
+    assert events == [{"ph": "X", "name": "aten::add", "ts": JsonFloat("1.5")}, *EVENTS[1:]]
     assert metadata == {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceName": "x"}
 
 
@@ -72,7 +71,7 @@ def test_the_size_of_chunks_makes_no_difference(path: Path, size: int) -> None:
         patch.setattr(chrome_trace, "_CHUNK_BYTES", size)
         events, metadata = read(path, text)
     assert len(events) == 3
-    assert metadata == {"a": [1, "-2500.0", True, None, "\\u00e9\\n\u00e9"], "n": 123}
+    assert metadata == {"a": [1, JsonFloat("-2500.0"), True, None, "\\u00e9\\n\u00e9"], "n": 123}
 
 
 def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
