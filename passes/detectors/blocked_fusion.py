@@ -26,7 +26,7 @@ from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
 
 RULE = "FRX009"
-LEAST_SHARE = 0.01
+LEAST_SHARE = 0.02
 """Of the step's traffic: a smaller saving is not worth a line in a report."""
 _ALWAYS_TOLD = frozenset({Blocker.DEVICE, Blocker.GRAPH_BREAK})
 """Worse than their bytes: they also make the program wait for the device, or for Python."""

@@ -195,8 +195,8 @@ def test_a_custom_operator_that_nothing_would_fuse_with(found):
 def test_small_shares_are_left_out(found):
     model = Function(lambda x: opaque(torch.relu(x)).sin())
 
-    assert len(found(model, X, step_bytes=400 * N)) == 1
-    assert found(model, X, step_bytes=401 * N) == []
+    assert len(found(model, X, step_bytes=200 * N)) == 1
+    assert found(model, X, step_bytes=201 * N) == []
 
 
 def test_a_graph_break_costs_what_crosses_it(found, analyse):

@@ -1,0 +1,143 @@
+"""Finds matrix products and convolutions whose dimensions do not fill the device's vectors or tensor-core tiles.
+
+Why it is slow: the kernel computes the missing columns too and throws them away, or, on a GPU, the library falls back
+to a kernel with narrower loads.
+
+Fix: choose the next size that fits; where the number is given (a vocabulary, a number of tokens), pad it once.
+
+Safety: another number of channels is another model; a padded vocabulary needs its extra logits ignored.
+
+Assumes: on the CPU, what was measured with AVX-512 on oneDNN: convolutions only. On CUDA, NVIDIA's documentation; the
+loss there was not measured, so that its size is not predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.call_groups import by_location, module_paths, shared_site, short_name
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.product_dimensions import Dimension, misaligned_on_cpu, misaligned_on_cuda
+from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
+
+RULE = "FRX011"
+LEAST_SHARE = 0.02
+MEDIUM_SHARE = 0.10
+"""Of the step's FLOPs: those computed for nothing on a CPU, those of the misaligned operators on a GPU."""
+_CPU_CONFIDENCE = 0.7
+_CUDA_CONFIDENCE = 0.5
+_VECTOR_BYTES = (32, 64)
+"""AVX2 and AVX-512: the vectors for which oneDNN's blocked formats have 8 and 16 channels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Misfit:
+    """One call. `share` is what it adds to the share of its finding, in FLOPs."""
+
+    op: OpFacts
+    dimensions: tuple[Dimension, ...]
+    flops: int
+    share: float
+
+    @property
+    def padding(self) -> float:
+        """FLOPs with all dimensions padded, over FLOPs."""
+        return math.prod(dimension.above / dimension.size for dimension in self.dimensions)
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for each line whose misaligned operators do a material share of the step's arithmetic."""
+    if analysis.device is None:
+        yield Refusal(RULE, "needs to know the device's vectors or tiles, and the device was not measured")
+        return
+    total = sum(cost.flops or 0 for cost in analysis.costs.values())
+    misfits = [misfit for op in analysis.facts.ops if (misfit := _misfit(op, analysis)) is not None]
+    for instances in by_location(misfits, lambda misfit: misfit.op):
+        share = sum(misfit.share for misfit in instances) / total if total else 0.0
+        if share >= LEAST_SHARE:
+            yield _finding(analysis, instances, share)
+
+
+def _misfit(op: OpFacts, analysis: Analysis) -> _Misfit | None:
+    device = analysis.device
+    flops = analysis.costs[op.node].flops
+    if device is None or not flops or not op.inputs:
+        return None
+    on_cpu = analysis.facts.values[op.inputs[0]].device.type == "cpu"
+    alignment = device.preferred_alignment_bytes
+    if on_cpu and device.device == "cpu" and alignment in _VECTOR_BYTES:
+        dimensions = misaligned_on_cpu(op, analysis.facts, alignment)
+    elif not on_cpu and device.device == "cuda":
+        dimensions = misaligned_on_cuda(op, analysis.facts, alignment, analysis.precision)
+    else:
+        return None
+    misfit = _Misfit(op, dimensions, flops, flops)
+    if not dimensions:
+        return None
+    return _Misfit(op, dimensions, flops, flops * (misfit.padding - 1)) if on_cpu else misfit
+
+
+def _finding(analysis: Analysis, instances: Sequence[_Misfit], share: float) -> Finding:
+    largest = max(instances, key=lambda misfit: misfit.share)
+    ops = [misfit.op for misfit in instances]
+    on_cpu = analysis.device is not None and analysis.device.device == "cpu"
+    sizes = dict.fromkeys(dimension for misfit in instances for dimension in misfit.dimensions)
+    listed = ", ".join(f"{d.name} {d.size} (next: {d.above})" for d in list(sizes)[:3])
+    name, first = short_name(largest.op).removesuffix("_backward"), largest.dimensions[0]
+    return Finding(
+        rule=RULE,
+        title=f"{name} with {first.name} {first.size}",
+        severity=Severity.MEDIUM if share >= MEDIUM_SHARE else Severity.LOW,
+        site=shared_site(ops),
+        nodes=tuple(op.node for op in ops),
+        count_per_step=len(ops),
+        bytes_per_step=None,
+        saving=Saving(),
+        effort=Effort.LOCAL,
+        risk=Risk.HIGH if on_cpu else Risk.MEDIUM,
+        fix=_cpu_fix(largest) if on_cpu else _cuda_fix(largest),
+        confidence=_CPU_CONFIDENCE if on_cpu else _CUDA_CONFIDENCE,
+        evidence=(
+            Evidence(f"{listed}; {len(sizes)} such sizes in all", "shapes of the captured graph"),
+            _cpu_evidence(share) if on_cpu else _cuda_evidence(largest, share),
+        ),
+        graph_id=analysis.facts.graph_id,
+        modules=module_paths(ops),
+    )
+
+
+def _cpu_fix(misfit: _Misfit) -> str:
+    dimension = misfit.dimensions[0]
+    less = 100.0 * (1 - dimension.below / dimension.above)
+    return (
+        f"when the model is next designed or trained: {dimension.above} {dimension.name} take the time that "
+        f"{dimension.size} take now, {dimension.below} take {less:.0f}% less"
+    )
+
+
+def _cuda_fix(misfit: _Misfit) -> str:
+    sizes = ", ".join(f"{d.name} from {d.size} to {d.above}" for d in misfit.dimensions)
+    return f"pad {sizes}, where the weights or the batch are made: {100 * (misfit.padding - 1):.2g}% more FLOPs"
+
+
+def _cpu_evidence(share: float) -> Evidence:
+    return Evidence(
+        f"oneDNN computes whole vectors of channels: {100 * share:.1f}% more FLOPs than the step needs",
+        "convolutions timed with AVX-512, torch 2.15",
+    )
+
+
+def _cuda_evidence(misfit: _Misfit, share: float) -> Evidence:
+    multiple = misfit.dimensions[0].above - misfit.dimensions[0].below
+    return Evidence(
+        f"{100 * share:.0f}% of the step's FLOPs are in these operators; tensor cores want multiples of {multiple} "
+        "elements",
+        "NVIDIA, Matrix Multiplication Background User's Guide; not measured here",
+    )
+
+
+DETECTOR = Detector(RULE, "misaligned_dimension", detect)
