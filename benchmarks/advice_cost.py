@@ -84,11 +84,13 @@ class CallCost:
 
 @dataclass(frozen=True)
 class AnalysisCost:
-    """Analysis of one synthetic graph. `peak_bytes` is the whole process, torch and the graph included."""
+    """Analysis of one synthetic graph. `seconds` are of processor time, which is what one thread on an idle machine
+    takes, whatever else runs on this one. `peak_bytes` is the whole process, torch and the graph included."""
 
     nodes: int
     findings: int
     seconds: float
+    wall_seconds: float
     peak_bytes: int
 
 
@@ -163,8 +165,8 @@ def call_worker(blocks: int, calls: int) -> dict[str, float]:
     compiled: dict[str, Callable[[Tensor], Tensor]] = {}
     for arm, options in ARMS.items():
         # Dynamo keeps compiled versions by code object: each arm gets its own, or one would check the other's guards.
-        function = FunctionType(_small_program.__code__.replace(), globals())
-        compiled[arm] = torch.compile(function, **options)
+        own = FunctionType(_small_program.__code__.replace(), globals())
+        compiled[arm] = torch.compile(own, **options)
         compiled[arm](x)
     samples: dict[str, list[float]] = {arm: [] for arm in ARMS}
     with torch.no_grad():
@@ -189,21 +191,24 @@ def analysis_worker(nodes: int) -> dict[str, float]:
 
     capture = synthetic_capture(nodes)
     advise_capture(synthetic_capture(100), target="warm-up", measure=False)
-    started = time.perf_counter()
+    cpu, started = time.process_time(), time.perf_counter()
     report = advise_capture(capture, target="synthetic", measure=False)
-    seconds = time.perf_counter() - started
+    seconds, wall_seconds = time.process_time() - cpu, time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "nodes": len(capture.graphs[0].aten.graph.nodes),
         "findings": len(report.advice.findings),
         "seconds": seconds,
+        "wall_seconds": wall_seconds,
         "peak_bytes": peak,
     }
 
 
 def analysis_cost(nodes: int) -> AnalysisCost:
     run = in_fresh_process("analysis", str(nodes))
-    return AnalysisCost(int(run["nodes"]), int(run["findings"]), run["seconds"], int(run["peak_bytes"]))
+    return AnalysisCost(
+        int(run["nodes"]), int(run["findings"]), run["seconds"], run["wall_seconds"], int(run["peak_bytes"])
+    )
 
 
 def broken_bounds(
@@ -242,29 +247,33 @@ def print_tables(compiles: Sequence[CompileCost], call: CallCost | None, analyse
         row = [call.inductor_s * 1e6, call.frx_s * 1e6, call.difference_s * 1e6]
         print(f"\nOne compiled call\n{tabulate([row], ['inductor µs', 'frx µs', 'difference µs'], floatfmt='.3f')}")
     if analyses:
-        rows = [[a.nodes, a.findings, a.seconds, a.seconds / a.nodes * 1e6, a.peak_bytes / 1e9] for a in analyses]
-        headers = ["nodes", "findings", "seconds", "µs a node", "peak GB"]
+        rows = [
+            [a.nodes, a.findings, a.seconds, a.wall_seconds, a.seconds / a.nodes * 1e6, a.peak_bytes / 1e9]
+            for a in analyses
+        ]
+        headers = ["nodes", "findings", "cpu s", "wall s", "µs a node", "peak GB"]
         print(f"\nAnalysis of a synthetic graph\n{tabulate(rows, headers, floatfmt='.3f')}")
         fitted = analyses[-FITTED_SIZES:]
         power = exponent([cost.nodes for cost in fitted], [cost.seconds for cost in fitted])
-        print(f"seconds ~ nodes^{power:.3f} over the largest {len(fitted)}")
+        print(f"cpu s ~ nodes^{power:.3f} over the largest {len(fitted)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="What the advisor costs.")
     parser.add_argument("--quick", action="store_true", help="small sizes, once, nothing judged")
     parser.add_argument("--only", choices=("compile", "call", "analysis"))
-    parser.add_argument("--repetitions", type=int, default=5, help="cold compilations of each network and arm")
+    parser.add_argument("--repetitions", type=int, default=3, help="cold compilations of each network and arm")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.worker:
         task, *values = given.worker
-        if task == "compile":
-            result = compile_worker(values[0], values[1])
-        else:
-            result = {"call": call_worker, "analysis": analysis_worker}[task](*map(int, values))
-        print(json.dumps(result))
+        workers: dict[str, Callable[[], dict[str, float]]] = {
+            "compile": lambda: compile_worker(values[0], values[1]),
+            "call": lambda: call_worker(int(values[0]), int(values[1])),
+            "analysis": lambda: analysis_worker(int(values[0])),
+        }
+        print(json.dumps(workers[task]()))
         return 0
 
     def wanted(part: str) -> bool:
