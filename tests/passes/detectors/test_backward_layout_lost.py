@@ -146,7 +146,7 @@ def test_what_is_said_of_gradients_is_so_in_a_real_backward(analyse: Any, model:
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             module.register_full_backward_pre_hook(lambda _m, gradients: arrived.append(gradients[0]))
-    model(image()).sum().backward()
+    model(image().requires_grad_()).sum().backward()
     assert arrived
     assert all(g.is_contiguous(memory_format=CHANNELS_LAST) is not lost for g in arrived)
 
@@ -162,7 +162,7 @@ def test_the_fix_does_what_it_says(analyse: Any) -> None:
     arrived = []
     for module in (model.left, model.right):
         module.register_full_backward_pre_hook(lambda _m, gradients: arrived.append(gradients[0]))
-    model(image()).sum().backward()
+    model(image().requires_grad_()).sum().backward()
     assert len(arrived) == 2
     assert all(g.is_contiguous(memory_format=CHANNELS_LAST) for g in arrived)
 

@@ -13,6 +13,7 @@ from frx_graph.evidence.operator_probe import time_layouts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.detectors import channels_last_harmful
 from frx_graph.passes.detectors.channels_last_opportunity import DETECTOR, detect
 from frx_graph.passes.layout_choice import NOISE_SHARE
 from frx_graph.passes.regions import anchor_signatures
@@ -107,6 +108,32 @@ def test_only_the_part_that_gains_is_to_be_converted(analyse: Any) -> None:
     assert ".contiguous()` for the result of" in found.fix
     assert found.modules == ("model.early.0", "model.early.2")
     assert found.site.module_path == "model.early.*"
+
+
+class FixedBlocks(Blocks):
+    """What the fix for an early part that gains says, done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.early.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.early(x.contiguous(memory_format=torch.channels_last)).relu()
+        return self.late(y.contiguous()).mean((2, 3))
+
+
+def test_the_fix_of_a_part_does_what_it_says(analyse: Any) -> None:
+    def seconds(path: str) -> tuple[float, float]:
+        return (4e-3, 1e-3) if "early" in path else (1e-3, 4e-3)
+
+    assert findings(analysis_of(analyse, Blocks(), X, seconds))
+    fixed = analysis_of(analyse, FixedBlocks(), X, seconds)
+    assert [region.layout for group in fixed.layout_groups for region in group.regions] == [
+        Layout.CHANNELS_LAST,
+        Layout.PLAIN,
+    ]
+    assert list(detect(fixed)) == []
+    assert list(channels_last_harmful.detect(fixed)) == []
 
 
 def test_a_holder_with_other_convolutions_is_not_named(analyse: Any) -> None:
