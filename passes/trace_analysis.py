@@ -10,14 +10,11 @@ from functools import cached_property
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.intervals import sole_ns, union_ns
 from frx_graph.evidence.torch_trace import TorchTrace
-from frx_graph.evidence.trace_events import ActivityKind, DeviceActivity
 from frx_graph.evidence.trace_sites import CallSites
 from frx_graph.evidence.trace_steps import Steps, find_steps
 from frx_graph.evidence.trace_tree import NONE, TraceTree, build_tree
 from frx_graph.passes.trace_copies import TraceCopy, find_copies
 from frx_graph.passes.trace_operators import is_operator
-
-_HOST_TRANSFERS = ("HtoD", "DtoH", "HtoH")
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ def analyse_trace(trace: TorchTrace) -> TraceAnalysis:
     work = tuple(
         index
         for index, activity in enumerate(tree.activities)
-        if steps.at(tree.launch_ns[index]) is not None and not _is_host_transfer(activity)
+        if steps.at(tree.launch_ns[index]) is not None and not activity.is_host_transfer
     )
     copies = tuple(copy for copy in find_copies(tree) if steps.at(copy.start_ns) is not None)
     return TraceAnalysis(tree, steps, CallSites(tree), copies, work)
@@ -118,7 +115,3 @@ def per_step(total: int, steps: Steps) -> int:
 def steps_with(copies: Sequence[TraceCopy], steps: Steps) -> int:
     """In how many steps any of the copies was made."""
     return len({steps.at(copy.start_ns) for copy in copies} - {None})
-
-
-def _is_host_transfer(activity: DeviceActivity) -> bool:
-    return activity.kind is ActivityKind.MEMCPY and any(way in activity.name for way in _HOST_TRANSFERS)

@@ -19,8 +19,6 @@ from frx_graph.passes.trace_convolutions import Converted, converted_tensors
 from frx_graph.passes.trace_operators import COPY, Blame, blame, copy_kind
 from frx_graph.records import CopyKind, OperandRole
 
-_TRANSFERS = ("HtoD", "DtoH", "PtoP", "HtoH")
-
 
 @dataclass(frozen=True, slots=True)
 class TraceCopy:
@@ -147,7 +145,7 @@ def _changes_layout_at_most(
     source: Operand | None,
 ) -> bool:
     """False for a copy that changes the dtype or the device, or that may do so."""
-    if any(a.kind is ActivityKind.MEMCPY and any(way in a.name for way in _TRANSFERS) for a in activities):
+    if any(activity.leaves_device for activity in activities):
         return False
     if target is not None and source is not None:
         return target.dtype == source.dtype and bool(target.shape)

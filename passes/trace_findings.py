@@ -86,7 +86,7 @@ def _finding(analysis: TraceAnalysis, group: CopyGroup, alone_ns: int) -> Findin
     # The CPU's time is what there is to save only where no device sets the pace.
     share = time_ns / analysis.busy_ns if analysis.busy_ns and on_device == analysis.on_device else None
     operators = tuple(dict.fromkeys(operator_name(analysis, copy.operator) for copy in copies))
-    text = advice_on(group.rule, operators, [copy.operand for copy in copies])
+    text = advice_on(group.rule, operators, [copy.operand for copy in copies], needless=all(map(_keeps_layout, copies)))
     return Finding(
         rule=group.rule,
         title=text.title,
@@ -102,15 +102,15 @@ def _finding(analysis: TraceAnalysis, group: CopyGroup, alone_ns: int) -> Findin
         confidence=_confidence(group),
         basis=Basis.OBSERVED,
         evidence=tuple(_evidence(analysis, group, time_ns, share)),
-        copies=observed_copies(analysis, copies) if None not in sizes else (),
+        copies=observed_copies(analysis, copies),
         modules=_modules(analysis, copies),
         graph_id=GRAPH_ID,
     )
 
 
 def observed_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple[Copy, ...]:
-    """One record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies whose size is
-    not known have none."""
+    """One record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies whose size or
+    role is not known have none."""
     gathered: dict[tuple[str, int, str, str, str, OperandRole, Phase], list[TraceCopy]] = defaultdict(list)
     for copy in copies:
         if copy.bytes is not None and copy.role is not None:
@@ -203,6 +203,11 @@ def _time(analysis: TraceAnalysis, copies: Sequence[TraceCopy], time_ns: int, sh
         return f"{text}: {100 * share:.2f} % of the {busy} that operators ran"
     part = 100 * time_ns / analysis.wall_ns if analysis.wall_ns else 0.0
     return f"{text}, {part:.2f} % of the steps' {wall}; the device may hide it"
+
+
+def _keeps_layout(copy: TraceCopy) -> bool:
+    """True if the copy's strides are known to be those of its source."""
+    return copy.operand is not None and copy.target is not None and copy.operand.strides == copy.target
 
 
 def _change(copy: TraceCopy) -> str:

@@ -40,7 +40,10 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
         )
     if not operators:
         yield Refusal(
-            "operators", "the trace has kernels only, so nothing can be blamed: record ProfilerActivity.CPU too"
+            "operators",
+            "the trace has kernels only, so nothing can be blamed: record ProfilerActivity.CPU too"
+            if analysis.on_device
+            else "none was dispatched within the steps",
         )
     elif not shaped:
         yield Refusal(

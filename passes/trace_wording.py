@@ -19,8 +19,10 @@ class Wording:
     risk: Risk
 
 
-def advice_on(rule: str, operators: Sequence[str], operands: Sequence[Operand | None]) -> Wording:
-    """Of `rule`, for copies of `operands` that `operators` are to blame for."""
+def advice_on(
+    rule: str, operators: Sequence[str], operands: Sequence[Operand | None], *, needless: bool = False
+) -> Wording:
+    """Of `rule`, for copies of `operands` that `operators` are to blame for. `needless` copies change no strides."""
     names = ", ".join(name.removeprefix("aten::") for name in operators[:3])
     several = len(operators) > 1
     memory_format = _memory_format(operands)
@@ -38,6 +40,13 @@ def advice_on(rule: str, operators: Sequence[str], operands: Sequence[Operand | 
             f"`model.to(memory_format={memory_format})` and `x = x.to(memory_format={memory_format})`",
             effort=Effort.ONE_LINE,
             risk=Risk.LOW,
+        )
+    if rule == "FRX002" and needless:
+        return Wording(
+            title=f"{names} {'copy' if several else 'copies'} into the layout that the value has",
+            fix="drop it, unless the value or the copy is written to afterwards",
+            effort=Effort.ONE_LINE,
+            risk=Risk.MEDIUM,
         )
     if rule == "FRX002":
         return Wording(

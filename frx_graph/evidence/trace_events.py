@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from dataclasses import dataclass
 
 import torch
+
+_HOST_TRANSFER = re.compile(r"HtoD|DtoH|HtoH|HostTo|ToHost")
+_PEER_TRANSFER = re.compile(r"PtoP|PeerToPeer")
 
 
 class ActivityKind(enum.StrEnum):
@@ -98,6 +102,17 @@ class DeviceActivity:
     def end_ns(self) -> int:
         """When it finished."""
         return self.start_ns + self.duration_ns
+
+    @property
+    def is_host_transfer(self) -> bool:
+        """True for a copy to, from or on the host."""
+        return self.kind is ActivityKind.MEMCPY and _HOST_TRANSFER.search(self.name) is not None
+
+    @property
+    def leaves_device(self) -> bool:
+        """True for a copy between two memories."""
+        peer = self.kind is ActivityKind.MEMCPY and _PEER_TRANSFER.search(self.name) is not None
+        return peer or self.is_host_transfer
 
 
 @dataclass(frozen=True, slots=True)

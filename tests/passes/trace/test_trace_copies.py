@@ -91,10 +91,18 @@ def test_without_types_only_to_is_in_doubt(sketch: Any) -> None:
     assert copy.bytes is None
 
 
-@pytest.mark.parametrize(("way", "count"), [("HtoD (Pageable -> Device)", 0), ("DtoD (Device -> Device)", 1)])
-def test_a_transfer_is_no_layout_copy(sketch: Any, make_tensor: Tensor, way: str, count: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", 0),
+        ("Memcpy PtoP (Device -> Device)", 0),
+        ("CopyDeviceToHost", 0),
+        ("Memcpy DtoD (Device -> Device)", 1),
+    ],
+)
+def test_a_transfer_is_no_layout_copy(sketch: Any, make_tensor: Tensor, name: str, count: int) -> None:
     draw_contiguous(sketch, make_tensor(2, 3), make_tensor(2, 3), asker="aten::to")
-    sketch.kernel(f"Memcpy {way}", 13, 50, 5, kind=ActivityKind.MEMCPY)
+    sketch.kernel(name, 13, 50, 5, kind=ActivityKind.MEMCPY)
     assert len(copies_of(sketch)) == count
 
 

@@ -141,6 +141,17 @@ def test_observed_copies_are_a_steps(sketch: Any, make_tensor: Tensor) -> None:
     assert copy.basis is Basis.OBSERVED
 
 
+@pytest.mark.parametrize(("target", "needless"), [((8, 1), True), ((1, 4), False)])
+def test_a_copy_that_changes_no_strides_is_called_needless(
+    sketch: Any, make_tensor: Tensor, target: tuple[int, ...], needless: bool
+) -> None:
+    sketch.op("aten::clone", 3, 9)
+    operands = make_tensor(4, 8, strides=target), make_tensor(4, 8, strides=(8, 1))
+    sketch.op("aten::copy_", 4, 8, *operands, None)
+    (finding,) = findings_of(sketch)
+    assert finding.fix.startswith("drop it") is needless
+
+
 def test_reordering_and_copying_again_and_again(sketch: Any, make_tensor: Tensor) -> None:
     for start in (100, 200):
         draw_copy(sketch, start, make_tensor(4, 8), make_tensor(8, 4))
