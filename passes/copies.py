@@ -104,7 +104,7 @@ def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
     source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
     if source.dtype is not result.dtype or source.device != result.device or result.numel == 0:
         return ()
-    consumer = _sole_unsafe_view(result, facts)
+    consumer = _sole_unsafe_view(result, facts, op)
     product = _sole_matrix_product(consumer, facts) if consumer is not None else None
     if product is not None:
         kind, operator = CopyKind.OPERATOR, "aten.matmul"
@@ -134,16 +134,21 @@ def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
     )
 
 
-def _sole_unsafe_view(value: ValueFacts, facts: GraphFacts) -> OpFacts | None:
+def _sole_unsafe_view(value: ValueFacts, facts: GraphFacts, copy: OpFacts) -> OpFacts | None:
     """The `_unsafe_view` that a copying reshape puts behind its clone; nothing else emits that pair."""
-    users = facts.users(value.name)
+    users = _users_in_phase(value, facts, copy)
     return users[0] if len(users) == 1 and users[0].operator == "aten._unsafe_view" else None
+
+
+def _users_in_phase(value: ValueFacts, facts: GraphFacts, op: OpFacts) -> list[OpFacts]:
+    """Readers of the same phase: what autograd saved of a forward is read again by the backward."""
+    return [user for user in facts.users(value.name) if user.phase is op.phase]
 
 
 def _sole_matrix_product(view: OpFacts, facts: GraphFacts) -> OpFacts | None:
     """The product that matmul runs on what it folded. A reshape that the user wrote stands at a site of its own, or
     feeds its product through a module of its own."""
-    users = facts.users(view.outputs[0])
+    users = _users_in_phase(facts.values[view.outputs[0]], facts, view)
     if len(users) != 1 or users[0].operator not in _MATRIX_PRODUCTS:
         return None
     return users[0] if users[0].site == view.site else None
@@ -201,25 +206,38 @@ def _is_parameter(value: ValueFacts, facts: GraphFacts) -> bool:
 
 def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract, channels_last: bool) -> list[Copy]:
     copies: list[Copy] = []
-    for position, value in enumerate(facts.input_values(op)):
-        pattern = StridePattern.CHANNELS_LAST if channels_last and len(value.shape) == IMAGE_RANK else value.pattern
-        entry = contract.copies(op.target, position, pattern, value.dtype)
-        if entry is None or not entry.copied or value.numel == 0:
+    operands = facts.input_values(op)
+    patterns = [
+        StridePattern.CHANNELS_LAST if channels_last and len(value.shape) == IMAGE_RANK else value.pattern
+        for value in operands
+    ]
+    asked: list[tuple[int | None, ValueFacts, StridePattern, int]] = [
+        (position, value, patterns[position], value.bytes) for position, value in enumerate(operands)
+    ]
+    results = facts.output_values(op)
+    if results:
+        # The contract speaks of all results together, by the strides of the first operand.
+        asked.append((None, results[0], patterns[0], sum(value.bytes for value in results)))
+    for position, value, pattern, size in asked:
+        rank = len(operands[0].shape) if position is None else len(value.shape)
+        entry = contract.copies(op.target, position, pattern, value.dtype, rank=rank)
+        if entry is None or not entry.copied or size == 0:
             continue
         reorder = entry.mechanism is not Mechanism.ATEN
+        role = OperandRole.WEIGHT if _is_parameter(value, facts) else OperandRole.INPUT
         copies.append(
             Copy(
                 node=op.node,
                 site=op.site,
                 operator=op.operator,
                 kind=CopyKind.REORDER if reorder else CopyKind.OPERATOR,
-                role=OperandRole.WEIGHT if _is_parameter(value, facts) else OperandRole.INPUT,
+                role=OperandRole.OUTPUT if position is None else role,
                 value=value.name,
-                bytes=round(2 * value.bytes * entry.bytes_ratio),
+                bytes=round(2 * size * entry.bytes_ratio),
                 count=entry.count,
                 phase=op.phase,
                 basis=Basis.PREDICTED,
-                cause=f"{op.operator.removeprefix('aten.')} copies a {pattern} operand ({contract.name})",
+                cause=f"{op.operator.removeprefix('aten.')} copies a {pattern} operand or its result ({contract.name})",
             )
         )
     return copies

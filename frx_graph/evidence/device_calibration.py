@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import platform
 import re
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -26,7 +25,7 @@ Clock = Callable[[], float]
 
 CALIBRATED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
-_COPY_REPEATS = 5
+_COPY_REPEATS = 7
 _CACHES_EXCEEDED = 4
 """Buffers are this many times the last-level cache: at most a quarter of a buffer is still cached from last time."""
 _LEAST_BUFFER_BYTES = 64 * 2**20
@@ -40,6 +39,10 @@ _GREATEST_MATMUL = {"cpu": 2048, "cuda": 8192}
 _MATMUL_SECONDS = 0.3
 """No product that is expected to take longer than this is started: emulated dtypes reach 0.2 GFLOP/s on a CPU."""
 
+_UNDISTURBED_SHARE = 0.6
+"""Alone on two cores a calibration has 0.8 to 0.9 of its processors (allocation and emulated dtypes run on one thread),
+beside one other busy program per core about 0.45."""
+
 _VECTOR_BYTES = {"AVX512": 64, "AVX2": 32, "SVE256": 32}
 """`torch.backends.cpu.get_cpu_capability()` → bytes of a vector register (`ATen/cpu/vec/vec_base.h`, VECTOR_WIDTH)."""
 _LEAST_VECTOR_BYTES = 16
@@ -52,7 +55,8 @@ Multiplication Background User's Guide", tensor core requirements)."""
 def device_profile(device: torch.device | str, *, cache: Path | None = None, measure: bool = True) -> DeviceProfile:
     """The profile of `device`, from the cache directory (`cache`, else `cache_directory()`) or measured now.
 
-    A cache entry that cannot be read is measured again; a cache that cannot be written is done without.
+    A cache entry that cannot be read is measured again; a cache that cannot be written is done without. What was
+    measured while other programs held the processors is used, but not remembered.
     Raises `OptionError` as `calibrate` does, and `EvidenceError` where there is no entry and `measure` is False.
     """
     resolved = _resolve(device)
@@ -62,8 +66,10 @@ def device_profile(device: torch.device | str, *, cache: Path | None = None, mea
         return stored
     if not measure:
         raise EvidenceError(f"{device_name(resolved)} was not measured yet", "let it be measured once")
-    profile = calibrate(resolved)
-    write_atomically(path, _StoredProfile.of(profile).model_dump_json(indent=1))
+    with _processor_share() as share:
+        profile = calibrate(resolved)
+    if resolved.type != "cpu" or share() >= _UNDISTURBED_SHARE:
+        write_atomically(path, _StoredProfile.of(profile).model_dump_json(indent=1))
     return profile
 
 
@@ -87,14 +93,15 @@ def calibrate(device: torch.device | str, *, clock: Clock = time.perf_counter) -
 
 
 def measure_bandwidth(device: torch.device, clock: Clock) -> float:
-    """Bytes per second, read plus written, of a copy between two buffers larger than the caches: the median of
-    several."""
+    """Bytes per second, read plus written, of a copy between two buffers larger than the caches.
+
+    The fastest of several counts, as for the peaks: interference from outside only ever slows a copy.
+    """
     elements = _buffer_bytes(device) // torch.float32.itemsize
     source = torch.ones(elements, device=device)
     target = torch.zeros(elements, device=device)
     target.copy_(source)
-    seconds = [_seconds(lambda: target.copy_(source), device, clock) for _ in range(_COPY_REPEATS)]
-    return 2 * source.nbytes / statistics.median(seconds)
+    return 2 * source.nbytes / _fastest(lambda: target.copy_(source), device, clock, _COPY_REPEATS)
 
 
 def measure_peak_flops(device: torch.device, dtype: torch.dtype, clock: Clock) -> float | None:
@@ -109,15 +116,13 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, clock: Clock) -
     while True:
         try:
             factor = torch.full((size, size), 1.0 / size, device=device, dtype=dtype)
-            seconds = _seconds(lambda: torch.mm(factor, factor), device, clock)  # noqa: B023
+            seconds = _fastest(lambda: torch.mm(factor, factor), device, clock, _MATMUL_REPEATS)  # noqa: B023
         except RuntimeError:
             return None
         best = max(best, 2 * size**3 / seconds)
         if size >= _GREATEST_MATMUL[device.type] or seconds * 8 > _MATMUL_SECONDS:
-            break
+            return best
         size *= 2
-    repeats = [_seconds(lambda: torch.mm(factor, factor), device, clock) for _ in range(_MATMUL_REPEATS - 1)]
-    return max(best, 2 * size**3 / min(repeats))
 
 
 def device_name(device: torch.device) -> str:
@@ -185,6 +190,10 @@ def _free_memory_bytes() -> int:
     return _MEMORY_SHARE * _LEAST_BUFFER_BYTES
 
 
+def _fastest(call: Callable[[], object], device: torch.device, clock: Clock, repeats: int) -> float:
+    return min(_seconds(call, device, clock) for _ in range(repeats))
+
+
 def _seconds(call: Callable[[], object], device: torch.device, clock: Clock) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -193,6 +202,13 @@ def _seconds(call: Callable[[], object], device: torch.device, clock: Clock) -> 
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return max(clock() - start, 1e-9)
+
+
+@contextlib.contextmanager
+def _processor_share() -> Iterator[Callable[[], float]]:
+    """Which share of its processors this process had inside, 0..1: processor time over wall time and threads."""
+    wall, processor = time.perf_counter(), time.process_time()
+    yield lambda: (time.process_time() - processor) / ((time.perf_counter() - wall) * torch.get_num_threads())
 
 
 @contextlib.contextmanager

@@ -120,9 +120,19 @@ def _op_facts(
         phase=captured.phases.get(node.name, Phase.FORWARD),
         site=captured.sites.get(node.name, UNKNOWN_SITE),
         view=aliases,
-        pointwise=isinstance(target, OpOverload) and torch.Tag.pointwise in target.tags,
+        pointwise=isinstance(target, OpOverload) and _is_pointwise(target),
         opaque=not aten,
     )
+
+
+def _is_pointwise(target: OpOverload) -> bool:
+    """By torch's tag; some in-place overloads lack the one that their functional twin has (`masked_fill_`)."""
+    if torch.Tag.pointwise in target.tags:
+        return True
+    name = target._schema.name.partition("::")[2]
+    twin = getattr(getattr(torch.ops, target.namespace), name.removesuffix("_"), None) if name.endswith("_") else None
+    overload = getattr(twin, target._overloadname, None)
+    return overload is not None and torch.Tag.pointwise in overload.tags
 
 
 def _callable_name(target: object) -> str:

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frx_graph.capture.captured_graph import Phase
