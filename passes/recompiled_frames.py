@@ -31,5 +31,6 @@ def breaks_of_frame(analysis: Analysis) -> tuple[GraphBreak, ...]:
 
 
 def first_known_site(facts: GraphFacts) -> CallSite:
-    """The first line of the user's that the graph runs."""
-    return next((op.site for op in facts.ops if op.site.line), UNKNOWN_SITE)
+    """The first line of the user's that the graph runs; at least a module path, where torch alone called it."""
+    sites = [op.site for op in facts.ops]
+    return next((site for site in sites if site.line), sites[0] if sites else UNKNOWN_SITE)

@@ -111,10 +111,9 @@ def _parameter_path(source: str) -> list[str]:
 
 def _site(facts: GraphFacts, value: ValueFacts | None, reasons: Sequence[RecompileReason]) -> CallSite:
     """The first line that reads the input, else what the reason says, else where the graph begins."""
-    for op in facts.users(value.name) if value is not None else ():
-        if op.site.line:
-            return op.site
-    return next((reason.site for reason in reasons if reason.site is not None), first_known_site(facts))
+    sites = [op.site for op in facts.users(value.name)] if value is not None else []
+    sites += [reason.site for reason in reasons if reason.site is not None]
+    return next((site for site in sites if site.line), sites[0] if sites else first_known_site(facts))
 
 
 def _change(reason: RecompileReason, value: ValueFacts | None) -> str:

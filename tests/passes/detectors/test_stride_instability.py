@@ -39,6 +39,11 @@ def test_the_line_that_reads_the_input_is_named(recompile: Any) -> None:
     assert (found.site.file, found.site.function) == (__file__, "double")
 
 
+def test_a_module_that_torch_alone_calls_is_named_by_its_path(recompile: Any) -> None:
+    (found,) = findings(recompile(nn.Sequential(nn.ReLU()), (IMAGE,), (CHANNELS_LAST,)))
+    assert (found.site.line, found.site.module_path) == (0, "model.0")
+
+
 @pytest.mark.parametrize(
     "shapes", [((2, 8), (4, 8), (8, 8)), ((2, 8), (2, 16)), ((4, 4), (4, 8), (2, 8), (1, 8))], ids=str
 )
