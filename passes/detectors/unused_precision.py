@@ -1,0 +1,145 @@
+"""Finds matrix products and convolutions in fp32 on a device that computes faster in TF32, bf16 or fp16.
+
+Why it is slow: the device has units for narrower operands that do several times as many operations per second, and
+narrower operands are half the bytes.
+
+Fix: autocast, or TF32 for fp32 products on CUDA.
+
+Safety: products of narrower operands round more: bf16 keeps 8 bits of mantissa, TF32 and fp16 keep 11. Sums stay in
+fp32. Compare the outputs, and in training the loss curve.
+
+Assumes: the roofline. Casts that autocast adds are not counted, so that the predicted time is the least to expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.passes.analysis import Analysis, PrecisionSettings
+from frx_graph.passes.call_groups import module_paths, shared_site
+from frx_graph.passes.costs import compute_dtype
+from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.product_dimensions import CONVOLUTIONS, MATRIX_PRODUCTS
+from frx_graph.passes.roofline import roofline_position
+from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
+from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
+
+RULE = "FRX013"
+LEAST_RATIO = 1.5
+"""Narrower arithmetic has to be this much faster: casts eat a smaller lead."""
+CONFIDENCE = 0.7
+_ATTENTION = "aten._scaled_dot_product_"
+
+
+@dataclass(frozen=True, slots=True)
+class _Precision:
+    """A dtype that the device computes faster in than fp32."""
+
+    dtype: torch.dtype
+    ratio: float
+
+
+def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
+    """One finding for a graph: the switch is one for the whole program."""
+    device = analysis.device
+    if device is None or torch.float32 not in device.peak_flops:
+        yield Refusal(RULE, "needs the device's peak arithmetic by dtype, which was not measured")
+        return
+    faster = _fastest(device.peak_flops)
+    if faster is None or (analysis.precision is not None and analysis.precision.autocast):
+        return
+    ops = list(_in_ieee_fp32(analysis))
+    before = sum(_seconds(op, analysis, device) for op in analysis.facts.ops)
+    saved = sum(_seconds(op, analysis, device) - _seconds(op, analysis, device, faster.dtype) for op in ops)
+    if ops and saved >= MEDIUM_SHARE * before:
+        yield _finding(analysis, ops, faster, before, saved)
+
+
+def _fastest(peaks: Mapping[torch.dtype, float]) -> _Precision | None:
+    dtype = max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
+    ratio = peaks.get(dtype, 0.0) / peaks[torch.float32]
+    return _Precision(dtype, ratio) if ratio >= LEAST_RATIO else None
+
+
+def _in_ieee_fp32(analysis: Analysis) -> Iterator[OpFacts]:
+    """Products that really compute in fp32: not those that torch's settings let run in TF32 or bf16 already."""
+    for op in analysis.facts.ops:
+        product = op.operator in MATRIX_PRODUCTS or op.operator.startswith(_ATTENTION)
+        if not product and op.operator not in CONVOLUTIONS:
+            continue
+        if compute_dtype(op, analysis.facts) is torch.float32 and not _narrowed(op, analysis.facts, analysis.precision):
+            yield op
+
+
+def _narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | None) -> bool:
+    """True where `torch.set_float32_matmul_precision` or a TF32 switch already lets fp32 products run narrower. On the
+    CPU the first holds for matrix products only."""
+    if precision is None:
+        return False
+    if facts.values[op.inputs[0]].device.type == "cuda":
+        return precision.cudnn_tf32 if op.operator in CONVOLUTIONS else precision.matmul_tf32
+    return op.operator not in CONVOLUTIONS and precision.float32_matmul_precision != "highest"
+
+
+def _seconds(op: OpFacts, analysis: Analysis, device: DeviceProfile, dtype: torch.dtype | None = None) -> float:
+    """The least time of one call by the roofline, in its own dtype or as if its operands were of `dtype`."""
+    cost = analysis.costs[op.node]
+    own = compute_dtype(op, analysis.facts) or torch.float32
+    moved = cost.bytes if dtype is None else cost.bytes * dtype.itemsize // own.itemsize
+    position = roofline_position(cost.flops or 0, moved, device, dtype or own)
+    return position.predicted_seconds if position is not None else moved / device.bandwidth_bytes_per_s
+
+
+def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, before: float, saved: float) -> Finding:
+    costs = analysis.costs
+    total = sum(cost.flops or 0 for cost in costs.values())
+    flops = sum(costs[op.node].flops or 0 for op in ops)
+    heaviest = max(ops, key=lambda op: costs[op.node].flops or 0)
+    on_cuda = analysis.facts.values[heaviest.inputs[0]].device.type == "cuda"
+    name = "bf16" if faster.dtype is torch.bfloat16 else "fp16"
+    device = analysis.device.name if analysis.device is not None else ""
+    return Finding(
+        rule=RULE,
+        title=f"{100 * flops / total:.0f}% of the FLOPs in fp32, where {name} is {faster.ratio:.1f} times as fast",
+        severity=Severity.HIGH if saved >= HIGH_SHARE * before else Severity.MEDIUM,
+        site=shared_site([heaviest, *ops]),
+        nodes=tuple(op.node for op in ops),
+        count_per_step=len(ops),
+        bytes_per_step=None,
+        saving=Saving(),
+        effort=Effort.ONE_LINE,
+        risk=Risk.MEDIUM,
+        fix=_fix(name, "cuda" if on_cuda else "cpu", train=analysis.facts.train),
+        confidence=CONFIDENCE,
+        evidence=(
+            Evidence(
+                f"{len(ops)} products and convolutions do {100 * flops / total:.0f}% of the step's FLOPs in fp32",
+                "dtypes of the captured graph and torch's precision settings",
+            ),
+            Evidence(
+                f"by the roofline the step takes {1e3 * before:.3g} ms now and {1e3 * (before - saved):.3g} ms or more "
+                f"with these in {name}",
+                f"peak arithmetic and bandwidth of {device}",
+            ),
+        ),
+        graph_id=analysis.facts.graph_id,
+        modules=module_paths(ops),
+    )
+
+
+def _fix(name: str, device: str, *, train: bool) -> str:
+    dtype = "torch.bfloat16" if name == "bf16" else "torch.float16"
+    autocast = f'run the model under `torch.autocast("{device}", dtype={dtype})`'
+    if name == "fp16" and train:
+        autocast += ", with a `torch.amp.GradScaler`"
+    if device == "cuda":
+        return f'`torch.set_float32_matmul_precision("high")` lets fp32 products run in TF32; or {autocast}'
+    return autocast
+
+
+DETECTOR = Detector(RULE, "unused_precision", detect)
