@@ -181,8 +181,12 @@ def _measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasur
 
 
 def _copied_value(op: OpFacts, facts: GraphFacts, seen: SeenCopy) -> ValueFacts | None:
-    """The operand or result that a seen copy was of, by its number of elements, in the order that its role suggests."""
-    candidates = facts.output_values(op) if seen.role == "output" else facts.input_values(op)
+    """The operand or result that a seen copy was of: the one that the probe named, else by its number of elements, in
+    the order that its role suggests."""
+    operands = facts.input_values(op)
+    if seen.operand is not None and seen.operand < len(operands):
+        return operands[seen.operand]
+    candidates = facts.output_values(op) if seen.role == "output" else operands
     if seen.role == "weight":
         candidates = (*(v for v in candidates if _is_parameter(v, facts)), *candidates[1:2], *candidates)
     elements = 1

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.cache_directory import cache_directory, write_atomically
 from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.evidence.processor_share import UNDISTURBED_SHARE, processor_share
 
 Clock = Callable[[], float]
 
@@ -38,10 +39,6 @@ _LEAST_MATMUL = 256
 _GREATEST_MATMUL = {"cpu": 2048, "cuda": 8192}
 _MATMUL_SECONDS = 0.3
 """No product that is expected to take longer than this is started: emulated dtypes reach 0.2 GFLOP/s on a CPU."""
-
-_UNDISTURBED_SHARE = 0.6
-"""Alone on two cores a calibration has 0.8 to 0.9 of its processors (allocation and emulated dtypes run on one thread),
-beside one other busy program per core about 0.45."""
 
 _VECTOR_BYTES = {"AVX512": 64, "AVX2": 32, "SVE256": 32}
 """`torch.backends.cpu.get_cpu_capability()` → bytes of a vector register (`ATen/cpu/vec/vec_base.h`, VECTOR_WIDTH)."""
@@ -66,9 +63,9 @@ def device_profile(device: torch.device | str, *, cache: Path | None = None, mea
         return stored
     if not measure:
         raise EvidenceError(f"{device_name(resolved)} was not measured yet", "let it be measured once")
-    with _processor_share() as share:
+    with processor_share() as share:
         profile = calibrate(resolved)
-    if resolved.type != "cpu" or share() >= _UNDISTURBED_SHARE:
+    if resolved.type != "cpu" or share() >= UNDISTURBED_SHARE:
         write_atomically(path, _StoredProfile.of(profile).model_dump_json(indent=1))
     return profile
 
@@ -202,13 +199,6 @@ def _seconds(call: Callable[[], object], device: torch.device, clock: Clock) -> 
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return max(clock() - start, 1e-9)
-
-
-@contextlib.contextmanager
-def _processor_share() -> Iterator[Callable[[], float]]:
-    """Which share of its processors this process had inside, 0..1: processor time over wall time and threads."""
-    wall, processor = time.perf_counter(), time.process_time()
-    yield lambda: (time.process_time() - processor) / ((time.perf_counter() - wall) * torch.get_num_threads())
 
 
 @contextlib.contextmanager

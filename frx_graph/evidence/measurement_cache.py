@@ -20,6 +20,7 @@ from frx_graph.evidence.cache_directory import cache_directory, write_atomically
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.evidence.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.evidence.operator_probe import Progress, measure_operators, time_layouts
+from frx_graph.evidence.processor_share import UNDISTURBED_SHARE, processor_share
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 
 _LOCK_SECONDS = 10.0
@@ -72,6 +73,7 @@ class MeasuredOperators:
 
     def __init__(self, device_type: str, *, directory: Path | None = None) -> None:
         environment = measurement_environment(device_type)
+        self._device_type = device_type
         self._path = (directory or cache_directory()) / f"operators-{device_type}-{environment.fingerprint}.json"
         self._measurements: dict[OperatorSignature, OperatorMeasurement] = {}
         self._times: dict[OperatorSignature, LayoutTimes] = {}
@@ -85,7 +87,8 @@ class MeasuredOperators:
         progress: Progress = lambda _signature: None,
     ) -> None:
         """Make the copies of `signatures` and the layout times of `anchors` known, from the cache where they are
-        there. What fails is added to `failures`."""
+        there. What fails is added to `failures`; times that were taken while other programs held the processors are
+        used, but not stored."""
         calls = {s: signature_key(s) for s in signatures if s not in self._measurements}
         timed = {s: signature_key(s) for s in anchors if s not in self._times}
         if not calls and not timed:
@@ -100,9 +103,15 @@ class MeasuredOperators:
         new_measurements = measure_operators(
             [s for s in calls if s not in self._measurements], on_failure=self._failed, progress=progress
         )
-        new_times = time_layouts([s for s in timed if s not in self._times], on_failure=self._failed, progress=progress)
+        with processor_share() as share:
+            new_times = time_layouts(
+                [s for s in timed if s not in self._times], on_failure=self._failed, progress=progress
+            )
         self._measurements.update(new_measurements)
         self._times.update(new_times)
+        if share() < UNDISTURBED_SHARE and self._device_type == "cpu":
+            # Which operators copy does not depend on the load; how long they take does.
+            new_times = {}
         if new_measurements or new_times:
             _merge(
                 self._path,

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,19 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[OperatorSignature]:
 
     monkeypatch.setattr(measurement_cache, "measure_operators", stand_in(MEASUREMENT))
     monkeypatch.setattr(measurement_cache, "time_layouts", stand_in(TIMES))
+    monkeypatch.setattr(measurement_cache, "processor_share", lambda: nullcontext(lambda: 1.0))
     return asked
+
+
+def test_times_of_a_busy_machine_are_used_but_not_stored(
+    tmp_path: Path, measured: list[OperatorSignature], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measurement_cache, "processor_share", lambda: nullcontext(lambda: 0.4))
+    first = MeasuredOperators("cpu", directory=tmp_path)
+    first.measure([relu(1)], [relu(3)])
+    assert first.layout_times(relu(3)) == TIMES
+    MeasuredOperators("cpu", directory=tmp_path).measure([relu(1)], [relu(3)])
+    assert measured == [relu(1), relu(3), relu(3)]
 
 
 def only_file(directory: Path) -> Path:
