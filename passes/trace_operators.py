@@ -66,7 +66,7 @@ def blame(tree: TraceTree) -> Blame:
         asker_above = asker[parent] if parent != NONE else NONE
         other_above = other[parent] if parent != NONE else False
         asks = operator.name in EXPLICIT or operator.name in RESHAPES
-        begins_hot = hot_above == NONE and asker_above == NONE and is_hot(operator)
+        begins_hot = hot_above == NONE and is_hot(operator)
         hot.append(index if begins_hot else hot_above)
         asker.append(index if asks and asker_above == NONE else asker_above)
         unrelated = not asks and not begins_hot and hot_above == NONE and asker_above == NONE
