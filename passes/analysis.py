@@ -13,6 +13,7 @@ from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.costs import OpCost, op_costs
+from frx_graph.passes.fusion_groups import Kernels, kernels_of
 from frx_graph.passes.layout_choice import LayoutChange, layout_changes, steady_layouts
 from frx_graph.passes.layout_problem import layout_problem
 from frx_graph.passes.regions import LayoutGroup, layout_groups
@@ -89,3 +90,8 @@ class Analysis:
     def costs(self) -> Mapping[str, OpCost]:
         """Bytes and FLOPs of every operator call, by node name."""
         return op_costs(self.facts)
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """The graph divided as a fusing compiler would."""
+        return kernels_of(self.facts, self.costs)

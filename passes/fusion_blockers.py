@@ -7,16 +7,15 @@ CUDA is taken from its sources and said so by the findings.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 
 from frx_graph.capture.captured_graph import GraphBreak, Phase
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes.costs import compute_dtype
-from frx_graph.passes.fusion_groups import Dataflow, FusionGroup
+from frx_graph.passes.fusion_groups import Dataflow, FusionGroup, Kernels
 from frx_graph.passes.fusion_roles import FusionRole, crosses_devices
 from frx_graph.passes.operator_traffic import operand_bytes
 
@@ -61,29 +60,6 @@ batch norm with stored statistics, which it folds into the weights."""
 _HALF = (torch.bfloat16, torch.float16)
 _SCATTERS = frozenset({"index_put", "index_add", "index_copy", "scatter", "scatter_add", "scatter_reduce"})
 _COLLECTIVES = frozenset({"_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "_dtensor"})
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """A graph divided into the kernels of a fusing compiler."""
-
-    flow: Dataflow
-    groups: tuple[FusionGroup, ...]
-
-    @cached_property
-    def number_of(self) -> Mapping[str, int]:
-        """Node → position of its group; nodes that fuse with nothing are in none."""
-        return {op.node: number for number, group in enumerate(self.groups) for op in group.ops}
-
-    def reading(self, root: str) -> list[OpFacts]:
-        """The operators that read a root."""
-        return [op for op, _ in self.flow.readers.get(root, ())]
-
-    def sole_group(self, root: str) -> FusionGroup | None:
-        """The group that holds every reader of `root`; None if there are several, none, or the program's caller."""
-        numbers = {self.number_of.get(op.node) for op in self.reading(root)}
-        number = numbers.pop() if len(numbers) == 1 and root not in self.flow.returned else None
-        return None if number is None else self.groups[number]
 
 
 def blocked_fusions(kernels: Kernels, breaks: Sequence[GraphBreak], inner: str) -> list[BlockedFusion]:

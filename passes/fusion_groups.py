@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from frx_graph.capture.captured_graph import InputKind, Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
@@ -75,6 +76,29 @@ class Dataflow:
         return self.roles[op.node] in FUSIBLE
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """A graph divided into the kernels of a fusing compiler."""
+
+    flow: Dataflow
+    groups: tuple[FusionGroup, ...]
+
+    @cached_property
+    def number_of(self) -> Mapping[str, int]:
+        """Node → position of its group; nodes that fuse with nothing are in none."""
+        return {op.node: number for number, group in enumerate(self.groups) for op in group.ops}
+
+    def reading(self, root: str) -> list[OpFacts]:
+        """The operators that read a root."""
+        return [op for op, _ in self.flow.readers.get(root, ())]
+
+    def sole_group(self, root: str) -> FusionGroup | None:
+        """The group that holds every reader of `root`; None if there are several, none, or the program's caller."""
+        numbers = {self.number_of.get(op.node) for op in self.reading(root)}
+        number = numbers.pop() if len(numbers) == 1 and root not in self.flow.returned else None
+        return None if number is None else self.groups[number]
+
+
 def kernel_levels(flow: Dataflow) -> dict[str, int]:
     """How many kernels must have finished before each operator runs, as late as its own consumers allow."""
     levels = _earliest_levels(flow)
@@ -131,6 +155,12 @@ def _latest_level(op: OpFacts, flow: Dataflow, levels: Mapping[str, int]) -> int
 
 def _touches_mutated_memory(op: OpFacts, facts: GraphFacts) -> bool:
     return any(facts.values[name].mutated for name in (*op.inputs, *op.outputs))
+
+
+def kernels_of(facts: GraphFacts, costs: Mapping[str, OpCost]) -> Kernels:
+    """The kernels of a graph; `costs` is `op_costs(facts)`. Linear in the size of the graph."""
+    flow = Dataflow(facts)
+    return Kernels(flow, fusion_groups(flow, costs))
 
 
 def fusion_groups(flow: Dataflow, costs: Mapping[str, OpCost]) -> tuple[FusionGroup, ...]:

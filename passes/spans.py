@@ -9,7 +9,8 @@ from frx_graph.advice import LayoutSpan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout, is_channels_last, is_contiguous
-from frx_graph.passes.operator_traffic import fresh_outputs, storage_bytes, traffic_of
+from frx_graph.passes.costs import OpCost, op_costs
+from frx_graph.passes.operator_traffic import fresh_outputs
 from frx_graph.records import HIDDEN_KINDS, Copy
 
 MAX_SPANS = 60
@@ -41,14 +42,17 @@ class _Run:
     steps: list[_Step]
 
 
-def layout_spans(facts: GraphFacts, copies: Sequence[Copy]) -> tuple[LayoutSpan, ...]:
+def layout_spans(
+    facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost] | None = None
+) -> tuple[LayoutSpan, ...]:
     """The operators of the step in execution order, in at most `MAX_SPANS` spans.
 
     A span ends where the module path changes, cut to the greatest depth that keeps to the limit, where the phase
     changes, and, as long as the limit allows, where the layout does. Its layout is the one in which most bytes of
-    rank 4 and 5 are written: `plain`, `channels_last`, `permuted` and so on; `-` where there are none.
+    rank 4 and 5 are written: `plain`, `channels_last`, `permuted` and so on; `-` where there are none. `costs` spares
+    computing `op_costs(facts)` again.
     """
-    steps = _steps(facts, copies)
+    steps = _steps(facts, copies, op_costs(facts) if costs is None else costs)
     root = next((step.module[0] for step in steps if step.module), "")
     deepest = max((len(step.module) for step in steps if step.module), default=0)
     for depth in range(deepest, -1, -1):
@@ -59,15 +63,14 @@ def layout_spans(facts: GraphFacts, copies: Sequence[Copy]) -> tuple[LayoutSpan,
     return ()
 
 
-def _steps(facts: GraphFacts, copies: Sequence[Copy]) -> list[_Step]:
+def _steps(facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost]) -> list[_Step]:
     copies_at: dict[str, list[Copy]] = {}
     for copy in copies:
         copies_at.setdefault(copy.node, []).append(copy)
-    storages = storage_bytes(facts)
     steps = []
     for op in facts.ops:
         own = copies_at.get(op.node, [])
-        moved = traffic_of(op, facts, storages).bytes + sum(c.bytes for c in own if c.kind in HIDDEN_KINDS)
+        moved = costs[op.node].bytes + sum(c.bytes for c in own if c.kind in HIDDEN_KINDS)
         if moved:
             steps.append(_step(op, facts, moved, own))
     return steps

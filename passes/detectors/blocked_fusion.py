@@ -20,8 +20,7 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copy_findings import bytes_text
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.fusion_blockers import BlockedFusion, Blocker, Kernels, blocked_fusions
-from frx_graph.passes.fusion_groups import Dataflow, fusion_groups
+from frx_graph.passes.fusion_blockers import BlockedFusion, Blocker, blocked_fusions
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
 
@@ -120,9 +119,7 @@ _MAX_AUTOTUNE = _Remedy(
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each line where fusion stops and that costs a material share of the step's traffic."""
-    flow = Dataflow(analysis.facts)
-    kernels = Kernels(flow, fusion_groups(flow, analysis.costs))
-    places = blocked_fusions(kernels, analysis.events.breaks, analysis.inner)
+    places = blocked_fusions(analysis.kernels, analysis.events.breaks, analysis.inner)
     for at_line in by_location(places, lambda place: place.op):
         by_blocker: dict[Blocker, list[BlockedFusion]] = {}
         for place in at_line:

@@ -29,7 +29,6 @@ from frx_graph.passes.call_groups import by_location, module_paths, names_text, 
 from frx_graph.passes.copy_findings import bytes_text
 from frx_graph.passes.costs import compute_dtype
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.fusion_groups import Dataflow, fusion_groups
 from frx_graph.passes.fusion_roles import FusionRole
 from frx_graph.passes.roofline import RooflinePosition, roofline_position
 from frx_graph.passes.severity import predicted_saving, severity_of
@@ -63,17 +62,16 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     if device is None:
         yield Refusal(RULE, "needs the device's bandwidth and peak arithmetic, which were not measured")
         return
-    flow = Dataflow(analysis.facts)
     if analysis.inner != "inductor":
-        yield from _findings(analysis, device, _fusible_regions(analysis, flow), fused=True)
+        yield from _findings(analysis, device, _fusible_regions(analysis), fused=True)
     if device.peak_flops.get(torch.bfloat16, 0.0) >= device.peak_flops.get(torch.float32, float("inf")):
-        yield from _findings(analysis, device, _single_regions(analysis, flow), fused=False)
+        yield from _findings(analysis, device, _single_regions(analysis), fused=False)
 
 
-def _fusible_regions(analysis: Analysis, flow: Dataflow) -> list[_Region]:
+def _fusible_regions(analysis: Analysis) -> list[_Region]:
     costs = analysis.costs
     regions = []
-    for group in fusion_groups(flow, costs):
+    for group in analysis.kernels.groups:
         if group.saved_bytes > 0:
             moving = tuple(op for op in group.ops if costs[op.node].bytes)
             anchor = max(moving, key=lambda op: (_has_module(op), costs[op.node].bytes))
@@ -86,13 +84,14 @@ def _has_module(op: OpFacts) -> bool:
     return "." in op.site.module_path
 
 
-def _single_regions(analysis: Analysis, flow: Dataflow) -> list[_Region]:
+def _single_regions(analysis: Analysis) -> list[_Region]:
     """fp32 operators that fuse with nothing but do arithmetic: a narrower dtype would halve their bytes."""
     regions = []
+    roles = analysis.kernels.flow.roles
     for op in analysis.facts.ops:
         cost = analysis.costs[op.node]
         dtype = compute_dtype(op, analysis.facts)
-        if flow.roles[op.node] is FusionRole.BARRIER and cost.bytes and cost.flops and dtype is torch.float32:
+        if roles[op.node] is FusionRole.BARRIER and cost.bytes and cost.flops and dtype is torch.float32:
             regions.append(_Region((op,), op, cost.bytes, cost.bytes // 2, cost.flops))
     return regions
 
