@@ -23,7 +23,7 @@ class Attention(nn.Module):
         """`x` is (batch, tokens, width)."""
         batch, tokens, width = x.shape
         qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        query, key, value = qkv.contiguous().unbind(0)
+        query, key, value = qkv.unbind(0)
         mixed = functional.scaled_dot_product_attention(query.contiguous(), key.contiguous(), value.contiguous())
         output: Tensor = self.out(mixed.transpose(1, 2).contiguous().view(batch, tokens, width))
         return output
