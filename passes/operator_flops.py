@@ -72,6 +72,7 @@ _POOLS = {
     "max_pool3d_with_indices": (1, 3), "avg_pool2d_backward": (2, 2), "avg_pool3d_backward": (2, 3),
 }  # fmt: skip
 """Operator → position of the window and spatial rank. One addition or comparison per element of the window."""
+_ATTENTION = "aten._scaled_dot_product_"
 _ACCUMULATES = {"index_add": 3, "scatter_add": 3, "scatter_reduce": 3, "index_put": 2}
 """Operator → position of the values, each of which is added once."""
 
@@ -87,8 +88,9 @@ def flops_of(op: OpFacts, facts: GraphFacts, formulas: Mapping[str, FlopFormula]
     name = packet.rpartition(".")[2]
     if packet == "aten.convolution_backward":
         return _convolution_backward_flops(op, facts)
-    if packet in formulas:
-        return _by_formula(formulas[packet], op, facts)
+    formula = formulas.get(_as_registered(packet, formulas))
+    if formula is not None:
+        return _by_formula(formula, op, facts)
     if op.opaque:
         return None
     if name in _MOVES_ONLY or name.startswith(("empty", "new_empty")):
@@ -99,6 +101,13 @@ def flops_of(op: OpFacts, facts: GraphFacts, formulas: Mapping[str, FlopFormula]
 def flop_formulas() -> dict[str, FlopFormula]:
     """torch's registry by operator name, with whatever formulas the program registered for its own operators."""
     return {str(target): formula for target, formula in flop_registry.items()}
+
+
+def _as_registered(packet: str, formulas: Mapping[str, FlopFormula]) -> str:
+    """Attention kernels all do the same arithmetic; torch 2.13 has formulas for some of them only."""
+    if packet in formulas or not packet.startswith(_ATTENTION):
+        return packet
+    return f"{_ATTENTION}flash_attention{'_backward' if packet.endswith('_backward') else ''}"
 
 
 def _by_formula(formula: FlopFormula, op: OpFacts, facts: GraphFacts) -> int | None:

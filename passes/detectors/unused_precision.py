@@ -72,7 +72,8 @@ def _in_ieee_fp32(analysis: Analysis) -> Iterator[OpFacts]:
         product = op.operator in MATRIX_PRODUCTS or op.operator.startswith(_ATTENTION)
         if not product and op.operator not in CONVOLUTIONS:
             continue
-        if compute_dtype(op, analysis.facts) is torch.float32 and not _narrowed(op, analysis.facts, analysis.precision):
+        fp32 = bool(analysis.costs[op.node].flops) and compute_dtype(op, analysis.facts) is torch.float32
+        if fp32 and not _narrowed(op, analysis.facts, analysis.precision):
             yield op
 
 

@@ -171,6 +171,19 @@ def test_flops_equal_torchs_counter(facts_of, train):
     assert sum(costs[op.node].flops or 0 for op in facts.ops if op.operator in counted) == counter.get_total_flops()
 
 
+def test_attention_is_two_products_forward_and_five_backward(facts_of):
+    """Also where torch has no formula for the kernel that it chose, as 2.13 has none for the CPU's."""
+    batch, heads, length, width = 2, 3, 16, 8
+    qkv = [torch.randn(batch, heads, length, width, requires_grad=True) for _ in range(3)]
+    facts = facts_of(Function(functional.scaled_dot_product_attention), *qkv, train=True)
+    costs = op_costs(facts)
+
+    flops = [costs[op.node].flops for op in facts.ops if "scaled_dot_product" in op.operator]
+
+    product = 2 * batch * heads * length * length * width
+    assert flops == [2 * product, 5 * product]
+
+
 def test_backward_of_a_grouped_convolution_is_that_of_its_groups(facts_of):
     x = torch.randn(2, 8, 6, 6, requires_grad=True)
     groups = 4
