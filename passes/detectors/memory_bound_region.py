@@ -25,6 +25,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.attention_pattern import attentions
 from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copy_findings import bytes_text
 from frx_graph.passes.costs import compute_dtype
@@ -140,6 +141,7 @@ def _finding(
                 "traffic of the captured graph",
             )
         )
+    evidence.extend(_attention_evidence(analysis, typical))
     basis, measured = _measured(analysis, instances, position)
     evidence.extend(measured)
     return Finding(
@@ -193,6 +195,14 @@ def _roofline_evidence(position: RooflinePosition, device: DeviceProfile) -> Evi
         f"of the device's peak is attainable, in {1e3 * position.predicted_seconds:.3g} ms per step or more",
         f"roofline of {device.name}" + (", measured" if device.measured else ""),
     )
+
+
+def _attention_evidence(analysis: Analysis, region: _Region) -> list[Evidence]:
+    """That another rule's fix makes this one unnecessary, where it does."""
+    nodes = {op.node for op in region.ops}
+    if not any(nodes & {op.node for op in found.between} for found in attentions(analysis.facts)):
+        return []
+    return [Evidence("part of an attention that stores its scores: FRX012's fix ends this traffic too", "FRX012")]
 
 
 def _measured(

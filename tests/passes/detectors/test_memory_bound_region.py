@@ -152,3 +152,14 @@ def test_the_backward_is_looked_at_too(analyse):
 
     phases = {analysis.facts.op_by_node[node].phase for finding in findings for node in finding.nodes}
     assert phases == {Phase.FORWARD, Phase.BACKWARD}
+
+
+def test_the_scores_of_an_attention_are_another_rules_to_end(analyse):
+    class Attention(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return torch.softmax(q @ k.transpose(-2, -1) / 4, -1) @ v
+
+    heads = [torch.randn(2, 4, 64, 16) for _ in range(3)]
+    (finding,) = DETECTOR.detect(analyse(Attention(), *heads, device=FP32_ONLY, step_bytes=1))
+
+    assert "FRX012" in finding.evidence[-1].text
