@@ -32,6 +32,9 @@ from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, 
 RULE = "FRX013"
 LEAST_RATIO = 1.5
 """Narrower arithmetic has to be this much faster: casts eat a smaller lead."""
+GREATEST_RATIO = 40.0
+"""No unit has a greater lead over fp32: AMX does 1024 bf16 multiply-adds a cycle where two AVX-512 units do 32 in fp32;
+tensor cores of an H100 are 15 times as fast. Peaks further apart were measured on a busy device."""
 CONFIDENCE = 0.7
 _ATTENTION = "aten._scaled_dot_product_"
 
@@ -51,6 +54,12 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         yield Refusal(RULE, "needs the device's peak arithmetic by dtype, which was not measured")
         return
     faster = _fastest(device.peak_flops)
+    if faster is not None and faster.ratio > GREATEST_RATIO:
+        reason = (
+            f"{faster.dtype} was measured {faster.ratio:.0f} times as fast as fp32, which no device is: measure again"
+        )
+        yield Refusal(RULE, reason)
+        return
     if faster is None or (analysis.precision is not None and analysis.precision.autocast):
         return
     ops = list(_in_ieee_fp32(analysis))

@@ -126,6 +126,15 @@ def test_attention_counts_too(found):
     assert len(found(attention, *(torch.randn(2, 4, 16, 8) for _ in range(3)))) == 1
 
 
+def test_peaks_that_no_device_has_are_refused(found):
+    busy = replace(DEVICE, peak_flops={torch.float32: 1e9, torch.bfloat16: 41e9})
+
+    (refusal,) = found(MODEL, X, device=busy)
+
+    assert isinstance(refusal, Refusal)
+    assert "41 times as fast" in refusal.reason
+
+
 def test_an_unmeasured_device_is_refused(analyse):
     (refusal,) = DETECTOR.detect(analyse(MODEL, X))
 
