@@ -145,7 +145,10 @@ def _capturing(model: object, train: bool) -> Iterator[None]:
     with (
         torch.random.fork_rng(devices=devices),
         torch.set_grad_enabled(train),
-        torch._dynamo.config.patch(recompile_limit=64, accumulated_recompile_limit=4096),
+        # This call's own sizes are the facts, also of code that the process has compiled for other sizes before.
+        torch._dynamo.config.patch(
+            recompile_limit=64, accumulated_recompile_limit=4096, automatic_dynamic_shapes=False
+        ),
     ):
         try:
             yield

@@ -210,6 +210,13 @@ def test_mutation_views_and_ties_are_facts() -> None:
     assert facts.values[facts.outputs[0]].user_visible
 
 
+def test_sizes_that_change_between_captures_stay_static() -> None:
+    net = nn.Linear(8, 8)
+    for batch in (2, 3, 4):
+        facts = build_graph_facts(capture_model(net, (torch.randn(batch, 8),)).graphs[0])
+        assert all(value.dynamic_dims == () for value in facts.values.values())
+
+
 def test_dynamic_shapes_are_marked_and_add_no_guards() -> None:
     x = torch.randn(6, 8)
     torch._dynamo.mark_dynamic(x, 0)
