@@ -29,8 +29,9 @@ class TaggedCall:
     """One operator call. `parameters` tells for each tensor argument whether it shares memory with a parameter.
 
     `part_of` is the composite operation that made the call, where that says more: `aten.reshape` for a clone with an
-    `_unsafe_view` behind it, `aten.matmul` where the first use of that view is a matrix product at the same site, and
-    `AccumulateGrad` for what autograd does to bring a gradient into its parameter's strides.
+    `_unsafe_view` behind it, `aten.matmul` where the only use of that view in the same phase is a matrix product at the
+    same site, and `AccumulateGrad` for what autograd does to bring a gradient into its parameter's strides. `uses`
+    counts the uses of that view.
     """
 
     operator: str
@@ -39,6 +40,7 @@ class TaggedCall:
     parameters: tuple[bool, ...]
     seconds: float = 0.0
     part_of: str | None = None
+    uses: int = 0
 
 
 class OperatorTagger(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -84,13 +86,15 @@ class OperatorTagger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self._parameters
 
     def _clone_behind(self, call: TaggedCall, tensors: Sequence[Tensor]) -> TaggedCall | None:
-        """The clone that `call` turns into a reshape, if it does; also notes a product's use of what was reshaped."""
+        """The clone that `call` turns into a reshape, if it does; also notes the uses of what was reshaped."""
         for tensor in tensors:
-            reshaped = self._reshaped.pop(id(tensor), None)
-            if reshaped is None or reshaped[0]() is not tensor:
+            reshaped = self._reshaped.get(id(tensor))
+            if reshaped is None or reshaped[0]() is not tensor or reshaped[1].phase is not call.phase:
                 continue
-            if call.operator in _MATRIX_PRODUCTS and call.site == reshaped[1].site:
-                reshaped[1].part_of = "aten.matmul"
+            made = reshaped[1]
+            made.uses += 1
+            folded = made.uses == 1 and call.operator in _MATRIX_PRODUCTS and call.site == made.site
+            made.part_of = "aten.matmul" if folded else "aten.reshape"
         if self._last_clone is None or call.operator != "aten._unsafe_view" or tensors[0] is not self._last_clone[0]:
             return None
         clone = self._last_clone[1]
