@@ -30,7 +30,7 @@ import frx_graph
 from frx_graph.capture.step import run_step
 from frx_graph.evidence.eager_observer import observe_eager
 from frx_graph.observe import observed_record
-from frx_graph.passes.ownership import owner
+from frx_graph.passes.copies.ownership import owner
 from frx_graph.records import Copy, Finding
 
 TOLERANCE = 0.10

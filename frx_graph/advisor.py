@@ -23,11 +23,11 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.observe import observe_step
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
-from frx_graph.passes.copies import predict_copies, signatures_to_measure, unknown_operators
-from frx_graph.passes.costs import roofline_points, step_traffic
+from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
+from frx_graph.passes.costs.operator_costs import roofline_points, step_traffic
 from frx_graph.passes.detectors import DETECTORS
+from frx_graph.passes.layouts.regions import anchor_signatures
 from frx_graph.passes.ranking import rank
-from frx_graph.passes.regions import anchor_signatures
 from frx_graph.passes.spans import layout_spans
 from frx_graph.records import HIDDEN_KINDS, Copy, Finding, Refusal
 from frx_graph.reports.advice_report import AdviceReport

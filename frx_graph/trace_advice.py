@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from frx_graph.advice import Advice, Environment, GraphSummary, RooflinePoint, Timings, Totals
-from frx_graph.evidence.gpu_datasheet import peaks_of
-from frx_graph.evidence.torch_trace import read_torch_trace
+from frx_graph.evidence.trace.gpu_datasheet import peaks_of
+from frx_graph.evidence.trace.torch_trace import read_torch_trace
 from frx_graph.passes.ranking import rank
-from frx_graph.passes.trace_analysis import TraceAnalysis, analyse_trace, per_step
-from frx_graph.passes.trace_findings import GRAPH_ID, copy_findings, observed_copies
-from frx_graph.passes.trace_gaps import device_name, gaps
-from frx_graph.passes.trace_memory_bound import memory_bound_findings
-from frx_graph.passes.trace_permutes import permute_findings
-from frx_graph.passes.trace_roofline import roofline_points, work_of
+from frx_graph.passes.trace.analysis import TraceAnalysis, analyse_trace, per_step
+from frx_graph.passes.trace.findings import GRAPH_ID, copy_findings, observed_copies
+from frx_graph.passes.trace.gaps import device_name, gaps
+from frx_graph.passes.trace.memory_bound import memory_bound_findings
+from frx_graph.passes.trace.permutes import permute_findings
+from frx_graph.passes.trace.roofline import roofline_points, work_of
 from frx_graph.records import Effort, Finding, Risk
 from frx_graph.version import __version__
 

@@ -12,11 +12,11 @@ from frx_graph.capture.captured_graph import GraphBreak, Recompile
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.passes.costs import OpCost, op_costs
-from frx_graph.passes.fusion_groups import Kernels, kernels_of
-from frx_graph.passes.layout_choice import LayoutChange, layout_changes, steady_layouts
-from frx_graph.passes.layout_problem import layout_problem
-from frx_graph.passes.regions import LayoutGroup, layout_groups
+from frx_graph.passes.costs.operator_costs import OpCost, op_costs
+from frx_graph.passes.fusion.fusion_groups import Kernels, kernels_of
+from frx_graph.passes.layouts.layout_choice import LayoutChange, layout_changes, steady_layouts
+from frx_graph.passes.layouts.layout_problem import layout_problem
+from frx_graph.passes.layouts.regions import LayoutGroup, layout_groups
 from frx_graph.records import Copy
 from frx_graph.rules.operator_contract import OperatorContract
 

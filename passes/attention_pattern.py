@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.passes.view_chain import is_view
+from frx_graph.passes.copies.view_chain import is_view
 
 SOFTMAX = frozenset({"aten._softmax", "aten.softmax", "aten._safe_softmax"})
 FALLBACK_SOFTMAX = "aten._safe_softmax"

@@ -9,8 +9,8 @@ from frx_graph.advice import LayoutSpan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout, is_channels_last, is_contiguous
-from frx_graph.passes.costs import OpCost, op_costs
-from frx_graph.passes.operator_traffic import fresh_outputs
+from frx_graph.passes.costs.operator_costs import OpCost, op_costs
+from frx_graph.passes.costs.operator_traffic import fresh_outputs
 from frx_graph.records import HIDDEN_KINDS, Copy
 
 MAX_SPANS = 60
@@ -70,7 +70,7 @@ def _steps(facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost
     steps = []
     for op in facts.ops:
         own = copies_at.get(op.node, [])
-        moved = costs[op.node].bytes + sum(c.bytes for c in own if c.kind in HIDDEN_KINDS)
+        moved = facts.calls * costs[op.node].bytes + sum(c.bytes for c in own if c.kind in HIDDEN_KINDS)
         if moved:
             steps.append(_step(op, facts, moved, own))
     return steps

@@ -24,11 +24,11 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copy_findings import bytes_text, value_text
+from frx_graph.passes.copies.copy_findings import bytes_text, value_text
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.inductor_layout import forced_channels_last
-from frx_graph.passes.memory_order import has_memory_order, memory_order
-from frx_graph.passes.operator_classes import OPERATOR_CLASSES, layout_operands, operator_class
+from frx_graph.passes.layouts.inductor_layout import forced_channels_last
+from frx_graph.passes.layouts.memory_order import has_memory_order, memory_order
+from frx_graph.passes.layouts.operator_classes import OPERATOR_CLASSES, layout_operands, operator_class
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, OperandRole, Refusal, Risk
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
-from frx_graph.passes.copy_findings import bytes_text
+from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.fusion_blockers import BlockedFusion, Blocker, blocked_fusions
+from frx_graph.passes.fusion.fusion_blockers import BlockedFusion, Blocker, blocked_fusions
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
 
@@ -125,7 +125,9 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         for place in at_line:
             by_blocker.setdefault(place.blocker, []).append(place)
         largest, *others = sorted(by_blocker.values(), key=_saved, reverse=True)
-        if _saved(largest) >= LEAST_SHARE * analysis.step_bytes or not _ALWAYS_TOLD.isdisjoint(by_blocker):
+        if analysis.facts.calls * _saved(largest) >= LEAST_SHARE * analysis.step_bytes or not _ALWAYS_TOLD.isdisjoint(
+            by_blocker
+        ):
             yield _finding(analysis, largest, others)
 
 
@@ -136,7 +138,8 @@ def _saved(places: Sequence[BlockedFusion]) -> int:
 def _finding(analysis: Analysis, places: Sequence[BlockedFusion], others: Sequence[Sequence[BlockedFusion]]) -> Finding:
     ops = [place.op for place in places]
     remedy = _remedy(analysis, places[0])
-    saved = _saved(places)
+    calls = analysis.facts.calls
+    saved = calls * _saved(places)
     severity = severity_of(saved, analysis.step_bytes)
     return Finding(
         rule=RULE,
@@ -144,14 +147,14 @@ def _finding(analysis: Analysis, places: Sequence[BlockedFusion], others: Sequen
         severity=Severity.LOW if severity is Severity.INFO else severity,
         site=shared_site(ops),
         nodes=tuple(dict.fromkeys(op.node for place in places for op in place.ops)),
-        count_per_step=len(places),
+        count_per_step=calls * len(places),
         bytes_per_step=saved,
         saving=predicted_saving(0, saved, analysis.step_bytes),
         effort=remedy.effort,
         risk=remedy.risk,
         fix=remedy.fix,
         confidence=remedy.confidence,
-        evidence=tuple(_evidence(group, _remedy(analysis, group[0])) for group in (places, *others)),
+        evidence=tuple(_evidence(group, _remedy(analysis, group[0]), calls) for group in (places, *others)),
         graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
@@ -174,11 +177,12 @@ def _title(place: BlockedFusion) -> str:
     return f"fusion stops at {short_name(place.op)}: {place.blocker}"
 
 
-def _evidence(places: Sequence[BlockedFusion], remedy: _Remedy) -> Evidence:
-    times = "" if len(places) == 1 else f", {len(places)} times per step"
+def _evidence(places: Sequence[BlockedFusion], remedy: _Remedy, calls: int) -> Evidence:
+    count = calls * len(places)
+    times = "" if count == 1 else f", {count} times per step"
     first = max(places, key=lambda place: place.bytes)
     return Evidence(
-        f"{first.blocker}: {first.detail}{times}; one kernel would save {bytes_text(_saved(places))} per step",
+        f"{first.blocker}: {first.detail}{times}; one kernel would save {bytes_text(calls * _saved(places))} per step",
         remedy.source,
     )
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.layout_findings import (
+from frx_graph.passes.layouts.layout_findings import (
     anchors_run,
     layout_finding,
     modules_text,
@@ -31,8 +31,8 @@ from frx_graph.passes.layout_findings import (
     unmeasured_convolutions,
     values_text,
 )
-from frx_graph.passes.layout_fixes import LayoutChanges, changes_by_fix, worthwhile_changes
-from frx_graph.passes.memory_order import memory_order
+from frx_graph.passes.layouts.layout_fixes import LayoutChanges, changes_by_fix, worthwhile_changes
+from frx_graph.passes.layouts.memory_order import memory_order
 from frx_graph.records import Effort, Finding, Refusal, Risk
 
 RULE = "FRX015"

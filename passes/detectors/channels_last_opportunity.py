@@ -25,9 +25,9 @@ from frx_graph.capture.call_site import common_module_path
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copy_findings import bytes_text
+from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.layout_findings import (
+from frx_graph.passes.layouts.layout_findings import (
     anchors_run,
     layout_finding,
     modules_text,
@@ -35,8 +35,8 @@ from frx_graph.passes.layout_findings import (
     unmeasured_convolutions,
     values_text,
 )
-from frx_graph.passes.layout_fixes import LayoutChanges, changes_by_fix, worthwhile_changes
-from frx_graph.passes.regions import LayoutGroup, RegionOperator
+from frx_graph.passes.layouts.layout_fixes import LayoutChanges, changes_by_fix, worthwhile_changes
+from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
 

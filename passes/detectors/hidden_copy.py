@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, contiguous_strides
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
+from frx_graph.passes.copies.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
+from frx_graph.passes.copies.stride_replay import order_that_gives
+from frx_graph.passes.copies.view_chain import identity, origin_text, place, stride_origin, view_chain
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.stride_replay import order_that_gives
-from frx_graph.passes.view_chain import identity, origin_text, place, stride_origin, view_chain
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, OperandRole, Refusal, Risk
 
 RULE = "FRX001"

@@ -26,7 +26,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention, attentions
-from frx_graph.passes.copy_findings import bytes_text
+from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk

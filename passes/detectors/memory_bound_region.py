@@ -27,13 +27,13 @@ from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.attention_pattern import attentions
 from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
-from frx_graph.passes.copy_findings import bytes_text
-from frx_graph.passes.costs import compute_dtype
+from frx_graph.passes.copies.copy_findings import bytes_text
+from frx_graph.passes.copies.view_chain import view_chain
+from frx_graph.passes.costs.operator_costs import compute_dtype
+from frx_graph.passes.costs.roofline import RooflinePosition, roofline_position
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.fusion_roles import FusionRole
-from frx_graph.passes.roofline import RooflinePosition, roofline_position
+from frx_graph.passes.fusion.fusion_roles import FusionRole
 from frx_graph.passes.severity import predicted_saving, severity_of
-from frx_graph.passes.view_chain import view_chain
 from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk
 
 RULE = "FRX005"
@@ -103,10 +103,11 @@ def _findings(
     for instances in by_location(regions, lambda region: region.anchor):
         typical = _typical(instances)
         dtype = compute_dtype(typical.anchor, analysis.facts)
-        moved = sum(region.bytes for region in instances)
-        flops = sum(region.flops for region in instances)
+        calls = analysis.facts.calls
+        moved = calls * sum(region.bytes for region in instances)
+        flops = calls * sum(region.flops for region in instances)
         position = roofline_position(flops, moved, device, dtype) if dtype is not None else None
-        saved = sum(region.saved_bytes for region in instances)
+        saved = calls * sum(region.saved_bytes for region in instances)
         material = moved >= MATERIAL_SHARE * analysis.step_bytes and saved >= LEAST_SAVING * analysis.step_bytes
         if position is not None and position.memory_bound and material:
             yield _finding(analysis, device, instances, typical, position, fused=fused)
@@ -129,7 +130,8 @@ def _finding(
     *,
     fused: bool,
 ) -> Finding:
-    saved = sum(region.saved_bytes for region in instances)
+    count = analysis.facts.calls * len(instances)
+    saved = analysis.facts.calls * sum(region.saved_bytes for region in instances)
     anchors = [region.anchor for region in instances]
     evidence = [_roofline_evidence(position, device)]
     if fused:
@@ -137,7 +139,7 @@ def _finding(
         evidence.append(
             Evidence(
                 f"run one by one they move {bytes_text(position.bytes)} per step, as one kernel each "
-                f"{bytes_text(position.bytes - saved)}; {len(instances)} such groups, mostly of {shape}",
+                f"{bytes_text(position.bytes - saved)}; {count} such groups, mostly of {shape}",
                 "traffic of the captured graph",
             )
         )
@@ -150,7 +152,7 @@ def _finding(
         severity=severity_of(saved, analysis.step_bytes),
         site=shared_site(anchors),
         nodes=tuple(op.node for region in instances for op in region.ops),
-        count_per_step=len(instances),
+        count_per_step=count,
         bytes_per_step=saved,
         saving=predicted_saving(saved if fused else 0, saved, analysis.step_bytes),
         effort=Effort.ONE_LINE,
@@ -213,7 +215,7 @@ def _measured(
     timed = [entry.seconds for entry in seconds if entry is not None and entry.seconds is not None]
     if len(timed) < len(seconds):
         return Basis.PREDICTED, []
-    total = sum(timed)
+    total = analysis.facts.calls * sum(timed)
     text = (
         f"{1e3 * total:.3g} ms per step when run one by one: "
         f"{100.0 * position.predicted_seconds / total:.0f}% of the roofline's rate"

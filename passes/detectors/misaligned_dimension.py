@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_location, module_paths, shared_site, short_name
+from frx_graph.passes.costs.product_dimensions import Dimension, misaligned_on_cpu, misaligned_on_cuda
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.product_dimensions import Dimension, misaligned_on_cpu, misaligned_on_cuda
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
 RULE = "FRX011"
@@ -94,7 +94,7 @@ def _finding(analysis: Analysis, instances: Sequence[_Misfit], share: float) -> 
         severity=Severity.MEDIUM if share >= MEDIUM_SHARE else Severity.LOW,
         site=shared_site(ops),
         nodes=tuple(op.node for op in ops),
-        count_per_step=len(ops),
+        count_per_step=analysis.facts.calls * len(ops),
         bytes_per_step=None,
         saving=Saving(),
         effort=Effort.LOCAL,

@@ -23,14 +23,14 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_location, module_paths, shared_site
-from frx_graph.passes.copy_findings import bytes_text, value_text
+from frx_graph.passes.copies.copy_findings import bytes_text, value_text
+from frx_graph.passes.copies.view_chain import is_view, view_chain
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.fusion_roles import is_layout_copy
-from frx_graph.passes.inductor_layout import forced_channels_last
-from frx_graph.passes.layout_constraint import LayoutConstraint, is_default, layout_constraint
-from frx_graph.passes.memory_order import memory_order
+from frx_graph.passes.fusion.fusion_roles import is_layout_copy
+from frx_graph.passes.layouts.inductor_layout import forced_channels_last
+from frx_graph.passes.layouts.layout_constraint import LayoutConstraint, is_default, layout_constraint
+from frx_graph.passes.layouts.memory_order import memory_order
 from frx_graph.passes.severity import predicted_saving, severity_of
-from frx_graph.passes.view_chain import is_view, view_chain
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
 
 RULE = "FRX010"
@@ -143,7 +143,8 @@ def _lost_order(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
 def _finding(analysis: Analysis, instances: Sequence[_Boundary]) -> Finding:
     first = max(instances, key=lambda boundary: boundary.bytes)
     ops = [boundary.op for boundary in instances]
-    moved = sum(boundary.bytes for boundary in instances)
+    calls = analysis.facts.calls
+    moved = calls * sum(boundary.bytes for boundary in instances)
     severity = severity_of(moved, analysis.step_bytes) if moved else Severity.LOW
     return Finding(
         rule=RULE,
@@ -151,7 +152,7 @@ def _finding(analysis: Analysis, instances: Sequence[_Boundary]) -> Finding:
         severity=severity,
         site=shared_site(ops),
         nodes=tuple(dict.fromkeys(node for b in instances for node in (b.op.node, *b.copies))),
-        count_per_step=sum(len(boundary.copied) for boundary in instances) or len(instances),
+        count_per_step=calls * (sum(len(boundary.copied) for boundary in instances) or len(instances)),
         bytes_per_step=moved or None,
         saving=predicted_saving(0, moved, analysis.step_bytes),
         effort=Effort.LOCAL,

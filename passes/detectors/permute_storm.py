@@ -24,11 +24,19 @@ from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.attention_pattern import attentions
-from frx_graph.passes.copy_findings import bytes_text
+from frx_graph.passes.copies.copy_findings import bytes_text
+from frx_graph.passes.copies.permute_chains import (
+    COPYING,
+    Span,
+    cancelling,
+    chains,
+    composable,
+    composed_order,
+    reorders,
+)
+from frx_graph.passes.copies.view_chain import call_text, identity, place, view_chain
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.permute_chains import COPYING, Span, cancelling, chains, composable, composed_order, reorders
 from frx_graph.passes.severity import predicted_saving, severity_of
-from frx_graph.passes.view_chain import call_text, identity, place, view_chain
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
 
 RULE = "FRX003"

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from frx_graph.capture.captured_graph import GraphBreak
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.recompile_reasons import RecompileCause, RecompileReason
-from frx_graph.passes.recompiled_frames import (
+from frx_graph.passes.stability.recompile_reasons import RecompileCause, RecompileReason
+from frx_graph.passes.stability.recompiled_frames import (
     RECOMPILE_LIMIT,
     breaks_of_frame,
     first_known_site,

@@ -22,10 +22,10 @@ from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.passes.analysis import Analysis, PrecisionSettings
 from frx_graph.passes.call_groups import module_paths, shared_site
-from frx_graph.passes.costs import compute_dtype
+from frx_graph.passes.costs.operator_costs import compute_dtype
+from frx_graph.passes.costs.product_dimensions import CONVOLUTIONS, MATRIX_PRODUCTS
+from frx_graph.passes.costs.roofline import roofline_position
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.product_dimensions import CONVOLUTIONS, MATRIX_PRODUCTS
-from frx_graph.passes.roofline import roofline_position
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
@@ -63,8 +63,9 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     if faster is None or (analysis.precision is not None and analysis.precision.autocast):
         return
     ops = list(_in_ieee_fp32(analysis))
-    before = sum(_seconds(op, analysis, device) for op in analysis.facts.ops)
-    saved = sum(_seconds(op, analysis, device) - _seconds(op, analysis, device, faster.dtype) for op in ops)
+    calls = analysis.facts.calls
+    before = calls * sum(_seconds(op, analysis, device) for op in analysis.facts.ops)
+    saved = calls * sum(_seconds(op, analysis, device) - _seconds(op, analysis, device, faster.dtype) for op in ops)
     if ops and saved >= MEDIUM_SHARE * before:
         yield _finding(analysis, ops, faster, before, saved)
 
@@ -119,7 +120,7 @@ def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, bef
         severity=Severity.HIGH if saved >= HIGH_SHARE * before else Severity.MEDIUM,
         site=shared_site([heaviest, *ops]),
         nodes=tuple(op.node for op in ops),
-        count_per_step=len(ops),
+        count_per_step=analysis.facts.calls * len(ops),
         bytes_per_step=None,
         saving=Saving(),
         effort=Effort.ONE_LINE,

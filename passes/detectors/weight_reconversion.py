@@ -22,7 +22,13 @@ from dataclasses import dataclass
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copy_findings import CopyGroup, bytes_text, copy_finding, copy_groups, value_text
+from frx_graph.passes.copies.copy_findings import (
+    CopyGroup,
+    bytes_text,
+    copy_finding,
+    copy_groups,
+    value_text,
+)
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
 

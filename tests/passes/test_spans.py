@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.passes.costs import step_traffic
+from frx_graph.passes.costs.operator_costs import step_traffic
 from frx_graph.passes.spans import MAX_SPANS, NO_LAYOUT, layout_spans
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 

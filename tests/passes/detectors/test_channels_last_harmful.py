@@ -12,8 +12,8 @@ from frx_graph.evidence.operator_measurement import LayoutTimes
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors import channels_last_opportunity
 from frx_graph.passes.detectors.channels_last_harmful import DETECTOR, detect
-from frx_graph.passes.layout_choice import NOISE_SHARE
-from frx_graph.passes.regions import anchor_signatures
+from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.layouts.regions import anchor_signatures
 from frx_graph.records import Effort, Finding, Refusal, Risk
 
 CPU = DeviceProfile("cpu", "a CPU", 10e9, {}, 64, True)

@@ -15,8 +15,8 @@ from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors import channels_last_harmful
 from frx_graph.passes.detectors.channels_last_opportunity import DETECTOR, detect
-from frx_graph.passes.layout_choice import NOISE_SHARE
-from frx_graph.passes.regions import anchor_signatures
+from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.layouts.regions import anchor_signatures
 from frx_graph.records import Basis, Copy, CopyKind, Effort, Finding, OperandRole, Refusal, Risk, Severity
 
 CPU = DeviceProfile("cpu", "a CPU", 10e9, {}, 64, True)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import StridePattern
-from frx_graph.passes.copies import predict_copies
-from frx_graph.passes.copy_findings import MEASURED_CONFIDENCE
+from frx_graph.passes.copies.copy_findings import MEASURED_CONFIDENCE
+from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.passes.detectors.contiguous_churn import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, Finding, Severity
 from frx_graph.rules.operator_contract import ContractEntry, ContractRow, OperatorContract

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from frx_graph.evidence.operator_measurement import OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.passes.copy_findings import CONTRACT_CONFIDENCE, MEASURED_CONFIDENCE
+from frx_graph.passes.copies.copy_findings import CONTRACT_CONFIDENCE, MEASURED_CONFIDENCE
 from frx_graph.passes.detectors.hidden_copy import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.passes.analysis import Analysis, PrecisionSettings
+from frx_graph.passes.costs.product_dimensions import Dimension, misaligned_on_cuda
 from frx_graph.passes.detectors.misaligned_dimension import DETECTOR
-from frx_graph.passes.product_dimensions import Dimension, misaligned_on_cuda
 from frx_graph.records import Finding, Refusal, Severity
 
 CPU = DeviceProfile("cpu", "a CPU with AVX-512", 1e10, {torch.float32: 1e11}, 64, measured=True)

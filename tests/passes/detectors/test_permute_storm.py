@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import InputKind, Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.passes.copies import predict_copies
+from frx_graph.passes.copies.permute_chains import cancelling, chains
+from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.passes.detectors.permute_storm import DETECTOR
-from frx_graph.passes.permute_chains import cancelling, chains
 from frx_graph.records import Copy, Effort, Finding, Risk, Severity
 
 X = torch.randn(2, 6, 4, 8)

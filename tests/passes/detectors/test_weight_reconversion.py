@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.passes.copy_findings import CONTRACT_CONFIDENCE
+from frx_graph.passes.copies.copy_findings import CONTRACT_CONFIDENCE
 from frx_graph.passes.detectors.weight_reconversion import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity
 

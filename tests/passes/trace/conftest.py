@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from frx_graph.evidence.torch_trace import TorchTrace
-from frx_graph.evidence.trace_events import (
+from frx_graph.evidence.trace.events import (
     ActivityKind,
     DeviceActivity,
     HostThread,
@@ -19,6 +18,7 @@ from frx_graph.evidence.trace_events import (
     PythonFrame,
     RuntimeCall,
 )
+from frx_graph.evidence.trace.torch_trace import TorchTrace
 
 MAIN = HostThread("1", "1")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.passes.kernel_names import CONVERSIONS, KernelClass, function_name, is_compiled_copy, kernel_class
+from frx_graph.passes.trace.kernel_names import CONVERSIONS, KernelClass, function_name, is_compiled_copy, kernel_class
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,234 @@
+"""From the raw fields of a trace event to a typed event: the door at which they are checked.
+
+Two generations of field names are read: torch 1.8 to 1.11 (`Operator`, `Kernel`, `external id`, whole microseconds)
+and later ones (`cpu_op`, `kernel`, `External id`, fractions of microseconds). What the format requires must be right;
+an optional field of the wrong kind counts as absent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.trace.chrome_trace import JsonFloat
+from frx_graph.evidence.trace.events import (
+    ActivityKind,
+    DeviceActivity,
+    HostThread,
+    Operand,
+    Operator,
+    PythonFrame,
+    RuntimeCall,
+)
+
+_LARGEST = 1 << 63
+_LARGEST_US = _LARGEST // 1000
+_LARGEST_SIZE = 1 << 48
+_HIGHEST_RANK = 64
+_DEVICE_KINDS = {
+    "kernel": ActivityKind.KERNEL,
+    "memcpy": ActivityKind.MEMCPY,
+    "gpu_memcpy": ActivityKind.MEMCPY,
+    "memset": ActivityKind.MEMSET,
+    "gpu_memset": ActivityKind.MEMSET,
+}
+_OPERATORS = frozenset({"cpu_op", "operator", "user_annotation"})
+_DTYPES = {
+    "float": torch.float32,
+    "double": torch.float64,
+    "c10::Half": torch.float16,
+    "c10::BFloat16": torch.bfloat16,
+    "c10::Float8_e4m3fn": torch.float8_e4m3fn,
+    "c10::Float8_e5m2": torch.float8_e5m2,
+    "c10::complex<float>": torch.complex64,
+    "c10::complex<double>": torch.complex128,
+    "long int": torch.int64,
+    "long": torch.int64,
+    "int": torch.int32,
+    "short int": torch.int16,
+    "short": torch.int16,
+    "signed char": torch.int8,
+    "unsigned char": torch.uint8,
+    "bool": torch.bool,
+}
+"""`caffe2::TypeMeta::name()` → dtype: how the profiler writes the type of a tensor argument."""
+_SCALARS = frozenset({"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double", "Device"})
+"""Arguments that are not one tensor."""
+
+_Event = TypeVar("_Event")
+
+
+class EventParser:
+    """Sorts raw events into typed ones. `unfinished` counts events without a usable duration, which are left out."""
+
+    def __init__(self, path: Path) -> None:
+        self.operators: list[Operator] = []
+        self.calls: list[RuntimeCall] = []
+        self.activities: list[DeviceActivity] = []
+        self.frames: list[PythonFrame] = []
+        self.unfinished = 0
+        self._path = path
+        self._threads: dict[tuple[str, str], HostThread] = {}
+
+    def add(self, index: int, fields: dict[str, Any]) -> None:
+        """Read one event; events of other phases and categories are passed over."""
+        category = fields.get("cat")
+        if fields.get("ph") != "X" or not isinstance(category, str):
+            return
+        category = category.lower()
+        if category in _OPERATORS:
+            self._append(self.operators, self._operator, index, fields)
+        elif category in _DEVICE_KINDS:
+            self._append(self.activities, self._activity, index, fields)
+        elif category.endswith(("runtime", "driver")):
+            self._append(self.calls, self._call, index, fields)
+        elif category == "python_function":
+            self._append(self.frames, self._frame, index, fields)
+
+    def _append(
+        self,
+        events: list[_Event],
+        make: Callable[[dict[str, Any], dict[str, Any], str, int, int], _Event],
+        index: int,
+        fields: dict[str, Any],
+    ) -> None:
+        name = fields.get("name")
+        if not isinstance(name, str):
+            raise self._malformed(index, "name", "a string", name)
+        start = _nanoseconds(fields.get("ts"))
+        if start is None:
+            raise self._malformed(index, "ts", "microseconds", fields.get("ts"))
+        arguments = fields.get("args")
+        if arguments is not None and not isinstance(arguments, dict):
+            raise self._malformed(index, "args", "an object", arguments)
+        duration = _nanoseconds(fields.get("dur"))
+        if duration is None or duration < 0:
+            self.unfinished += 1
+            return
+        events.append(make(fields, arguments or {}, clean_text(name), start, duration))
+
+    def _operator(self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int) -> Operator:
+        stack = args.get("Call stack")
+        concrete = args.get("Concrete Inputs")
+        return Operator(
+            name=name,
+            start_ns=start,
+            duration_ns=duration,
+            thread=self._thread(fields),
+            annotation=fields["cat"] == "user_annotation",
+            external_id=_integer(args.get("External id")),
+            sequence=_integer(args.get("Sequence number")),
+            forward_thread=_integer(args.get("Fwd thread id")),
+            operands=_operands(args),
+            concrete=tuple(str(value) for value in concrete) if isinstance(concrete, list) else (),
+            call_stack=clean_text(stack) if isinstance(stack, str) else "",
+        )
+
+    def _call(self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int) -> RuntimeCall:
+        return RuntimeCall(name, start, duration, self._thread(fields), _integer(args.get("correlation")))
+
+    def _frame(self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int) -> PythonFrame:
+        caller = args.get("CallFrom")
+        return PythonFrame(
+            name, start, duration, self._thread(fields), clean_text(caller) if isinstance(caller, str) else ""
+        )
+
+    def _activity(
+        self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int
+    ) -> DeviceActivity:
+        external = args.get("External id", args.get("external id"))
+        size = _integer(args.get("bytes"))
+        return DeviceActivity(
+            kind=_DEVICE_KINDS[fields["cat"].lower()],
+            name=name,
+            start_ns=start,
+            duration_ns=duration,
+            device=_integer(args.get("device")),
+            stream=str(args.get("stream", fields.get("tid"))),
+            correlation=_integer(args.get("correlation")),
+            external_id=_integer(external),
+            grid=_sizes(args.get("grid")) or (),
+            block=_sizes(args.get("block")) or (),
+            bytes=size if size is not None and size >= 0 else None,
+        )
+
+    def _thread(self, fields: dict[str, Any]) -> HostThread:
+        # Old traces write thread ids as text in some events and as numbers in others.
+        key = (str(fields.get("pid")), str(fields.get("tid")))
+        thread = self._threads.get(key)
+        if thread is None:
+            thread = self._threads[key] = HostThread(*key)
+        return thread
+
+    def _malformed(self, index: int, field: str, expected: str, value: object) -> EvidenceError:
+        found = value.text if isinstance(value, JsonFloat) else "nothing" if value is None else ascii(value)
+        return EvidenceError(
+            f"{self._path}: event {index}: '{field}' is {found[:40]}, expected {expected}", "export it again"
+        )
+
+
+def clean_text(text: str) -> str:
+    """Text that can be encoded: half surrogate pairs, which JSON escapes allow, become question marks."""
+    if text.isascii():
+        return sys.intern(text)
+    return sys.intern(text.encode("utf-8", "replace").decode("utf-8"))
+
+
+def _nanoseconds(value: object) -> int | None:
+    """Microseconds to nanoseconds, exactly; digits below a nanosecond are cut. None for anything else."""
+    if isinstance(value, JsonFloat):
+        whole, _, fraction = value.text.partition(".")
+        if len(whole) < 20 and whole.isdecimal() and fraction.isdecimal():
+            return int(whole) * 1000 + int((fraction + "00")[:3])
+        try:
+            exact = Decimal(value.text)
+            # Before any arithmetic: as an integer, 1e999999999 would fill a gigabyte.
+            return int(exact * 1000) if -_LARGEST_US < exact < _LARGEST_US else None
+        except InvalidOperation:
+            return None
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_US:
+        return value * 1000
+    return None
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST else None
+
+
+def _sizes(value: object) -> tuple[int, ...] | None:
+    """A shape, strides or grid; None for anything else."""
+    if not isinstance(value, list) or len(value) > _HIGHEST_RANK:
+        return None
+    for size in value:
+        if type(size) is not int or not 0 <= size < _LARGEST_SIZE:
+            return None
+    return tuple(value)
+
+
+def _operands(args: dict[str, Any]) -> tuple[Operand | None, ...] | None:
+    shapes = args.get("Input Dims", args.get("Input dims"))
+    types = args.get("Input type")
+    if not isinstance(shapes, list) or not isinstance(types, list):
+        return None
+    # Old traces leave out the types of trailing arguments that are not tensors.
+    strides = args.get("Input Strides")
+    rows = zip_longest(shapes, types[: len(shapes)], strides[: len(shapes)] if isinstance(strides, list) else ())
+    return tuple(_operand(shape, type_name, steps) for shape, type_name, steps in rows)
+
+
+def _operand(shape: object, type_name: object, strides: object) -> Operand | None:
+    if not isinstance(type_name, str) or type_name in _SCALARS:
+        return None
+    dtype = _DTYPES.get(type_name)
+    sizes = _sizes(shape)
+    if sizes is None or (dtype is None and not sizes):
+        return None
+    steps = _sizes(strides)
+    return Operand(sizes, dtype, steps if steps is not None and len(steps) == len(sizes) else None)

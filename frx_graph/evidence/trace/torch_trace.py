@@ -1,0 +1,57 @@
+"""A torch.profiler trace: what the host called and what the device did, from a Chrome-format file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.trace.chrome_trace import ReadLimits, read_chrome_trace
+from frx_graph.evidence.trace.events import DeviceActivity, Operator, PythonFrame, RuntimeCall
+from frx_graph.evidence.trace.parsing import EventParser, clean_text
+
+
+@dataclass(frozen=True)
+class TorchTrace:
+    """All events of one trace that layout questions need, in the file's order.
+
+    `device_names` is by device number. `unfinished` counts events that had no usable duration and were left out.
+    """
+
+    path: Path
+    operators: tuple[Operator, ...]
+    calls: tuple[RuntimeCall, ...]
+    activities: tuple[DeviceActivity, ...]
+    frames: tuple[PythonFrame, ...]
+    device_names: Mapping[int, str]
+    unfinished: int = 0
+
+
+def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace:
+    """Read a trace that torch.profiler wrote, `.json` or `.json.gz` by content. Raises `EvidenceError`."""
+    parser = EventParser(path)
+    metadata = read_chrome_trace(path, parser.add, limits)
+    if not any(not operator.annotation for operator in parser.operators) and not parser.activities:
+        raise EvidenceError(
+            f"{path}: a Chrome trace without any operator or kernel", "expected a trace that torch.profiler wrote"
+        )
+    return TorchTrace(
+        path=path,
+        operators=tuple(parser.operators),
+        calls=tuple(parser.calls),
+        activities=tuple(parser.activities),
+        frames=tuple(parser.frames),
+        device_names=_device_names(metadata),
+        unfinished=parser.unfinished,
+    )
+
+
+def _device_names(metadata: Mapping[str, Any]) -> dict[int, str]:
+    names: dict[int, str] = {}
+    properties = metadata.get("deviceProperties")
+    for entry in properties if isinstance(properties, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int) and isinstance(entry.get("name"), str):
+            names[entry["id"]] = clean_text(entry["name"])
+    return names

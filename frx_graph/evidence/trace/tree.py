@@ -1,0 +1,228 @@
+"""Who called what in a trace: operators nested by time on their thread, and each kernel's launching operator.
+
+A kernel belongs to the innermost operator that was running, on the thread that launched it, when its launch was called;
+launch and kernel share a correlation id. `External id` names the operator directly, but in some traces it repeats the
+correlation id instead, so it is used only for a kernel whose launch was not recorded.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+from frx_graph.evidence.trace.events import DeviceActivity, HostThread, Operator, PythonFrame
+from frx_graph.evidence.trace.torch_trace import TorchTrace
+
+NONE = -1
+"""Stands for "no parent", "no operator", "no frame" among indices."""
+_CLOCK_TOLERANCE_NS = 1000
+"""Old traces cut start and duration to whole microseconds each, so a child can seem to end after its parent."""
+_OVERLAP_DEPTH = 64
+"""How far up the open spans a parent is sought for a span that outlasts the innermost one."""
+
+
+class _Span(Protocol):
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def duration_ns(self) -> int: ...
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def thread(self) -> HostThread: ...
+
+
+_AnySpan = TypeVar("_AnySpan", bound=_Span)
+
+
+@dataclass(frozen=True)
+class TraceTree:
+    """A trace with its events linked. All links are indices, `NONE` where there is nothing to link to.
+
+    `operators` and `frames` are ordered so that parents come before their children. By operator: `parents`, and
+    `frame_of`, the innermost Python frame. By frame: `frame_parents`. By device activity: `launcher`, the innermost
+    operator that launched it, and `launch_ns`, when that was on the host (its own start where that is not known).
+    """
+
+    trace: TorchTrace
+    operators: tuple[Operator, ...]
+    parents: tuple[int, ...]
+    frames: tuple[PythonFrame, ...]
+    frame_parents: tuple[int, ...]
+    frame_of: tuple[int, ...]
+    launcher: tuple[int, ...]
+    launch_ns: tuple[int, ...]
+
+    @property
+    def activities(self) -> tuple[DeviceActivity, ...]:
+        """What the devices did."""
+        return self.trace.activities
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """By operator: the operators it called itself, in order."""
+        called: list[list[int]] = [[] for _ in self.operators]
+        for index, parent in enumerate(self.parents):
+            if parent != NONE:
+                called[parent].append(index)
+        return tuple(tuple(indices) for indices in called)
+
+    @cached_property
+    def launched(self) -> tuple[tuple[int, ...], ...]:
+        """By operator: the device activities that it launched itself."""
+        by_operator: list[list[int]] = [[] for _ in self.operators]
+        for activity, operator in enumerate(self.launcher):
+            if operator != NONE:
+                by_operator[operator].append(activity)
+        return tuple(tuple(indices) for indices in by_operator)
+
+    @cached_property
+    def self_ns(self) -> tuple[int, ...]:
+        """By operator: host time outside the operators that it called."""
+        own = [operator.duration_ns for operator in self.operators]
+        for index, parent in enumerate(self.parents):
+            if parent != NONE:
+                own[parent] -= self.operators[index].duration_ns
+        return tuple(max(0, time) for time in own)
+
+    @cached_property
+    def backward_of(self) -> tuple[int | None, ...]:
+        """By operator: the sequence number of the autograd node it runs for; None outside a backward pass."""
+        sequences: list[int | None] = []
+        for operator, parent in zip(self.operators, self.parents, strict=True):
+            own = operator.sequence if operator.forward_thread else None
+            sequences.append(own if own is not None or parent == NONE else sequences[parent])
+        return tuple(sequences)
+
+    @cached_property
+    def backward_node(self) -> dict[int, int]:
+        """Autograd sequence number → the backward node of that number, the first to run."""
+        nodes: dict[int, int] = {}
+        for index, operator in enumerate(self.operators):
+            if operator.forward_thread and operator.sequence is not None and not operator.name.startswith("autograd::"):
+                nodes.setdefault(operator.sequence, index)
+        return nodes
+
+    @cached_property
+    def forward_by_sequence(self) -> dict[int, int]:
+        """Autograd sequence number → the forward operator that recorded the node.
+
+        Operators that autograd does not record carry the number of the next one: the last to begin is the owner.
+        Threads count by themselves; a number that two threads used is left out.
+        """
+        owners: dict[int, int] = {}
+        ambiguous: set[int] = set()
+        inherited: list[int | None] = []
+        for index, (operator, parent) in enumerate(zip(self.operators, self.parents, strict=True)):
+            sequence = operator.sequence
+            above = inherited[parent] if parent != NONE else None
+            inherited.append(sequence if sequence is not None else above)
+            if sequence is None or sequence == above or self.backward_of[index] is not None:
+                continue
+            if sequence in owners and self.operators[owners[sequence]].thread != operator.thread:
+                ambiguous.add(sequence)
+            owners[sequence] = index
+        return {sequence: index for sequence, index in owners.items() if sequence not in ambiguous}
+
+
+def build_tree(trace: TorchTrace) -> TraceTree:
+    """Link the events of `trace`; `n log n` in their number, whatever their nesting."""
+    operators = _ordered(trace.operators, lambda operator: operator.external_id or 0)
+    frames = _ordered(trace.frames, lambda _: 0)
+    launcher, launch_ns = _launches(trace, operators)
+    return TraceTree(
+        trace=trace,
+        operators=operators,
+        parents=_parents(operators),
+        frames=frames,
+        frame_parents=_parents(frames),
+        frame_of=tuple(_innermost(frames, [(operator.thread, operator.start_ns) for operator in operators])),
+        launcher=launcher,
+        launch_ns=launch_ns,
+    )
+
+
+def _ordered(spans: Iterable[_AnySpan], tie: Callable[[_AnySpan], int]) -> tuple[_AnySpan, ...]:
+    """By thread and time, a parent before a child that begins with it."""
+    return tuple(
+        sorted(
+            spans,
+            key=lambda span: (span.thread.process, span.thread.thread, span.start_ns, -span.duration_ns, tie(span)),
+        )
+    )
+
+
+def _parents(spans: Sequence[_Span]) -> tuple[int, ...]:
+    """By span of an ordered sequence: the innermost earlier span of its thread that contains it."""
+    parents: list[int] = []
+    running: list[int] = []
+    for index, span in enumerate(spans):
+        if running and spans[running[-1]].thread != span.thread:
+            running.clear()
+        while running and spans[running[-1]].end_ns <= span.start_ns:
+            running.pop()
+        latest_end = span.end_ns - _CLOCK_TOLERANCE_NS
+        parent = NONE
+        for candidate in reversed(running[-_OVERLAP_DEPTH:]):
+            if spans[candidate].end_ns >= latest_end and spans[candidate].end_ns > span.start_ns:
+                parent = candidate
+                break
+        parents.append(parent)
+        running.append(index)
+    return tuple(parents)
+
+
+def _innermost(spans: Sequence[_Span], moments: Sequence[tuple[HostThread, int]]) -> list[int]:
+    """By moment `(thread, time)`: the last span of an ordered sequence to begin there that is still running."""
+    by_thread: dict[HostThread, list[int]] = defaultdict(list)
+    for index, span in enumerate(spans):
+        by_thread[span.thread].append(index)
+    found = [NONE] * len(moments)
+    asked: dict[HostThread, list[int]] = defaultdict(list)
+    for position, (thread, _) in enumerate(moments):
+        asked[thread].append(position)
+    for thread, positions in asked.items():
+        candidates = by_thread.get(thread, [])
+        positions.sort(key=lambda position: moments[position][1])
+        running: list[int] = []
+        begun = 0
+        for position in positions:
+            time = moments[position][1]
+            while begun < len(candidates) and spans[candidates[begun]].start_ns <= time:
+                # What ended before the next one began cannot be running later on.
+                while running and spans[running[-1]].end_ns < spans[candidates[begun]].start_ns:
+                    running.pop()
+                running.append(candidates[begun])
+                begun += 1
+            while running and spans[running[-1]].end_ns < time:
+                running.pop()
+            if running:
+                found[position] = running[-1]
+    return found
+
+
+def _launches(trace: TorchTrace, operators: Sequence[Operator]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """By activity: its launching operator, and when it was launched."""
+    wanted = {activity.correlation for activity in trace.activities} - {None}
+    calls = {call.correlation: call for call in trace.calls if call.correlation in wanted}
+    numbers = list(calls)
+    found = _innermost(operators, [(calls[number].thread, calls[number].start_ns) for number in numbers])
+    by_correlation = dict(zip(numbers, found, strict=True))
+    by_external_id = {
+        operator.external_id: index for index, operator in enumerate(operators) if operator.external_id is not None
+    }
+    launcher: list[int] = []
+    launch_ns: list[int] = []
+    for activity in trace.activities:
+        call = calls.get(activity.correlation)
+        if call is not None:
+            launcher.append(by_correlation[activity.correlation])
+            launch_ns.append(call.start_ns)
+            continue
+        named = by_external_id.get(activity.external_id, NONE) if activity.external_id is not None else NONE
+        launcher.append(named)
+        launch_ns.append(operators[named].start_ns if named != NONE else activity.start_ns)
+    return tuple(launcher), tuple(launch_ns)

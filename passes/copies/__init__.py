@@ -1,0 +1,1 @@
+"""Layout copies: predicted, owned by one rule each, explained."""

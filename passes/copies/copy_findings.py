@@ -1,0 +1,154 @@
+"""From predicted copies to findings: one finding for all the copies that one line of the program makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+
+from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import ValueFacts
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.copies.ownership import owner
+from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.records import Copy, Effort, Evidence, Finding, Risk, Severity
+
+MEASURED_CONFIDENCE = 0.95
+"""The copy stands in the graph as an operator of its own, or this very call was run by itself and seen to copy."""
+CONTRACT_CONFIDENCE = 0.85
+"""The copy follows from the operator layout contract: measured for the operator and stride class, not this shape."""
+
+_COPYING_OPERATORS = frozenset({"aten.clone", "aten._to_copy", "aten.contiguous", "aten.lift_fresh_copy"})
+"""Operators that are copies and stand in the graph: nothing about them has to be believed."""
+
+_DTYPE_NAMES: Mapping[torch.dtype, str] = {
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+}
+
+
+@dataclass(frozen=True)
+class CopyGroup:
+    """All copies of one rule at one call site, forward and backward. Never empty."""
+
+    copies: tuple[Copy, ...]
+
+    @cached_property
+    def site(self) -> CallSite:
+        """The line, with the module paths of all its instances folded into one."""
+        return replace(self.copies[0].site, module_path=common_module_path(self.modules))
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """Module paths in order of appearance."""
+        return tuple(dict.fromkeys(copy.site.module_path for copy in self.copies if copy.site.module_path))
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes in order of appearance."""
+        return tuple(dict.fromkeys(copy.node for copy in self.copies))
+
+    @cached_property
+    def count(self) -> int:
+        """Copies per step."""
+        return sum(copy.count for copy in self.copies)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Traffic per step, read plus written."""
+        return sum(copy.bytes for copy in self.copies)
+
+    @cached_property
+    def largest(self) -> Copy:
+        """The copy that moves most; the first of equals."""
+        return max(self.copies, key=lambda copy: copy.bytes)
+
+    def in_phase(self, phase: Phase) -> int:
+        """Copies per step in one half of the step."""
+        return sum(copy.count for copy in self.copies if copy.phase is phase)
+
+
+def copy_groups(analysis: Analysis, rule: str) -> tuple[CopyGroup, ...]:
+    """The copies that `rule` answers for, grouped by file, line and function, in order of first appearance.
+
+    Copies of which no line is known are grouped by module path, so that they do not all fall together.
+    """
+    groups: dict[tuple[str, int, str, str], list[Copy]] = {}
+    for copy in analysis.copies:
+        if owner(copy) != rule:
+            continue
+        site = copy.site
+        nowhere = site.module_path if not site.line else ""
+        groups.setdefault((site.file, site.line, site.function, nowhere), []).append(copy)
+    return tuple(CopyGroup(tuple(copies)) for copies in groups.values())
+
+
+def copy_finding(
+    group: CopyGroup,
+    analysis: Analysis,
+    *,
+    rule: str,
+    title: str,
+    fix: str,
+    effort: Effort,
+    risk: Risk,
+    saved_bytes: tuple[int, int],
+    evidence: Iterable[Evidence] = (),
+    severity: Severity | None = None,
+) -> Finding:
+    """The finding of one group. `saved_bytes` is the least and the most traffic that the fix saves; severity follows
+    the most, unless given. What is common to all copies (counts, phases, how they are known) is added as evidence."""
+    least, most = saved_bytes
+    measured = all(is_certain(copy, analysis) for copy in group.copies)
+    return Finding(
+        rule=rule,
+        title=title,
+        severity=severity_of(most, analysis.step_bytes) if severity is None else severity,
+        site=group.site,
+        nodes=group.nodes,
+        count_per_step=group.count,
+        bytes_per_step=group.bytes,
+        saving=predicted_saving(least, most, analysis.step_bytes),
+        effort=effort,
+        risk=risk,
+        fix=fix,
+        confidence=MEASURED_CONFIDENCE if measured else CONTRACT_CONFIDENCE,
+        evidence=(_counts(group), *evidence),
+        copies=group.copies,
+        graph_id=analysis.facts.graph_id,
+        modules=group.modules,
+    )
+
+
+def is_certain(copy: Copy, analysis: Analysis) -> bool:
+    """True if the copy is an operator of the graph, or was seen when its operator was run by itself."""
+    op = analysis.facts.op_by_node.get(copy.node)
+    return (op is not None and op.operator in _COPYING_OPERATORS) or copy.node in analysis.measurements
+
+
+def _counts(group: CopyGroup) -> Evidence:
+    backward = group.in_phase(Phase.BACKWARD)
+    split = f", {backward} of them in the backward" if backward else ""
+    times = "1 copy" if group.count == 1 else f"{group.count} copies"
+    return Evidence(f"{times} per step move {bytes_text(group.bytes)}{split}", "predicted copies")
+
+
+def value_text(value: ValueFacts) -> str:
+    """Shape, dtype and strides in a few words: `(2, 64, 56, 56) fp32, strides (200704, 1, 3584, 64), channels_last`."""
+    dtype = _DTYPE_NAMES.get(value.dtype, str(value.dtype).removeprefix("torch."))
+    return f"{value.shape} {dtype}, strides {value.strides}, {value.layout}"
+
+
+def bytes_text(count: int) -> str:
+    """Bytes in the largest decimal unit that leaves at least 1: `12.3 MB`."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

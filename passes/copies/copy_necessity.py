@@ -1,0 +1,300 @@
+"""Whether a copy that the program asks for is needed, judged by what would happen without it.
+
+The judgement replays the operators behind a copy on the strides of its source: if every one of them takes those strides
+without a copy of its own, and nothing that the caller can see changes, the copy serves nobody.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from frx_graph.capture.captured_graph import InputKind
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import Layout, StridePattern, stride_pattern
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.copies.stride_replay import Strides, overload_of, replay, same_strides
+from frx_graph.passes.copies.view_chain import identity, is_view, view_chain
+from frx_graph.records import Copy
+
+MAX_OPERATORS = 48
+"""Operators looked at behind one copy. A transformer block has about 30; beyond one block a copy that nobody needs yet
+is one that nobody can be sure about."""
+
+_COPYING = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy"})
+
+
+class Necessity(enum.StrEnum):
+    """What a copy is for. In order of precedence: the first that holds is the verdict."""
+
+    UNUSED = "unused"
+    """Nothing reads the result."""
+    SAME_LAYOUT = "same_layout"
+    """The source is in that layout already, and neither it nor the copy is written to or handed out."""
+    UNDONE = "undone"
+    """A later copy brings the source's layout back: without both the program is the same."""
+    REPEATED = "repeated"
+    """The same value was copied to the same layout before."""
+    CONSTANT = "constant"
+    """A copy of a parameter or buffer, or, in inference, of what is computed from those alone: the same every call."""
+    UNNEEDED = "unneeded"
+    """Everything that uses the copy takes the source's strides."""
+    LOOP = "loop"
+    """The line makes it again and again in one call of one module: an unrolled loop whose rounds depend on each other,
+    or go over parts of one value."""
+    NEEDED = "needed"
+    """None of these, as far as is known."""
+
+
+REMOVABLE = frozenset(
+    {
+        Necessity.UNUSED,
+        Necessity.SAME_LAYOUT,
+        Necessity.UNDONE,
+        Necessity.REPEATED,
+        Necessity.CONSTANT,
+        Necessity.UNNEEDED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judgement of one copy. `partner` is what makes it needless: the node of the copy that undoes it or of the
+    first of the repeated ones, or the value that a loop takes apart. `wanted_by` is the operator behind the copy, if
+    there is one, that is not known to take the source's strides. `plain_weights` are of convolutions that would run in
+    channels-last without the copy, and convert their weight unless it is converted ahead."""
+
+    copy: Copy
+    necessity: Necessity
+    partner: str | None = None
+    wanted_by: str | None = None
+    plain_weights: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What happened when the users of a copy were replayed on its source."""
+
+    accepted: bool
+    vanished: tuple[str, ...] = ()
+    wanted_by: str | None = None
+    plain_weights: tuple[str, ...] = ()
+
+
+def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
+    """A verdict for each of `copies`, in their order. A copy of which the graph has no operator is NEEDED."""
+    facts = analysis.facts
+    position = {op.node: index for index, op in enumerate(facts.ops)}
+    judged = [copy for copy in copies if _is_judgeable(facts, copy)]
+    trials = {copy.node: _without(analysis, facts.op_by_node[copy.node], position) for copy in judged}
+    undone_by = {node: name for node, trial in trials.items() if trial.accepted for name in trial.vanished}
+    undoing = {name: node for node, name in undone_by.items()}
+    repeats = _repeats(facts, judged)
+    constants = {copy.node for copy in judged if _constant(facts, facts.op_by_node[copy.node].inputs[0])}
+    loops = _loops(facts, [copy for copy in judged if copy.node not in constants])
+    verdicts = []
+    for copy in copies:
+        trial = trials.get(copy.node, _Trial(accepted=False))
+        partner = undone_by.get(copy.node) or undoing.get(copy.node)
+        if copy.node not in trials:
+            verdict = Verdict(copy, Necessity.NEEDED)
+        elif _unread(facts, facts.op_by_node[copy.node].outputs[0]):
+            verdict = Verdict(copy, Necessity.UNUSED)
+        elif _same_layout(facts, facts.op_by_node[copy.node]):
+            verdict = Verdict(copy, Necessity.SAME_LAYOUT)
+        elif partner is not None:
+            verdict = Verdict(copy, Necessity.UNDONE, partner)
+        elif copy.node in repeats:
+            verdict = Verdict(copy, Necessity.REPEATED, repeats[copy.node])
+        elif copy.node in constants:
+            verdict = Verdict(copy, Necessity.CONSTANT)
+        elif trial.accepted:
+            verdict = Verdict(copy, Necessity.UNNEEDED, plain_weights=trial.plain_weights)
+        else:
+            necessity = Necessity.LOOP if copy.node in loops else Necessity.NEEDED
+            verdict = Verdict(copy, necessity, loops.get(copy.node), trial.wanted_by)
+        verdicts.append(verdict)
+    return tuple(verdicts)
+
+
+def _is_judgeable(facts: GraphFacts, copy: Copy) -> bool:
+    op = facts.op_by_node.get(copy.node)
+    return op is not None and op.operator in _COPYING and len(op.outputs) == 1 and bool(op.inputs)
+
+
+def _ends(facts: GraphFacts, op: OpFacts) -> tuple[ValueFacts, ValueFacts]:
+    return facts.values[op.inputs[0]], facts.values[op.outputs[0]]
+
+
+def _unread(facts: GraphFacts, value: str) -> bool:
+    """True if nobody reads `value`: it is not handed out, and only views that nobody reads are made of it."""
+    if facts.values[value].user_visible or facts.values[value].mutated:
+        return False
+    return all(is_view(op) and all(_unread(facts, name) for name in op.outputs) for op in facts.users(value))
+
+
+def _same_layout(facts: GraphFacts, op: OpFacts) -> bool:
+    source, result = _ends(facts, op)
+    unchanged = source.dense and same_strides(source.shape, source.strides, result.strides)
+    return unchanged and not (source.mutated or result.mutated or result.user_visible)
+
+
+def _constant(facts: GraphFacts, source: str) -> bool:
+    base = facts.values[view_chain(facts, source).base]
+    if base.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+        return not base.mutated
+    return not facts.train and _from_constants(facts, source)
+
+
+def _from_constants(facts: GraphFacts, value: str) -> bool:
+    """True if everything that `value` is computed from is a parameter, a buffer, or made from nothing (`arange`)."""
+    pending, seen = [value], {value}
+    while pending:
+        known = facts.values[pending.pop()]
+        op = facts.producer(known.name)
+        if known.mutated or len(seen) > MAX_OPERATORS:
+            return False
+        if op is None:
+            if known.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
+                return False
+            continue
+        overload = overload_of(op.target)
+        if overload is None or op.opaque or torch.Tag.nondeterministic_seeded in overload.tags:
+            return False
+        pending.extend(name for name in op.inputs if name not in seen)
+        seen.update(op.inputs)
+    return True
+
+
+def _repeats(facts: GraphFacts, copies: list[Copy]) -> Mapping[str, str]:
+    """Node → the node that made the same copy before, in the same phase."""
+    first: dict[tuple[object, ...], str] = {}
+    repeats: dict[str, str] = {}
+    for copy in copies:
+        source, result = _ends(facts, facts.op_by_node[copy.node])
+        if source.mutated or result.mutated:
+            continue
+        key = (identity(facts, source.name), result.strides, copy.phase)
+        before = first.setdefault(key, copy.node)
+        if before != copy.node:
+            repeats[copy.node] = before
+    return repeats
+
+
+def _loops(facts: GraphFacts, copies: list[Copy]) -> Mapping[str, str | None]:
+    """Copies that an unrolled loop makes: those of one line in one module and phase. The value is the base that all
+    their sources are parts of, or None where each round works on the result of the one before."""
+    by_line: dict[tuple[object, ...], list[Copy]] = defaultdict(list)
+    for copy in copies:
+        if copy.site.line:
+            by_line[(copy.site, copy.phase)].append(copy)
+    loops: dict[str, str | None] = {}
+    for rounds in by_line.values():
+        if len(rounds) < 2:
+            continue
+        bases = {view_chain(facts, copy.value).base for copy in rounds}
+        if len(bases) == 1:
+            loops.update((copy.node, next(iter(bases))) for copy in rounds)
+        elif all(_depends(facts, later.value, earlier.node) for earlier, later in itertools.pairwise(rounds)):
+            loops.update((copy.node, None) for copy in rounds)
+    return loops
+
+
+def _depends(facts: GraphFacts, value: str, node: str) -> bool:
+    """True if `value` is computed from what `node` made, a few operators before."""
+    pending, seen = [value], {value}
+    while pending and len(seen) <= MAX_OPERATORS:
+        op = facts.producer(pending.pop(0))
+        if op is None:
+            continue
+        if op.node == node:
+            return True
+        pending.extend(name for name in op.inputs if name not in seen)
+        seen.update(op.inputs)
+    return False
+
+
+def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) -> _Trial:
+    """Replay everything behind a copy as if its users read the source."""
+    facts = analysis.facts
+    source, result = _ends(facts, copy_op)
+    if result.mutated or source.mutated or result.user_visible or not result.users:
+        return _Trial(accepted=False)
+    changed: dict[str, Strides] = {result.name: source.strides}
+    queue = [position[user] for user in result.users]
+    heapq.heapify(queue)
+    vanished: list[str] = []
+    plain_weights: list[str] = []
+    done: set[int] = set()
+    while queue:
+        index = heapq.heappop(queue)
+        if index in done:
+            continue
+        done.add(index)
+        op = facts.ops[index]
+        if len(done) > MAX_OPERATORS:
+            return _Trial(accepted=False)
+        if op.operator in _COPYING and _would_be_noop(facts, op, changed):
+            vanished.append(op.node)
+            continue
+        if not _takes(analysis, op, changed):
+            return _Trial(accepted=False, wanted_by=op.node)
+        strides = replay(op, facts, changed)
+        if strides is None:
+            return _Trial(accepted=False, wanted_by=op.node)
+        plain_weights.extend(_plain_weight(facts, op, changed))
+        for name, now in zip(op.outputs, strides, strict=True):
+            value = facts.values[name]
+            if same_strides(value.shape, value.strides, now):
+                continue
+            if value.user_visible or value.mutated:
+                return _Trial(accepted=False)
+            changed[name] = now
+            for user in value.users:
+                heapq.heappush(queue, position[user])
+    return _Trial(accepted=True, vanished=tuple(vanished), plain_weights=tuple(plain_weights))
+
+
+def _plain_weight(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> tuple[str, ...]:
+    """The weight of a convolution whose input would become channels-last, if the weight is not."""
+    if op.operator != "aten.convolution" or op.inputs[0] not in changed:
+        return ()
+    weight = facts.values[op.inputs[1]]
+    return (weight.name,) if weight.layout is Layout.PLAIN else ()
+
+
+def _would_be_noop(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> bool:
+    source, result = _ends(facts, op)
+    now = changed.get(source.name)
+    same_kind = source.dtype is result.dtype and source.device == result.device
+    return now is not None and same_kind and not result.mutated and same_strides(source.shape, now, result.strides)
+
+
+def _takes(analysis: Analysis, op: OpFacts, changed: Mapping[str, Strides]) -> bool:
+    """True if `op` is known to run on the changed strides without a copy inside."""
+    if op.opaque or op.mutates:
+        return False
+    if is_view(op) or op.pointwise or op.operator in _COPYING:
+        return True
+    return all(
+        _accepts(analysis, op, index, analysis.facts.values[name], changed[name])
+        for index, name in enumerate(op.inputs)
+        if name in changed
+    )
+
+
+def _accepts(analysis: Analysis, op: OpFacts, index: int, value: ValueFacts, strides: Strides) -> bool:
+    pattern = stride_pattern(value.shape, strides)
+    if pattern is StridePattern.CONTIGUOUS:
+        return True
+    if analysis.contract is None:
+        return False
+    entry = analysis.contract.copies(op.target, index, pattern, value.dtype, rank=len(value.shape))
+    return entry is not None and not entry.copied

@@ -1,0 +1,130 @@
+"""What of a program's layout copies is left when Inductor compiles it.
+
+Inductor realises few buffers. A copy between operators that share a kernel costs nothing of its own: it is a change of
+index, and so is one whose source is computed by a loop (the loop stores in the wanted order) or whose readers are all
+loops (they load in the order that is there). What is left is a copy from memory that a library call or the caller
+filled to memory that a library call or the caller reads. On top, 2-D convolutions run in channels-last where Inductor
+decides so for the graph (`inductor_layout`): their operators are then measured in that layout, and a weight or input
+that arrives plain is converted on every call (the TODO in `torch/_inductor/kernel/conv.py` stands in 2.15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, is_channels_last, is_contiguous, strides_for_order
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.passes.fusion.fusion_groups import Dataflow
+from frx_graph.passes.layouts.inductor_layout import forced_channels_last
+from frx_graph.records import Basis, Copy, CopyKind, OperandRole
+
+_CONVOLUTIONS = frozenset({"aten.convolution", "aten.convolution_backward"})
+IMAGE_RANK = 4
+
+
+def runs_channels_last(op: OpFacts, facts: GraphFacts, forced: frozenset[Phase]) -> bool:
+    """True for a 2-D convolution whose phase Inductor runs in channels-last as a whole."""
+    return op.operator in _CONVOLUTIONS and op.phase in forced and _rank(op, facts) == IMAGE_RANK
+
+
+def forced_phases(facts: GraphFacts, inner: str) -> frozenset[Phase]:
+    """The phases whose graphs `inner` runs in channels-last, whatever the strides of their tensors."""
+    return frozenset(phase for phase in Phase if forced_channels_last(facts, phase, inner))
+
+
+def in_channels_last(signature: OperatorSignature) -> OperatorSignature:
+    """The same call with every rank-4 operand in channels-last."""
+
+    def converted(argument: SpecArgument) -> SpecArgument:
+        if isinstance(argument, TensorSpec) and len(argument.shape) == IMAGE_RANK:
+            return replace(argument, strides=strides_for_order(argument.shape, CHANNELS_LAST_ORDER[IMAGE_RANK]))
+        return argument
+
+    return replace(signature, args=tuple(converted(argument) for argument in signature.args))
+
+
+def left_by_inductor(copies: Sequence[Copy], facts: GraphFacts) -> list[Copy]:
+    """The predicted copies that stay, in execution order, and those that Inductor adds."""
+    flow = Dataflow(facts)
+    forced = forced_phases(facts, "inductor")
+    by_node: dict[str, list[Copy]] = {}
+    for copy in copies:
+        by_node.setdefault(copy.node, []).append(copy)
+    left: list[Copy] = []
+    for op in facts.ops:
+        if runs_channels_last(op, facts, forced):
+            left.extend(_conversions(op, facts, flow))
+        if not _is_copy_node(op) or _between_buffers(op, flow):
+            left.extend(by_node.get(op.node, ()))
+    return left
+
+
+def _is_copy_node(op: OpFacts) -> bool:
+    return op.operator in ("aten.clone", "aten._to_copy")
+
+
+def _between_buffers(copy: OpFacts, flow: Dataflow) -> bool:
+    """From a buffer that no loop computes to one that something other than a loop reads."""
+    facts = flow.facts
+    source, result = copy.inputs[0], copy.outputs[0]
+    maker = flow.maker(flow.root(source))
+    if maker is not None and flow.fuses(maker):
+        return False
+    readers = list(_readers(result, facts))
+    return facts.values[result].user_visible or any(not flow.fuses(reader) for reader in readers)
+
+
+def _readers(value: str, facts: GraphFacts) -> Iterator[OpFacts]:
+    """Operators that read `value` or a view of it; a further copy of it stands for its own."""
+    for user in facts.users(value):
+        if user.view or user.operator == "aten._unsafe_view":
+            for output in user.outputs:
+                yield from _readers(output, facts)
+        else:
+            yield user
+
+
+def _conversions(op: OpFacts, facts: GraphFacts, flow: Dataflow) -> Iterator[Copy]:
+    """What a convolution that Inductor runs in channels-last has converted before it: a weight that is kept plain, and
+    an image that neither a loop nor another convolution made."""
+    first = 1 if op.operator == "aten.convolution_backward" else 0
+    image, weight = facts.input_values(op)[first : first + 2]
+    if _arrives_plain(weight) and op.phase is Phase.FORWARD:
+        yield _conversion(op, weight, OperandRole.WEIGHT)
+    maker = flow.maker(flow.root(image.name))
+    if _arrives_plain(image) and op.phase is Phase.FORWARD and (maker is None or _ends_loops(maker, flow)):
+        yield _conversion(op, image, OperandRole.INPUT)
+
+
+def _ends_loops(maker: OpFacts, flow: Dataflow) -> bool:
+    return not flow.fuses(maker) and maker.operator not in _CONVOLUTIONS
+
+
+def _arrives_plain(value: ValueFacts) -> bool:
+    """Plain and not channels-last at once, as a 1x1 weight or a one-channel image is."""
+    return value.layout is Layout.PLAIN and not (
+        is_contiguous(value.shape, value.strides) and is_channels_last(value.shape, value.strides)
+    )
+
+
+def _conversion(op: OpFacts, value: ValueFacts, role: OperandRole) -> Copy:
+    return Copy(
+        node=op.node,
+        site=op.site,
+        operator=op.operator,
+        kind=CopyKind.OPERATOR,
+        role=role,
+        value=value.name,
+        bytes=2 * value.bytes,
+        count=1,
+        phase=op.phase,
+        basis=Basis.PREDICTED,
+        cause="Inductor runs the graph's convolutions in channels-last and converts what arrives plain",
+    )
+
+
+def _rank(op: OpFacts, facts: GraphFacts) -> int:
+    return len(facts.input_values(op)[0].shape)

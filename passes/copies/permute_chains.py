@@ -1,0 +1,201 @@
+"""Chains of views, copies and unary pointwise operators along which a value's dimensions are reordered."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from frx_graph.capture.captured_graph import InputKind, Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.layout import contiguous_strides
+from frx_graph.passes.copies.stride_replay import Strides, replay, same_strides
+from frx_graph.passes.copies.view_chain import REORDERING_VIEWS, is_view
+
+MAX_LENGTH = 32
+"""Steps followed from the end of a chain; attention's longest have about ten."""
+COMPOSABLE = 3
+"""Reorderings in a row from which a chain counts as one permute in disguise. Two are ordinary: every attention swaps
+heads and sequence of its keys, and then sequence and dim."""
+COPYING = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy"})
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator of a chain and the result with which the chain goes on."""
+
+    op: OpFacts
+    value: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """From `base`, which a computing operator (or the caller) made, to the last value before one computes again."""
+
+    base: str
+    steps: tuple[Step, ...]
+
+    def reorderings(self, facts: GraphFacts) -> tuple[int, ...]:
+        """Positions of the steps that really reorder, dimensions of size 1 aside."""
+        return tuple(i for i, step in enumerate(self.steps) if reorders(facts, step.op))
+
+
+def chains(facts: GraphFacts) -> Iterator[Chain]:
+    """Every chain of the forward with at least one reordering, in order of its last value.
+
+    Chains of parameters and buffers are left out: the `t()` of every linear layer is one, and costs nothing.
+    """
+    parents = {
+        name: op.inputs[0]
+        for op in facts.ops
+        if op.phase is Phase.FORWARD and is_transparent(facts, op)
+        for name in op.outputs
+    }
+    inner = set(parents.values())
+    for leaf in parents:
+        if leaf in inner:
+            continue
+        steps: list[Step] = []
+        value = leaf
+        while value in parents and len(steps) < MAX_LENGTH:
+            producer = facts.producer(value)
+            assert producer is not None, "only results of operators have parents"
+            steps.append(Step(producer, value))
+            value = parents[value]
+        base = facts.values[value]
+        if base.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            continue
+        if any(reorders(facts, step.op) for step in steps):
+            yield Chain(value, tuple(reversed(steps)))
+
+
+def is_transparent(facts: GraphFacts, op: OpFacts) -> bool:
+    """True for operators that leave every element where it was in the logical order of dimensions, or only rename the
+    order: views, copies in the same dtype, and pointwise operators of one tensor."""
+    if len(op.inputs) != 1 or not op.outputs or op.opaque:
+        return False
+    if is_view(op):
+        return True
+    if op.mutates or len(op.outputs) != 1:
+        return False
+    before, after = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
+    if op.operator in COPYING:
+        return before.dtype is after.dtype
+    return op.pointwise and before.shape == after.shape
+
+
+def reorders(facts: GraphFacts, op: OpFacts) -> bool:
+    """True if `op` changes the order of dimensions that are larger than 1."""
+    if op.operator not in REORDERING_VIEWS or len(op.outputs) != 1:
+        return False
+    shape = facts.values[op.inputs[0]].shape
+    if 0 in shape:
+        return False
+    moved = replay(op, facts, {op.inputs[0]: contiguous_strides(shape)})
+    return moved is not None and not _descending(facts.values[op.outputs[0]].shape, moved[0])
+
+
+def _descending(shape: tuple[int, ...], strides: Strides) -> bool:
+    real = [stride for size, stride in zip(shape, strides, strict=True) if size > 1]
+    return all(first >= second for first, second in itertools.pairwise(real))
+
+
+@dataclass(frozen=True)
+class Span:
+    """Steps `first` to `last` of a chain, both included."""
+
+    chain: Chain
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps themselves."""
+        return self.chain.steps[self.first : self.last + 1]
+
+
+def cancelling(facts: GraphFacts, chain: Chain) -> Span | None:
+    """The first span that ends with the dimensions as they were before it, after two or more reorderings; copies that
+    follow at once belong to it. None where nothing cancels, or where the span is torch's own work inside an einsum."""
+    positions = set(chain.reorderings(facts))
+    if len(positions) < 2:
+        return None
+    met: list[tuple[int, tuple[int, ...], Strides]] = []
+    for index, segment, shape, strides in _states(facts, chain):
+        for first in reversed(range(len(met))):
+            at, old_shape, old_strides = met[first]
+            inside = [p for p in positions if first <= p <= index]
+            same = at == segment and old_shape == shape and same_strides(shape, old_strides, strides)
+            if same and len(inside) > 1 and not _inside_einsum(chain, inside):
+                return Span(chain, min(inside), _with_copies(chain, index))
+        met.append((segment, shape, strides))
+    return None
+
+
+def _inside_einsum(chain: Chain, positions: list[int]) -> bool:
+    """True for reorderings of one line that go with an `unsqueeze` of that line: einsum gives each operand the labels
+    that it lacks as dimensions of size 1, and permutes before and after."""
+    sites = {chain.steps[p].op.site for p in positions}
+    return len(sites) == 1 and any(s.op.operator == "aten.unsqueeze" and s.op.site in sites for s in chain.steps)
+
+
+def composable(facts: GraphFacts, chain: Chain) -> Span | None:
+    """A run of at least `COMPOSABLE` reorderings with nothing but views of the same dimensions between them."""
+    positions = set(chain.reorderings(facts))
+    run: list[int] = []
+    for index, step in enumerate(chain.steps):
+        if index in positions:
+            run.append(index)
+        elif not is_view(step.op) or _real(facts, step.value) != _real(facts, step.op.inputs[0]):
+            if len(run) >= COMPOSABLE:
+                break
+            run = []
+    if len(run) < COMPOSABLE or _inside_einsum(chain, run):
+        return None
+    return Span(chain, run[0], run[-1])
+
+
+def composed_order(facts: GraphFacts, span: Span) -> tuple[int, ...] | None:
+    """The one permute that does what a span does; None where its views also join, split or add dimensions."""
+    value = span.steps[0].op.inputs[0]
+    shape = facts.values[value].shape
+    strides = contiguous_strides(shape)
+    for step in span.steps:
+        moved = replay(step.op, facts, {value: strides})
+        if moved is None:
+            return None
+        value, strides = step.value, moved[step.op.outputs.index(step.value)]
+    before = contiguous_strides(shape)
+    if len(strides) != len(before) or len(set(before)) != len(before) or sorted(strides) != sorted(before):
+        return None
+    return tuple(before.index(stride) for stride in strides)
+
+
+def _real(facts: GraphFacts, value: str) -> list[int]:
+    """The sizes that are not 1."""
+    return [size for size in facts.values[value].shape if size != 1]
+
+
+def _states(facts: GraphFacts, chain: Chain) -> Iterator[tuple[int, int, tuple[int, ...], Strides]]:
+    """(step, segment, shape, strides) before the chain (step -1) and after every step, as if the base were contiguous
+    and no step copied: equal strides within a segment mean the same order of the same dimensions. A view that needs
+    the copy before it begins a segment of its own."""
+    shape = facts.values[chain.base].shape
+    strides, segment, value = contiguous_strides(shape), 0, chain.base
+    yield -1, segment, shape, strides
+    for index, step in enumerate(chain.steps):
+        shape = facts.values[step.value].shape
+        if is_view(step.op):
+            moved = replay(step.op, facts, {value: strides})
+            if moved is None:
+                strides, segment = contiguous_strides(shape), segment + 1
+            else:
+                strides = moved[step.op.outputs.index(step.value)]
+        value = step.value
+        yield index, segment, shape, strides
+
+
+def _with_copies(chain: Chain, last: int) -> int:
+    while last + 1 < len(chain.steps) and chain.steps[last + 1].op.operator in COPYING:
+        last += 1
+    return last

@@ -1,0 +1,251 @@
+"""Predicts the layout copies of one step: what the program asks for, and what its operators do inside.
+
+Explicit copies stand in the graph. What an operator copies inside is looked up: first among measurements of this very
+call (same shapes, strides and dtypes, run by itself on this device), else in the operator layout contract of this torch
+version. An operator of which neither knows anything is assumed to copy nothing, and listed by `unknown_operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from frx_graph.evidence.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import StridePattern
+from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.passes.copies.inductor_copies import (
+    IMAGE_RANK,
+    forced_phases,
+    in_channels_last,
+    left_by_inductor,
+    runs_channels_last,
+)
+from frx_graph.records import Basis, Copy, CopyKind, OperandRole
+from frx_graph.rules.operator_contract import OperatorContract
+
+_EXPLICIT = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy", "aten.lift_fresh_copy"})
+_MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.addbmm", "aten.linear"})
+_WRITES_ITS_OUTPUT = frozenset({"aten.copy_", "aten.copy", "aten.fill_", "aten.zero_", "aten.empty", "aten.new_empty"})
+"""Operators whose copy is their meaning, or that do not read: nothing hidden to look for."""
+
+
+def may_copy_inside(op: OpFacts) -> bool:
+    """True for operators that a measurement or the contract should be asked about.
+
+    Pointwise operators run on any strides through TensorIterator, and views do not touch memory.
+    """
+    return bool(op.inputs) and not (
+        op.view or op.pointwise or op.opaque or op.operator in _EXPLICIT or op.operator in _WRITES_ITS_OUTPUT
+    )
+
+
+def signatures_to_measure(facts: GraphFacts, inner: str = "eager") -> Mapping[str, OperatorSignature]:
+    """The calls whose inner copies have to be known, by node, with the strides that they get under `inner`."""
+    forced = forced_phases(facts, inner)
+    signatures = {}
+    for op in facts.ops:
+        if may_copy_inside(op):
+            signature = signature_of(op, facts)
+            converted = runs_channels_last(op, facts, forced)
+            signatures[op.node] = in_channels_last(signature) if converted else signature
+    return signatures
+
+
+def predict_copies(
+    facts: GraphFacts,
+    measured: Mapping[str, OperatorMeasurement],
+    contract: OperatorContract | None = None,
+    inner: str = "eager",
+) -> tuple[Copy, ...]:
+    """All layout copies of one step in execution order; `measured` is keyed by node name. A graph that a step runs
+    several times makes its copies as often."""
+    copies: list[Copy] = []
+    forced = forced_phases(facts, inner)
+    for op in facts.ops:
+        if op.operator in _EXPLICIT:
+            copies.extend(_explicit_copy(op, facts))
+        elif may_copy_inside(op):
+            measurement = measured.get(op.node)
+            if measurement is not None:
+                copies.extend(_measured_copies(op, facts, measurement))
+            elif contract is not None:
+                copies.extend(_contract_copies(op, facts, contract, runs_channels_last(op, facts, forced)))
+    if inner == "inductor":
+        copies = left_by_inductor(copies, facts)
+    if facts.calls > 1:
+        copies = [replace(c, count=c.count * facts.calls, bytes=c.bytes * facts.calls) for c in copies]
+    return tuple(copies)
+
+
+def unknown_operators(
+    facts: GraphFacts, measured: Mapping[str, OperatorMeasurement], contract: OperatorContract | None
+) -> tuple[OpFacts, ...]:
+    """Operators with an operand in unusual strides of which neither a measurement nor the contract knows anything."""
+    return tuple(
+        op
+        for op in facts.ops
+        if may_copy_inside(op)
+        and op.node not in measured
+        and any(
+            value.pattern is not StridePattern.CONTIGUOUS
+            and (contract is None or contract.copies(op.target, position, value.pattern, value.dtype) is None)
+            for position, value in enumerate(facts.input_values(op))
+        )
+    )
+
+
+def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
+    """`clone` always copies; a `_to_copy` that changes dtype or device is a conversion, not a layout copy."""
+    if not op.inputs or not op.outputs:
+        return ()
+    source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
+    if source.dtype is not result.dtype or source.device != result.device or result.numel == 0:
+        return ()
+    consumer = _sole_unsafe_view(result, facts, op)
+    product = _sole_matrix_product(consumer, facts) if consumer is not None else None
+    if product is not None:
+        kind, operator = CopyKind.OPERATOR, "aten.matmul"
+        cause = f"matmul folds {_shape(source)} to two or three dimensions, which its strides do not allow as a view"
+    elif consumer is not None:
+        kind, operator = CopyKind.RESHAPE, "aten.reshape"
+        cause = f"reshape of {_shape(source)} with strides {source.strides} cannot be a view"
+    else:
+        kind, operator = CopyKind.EXPLICIT, op.operator
+        wanted = op.kwargs.get("memory_format", torch.preserve_format)
+        cause = f"the program asks for a copy ({str(wanted).removeprefix('torch.')}) of strides {source.strides}"
+    role = OperandRole.WEIGHT if kind is CopyKind.OPERATOR and _is_parameter(source, facts) else OperandRole.INPUT
+    return (
+        Copy(
+            node=op.node,
+            site=op.site,
+            operator=operator,
+            kind=kind,
+            role=role,
+            value=source.name,
+            bytes=2 * result.bytes,
+            count=1,
+            phase=op.phase,
+            basis=Basis.PREDICTED,
+            cause=cause,
+        ),
+    )
+
+
+def _sole_unsafe_view(value: ValueFacts, facts: GraphFacts, copy: OpFacts) -> OpFacts | None:
+    """The `_unsafe_view` that a copying reshape puts behind its clone; nothing else emits that pair."""
+    users = _users_in_phase(value, facts, copy)
+    return users[0] if len(users) == 1 and users[0].operator == "aten._unsafe_view" else None
+
+
+def _users_in_phase(value: ValueFacts, facts: GraphFacts, op: OpFacts) -> list[OpFacts]:
+    """Readers of the same phase: what autograd saved of a forward is read again by the backward."""
+    return [user for user in facts.users(value.name) if user.phase is op.phase]
+
+
+def _sole_matrix_product(view: OpFacts, facts: GraphFacts) -> OpFacts | None:
+    """The product that matmul runs on what it folded. A reshape that the user wrote stands at a site of its own, or
+    feeds its product through a module of its own."""
+    users = _users_in_phase(facts.values[view.outputs[0]], facts, view)
+    if len(users) != 1 or users[0].operator not in _MATRIX_PRODUCTS:
+        return None
+    return users[0] if users[0].site == view.site else None
+
+
+def _measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasurement) -> list[Copy]:
+    groups: dict[tuple[CopyKind, OperandRole, str, str], list[SeenCopy]] = {}
+    for seen in measurement.copies:
+        kind = CopyKind.OPERATOR if seen.mechanism is Mechanism.ATEN else CopyKind.REORDER
+        value = _copied_value(op, facts, seen)
+        role = _role(seen, value, facts)
+        cause = f"{op.operator.removeprefix('aten.')} converts {seen.source} to {seen.target}"
+        groups.setdefault((kind, role, value.name if value else "", cause), []).append(seen)
+    return [
+        Copy(
+            node=op.node,
+            site=op.site,
+            operator=op.operator,
+            kind=kind,
+            role=role,
+            value=value_name,
+            bytes=sum(seen.bytes for seen in group),
+            count=len(group),
+            phase=op.phase,
+            basis=Basis.PREDICTED,
+            cause=cause,
+        )
+        for (kind, role, value_name, cause), group in groups.items()
+    ]
+
+
+def _copied_value(op: OpFacts, facts: GraphFacts, seen: SeenCopy) -> ValueFacts | None:
+    """The operand or result that a seen copy was of: the one that the probe named, else by its number of elements, in
+    the order that its role suggests."""
+    operands = facts.input_values(op)
+    if seen.operand is not None and seen.operand < len(operands):
+        return operands[seen.operand]
+    candidates = facts.output_values(op) if seen.role == "output" else operands
+    if seen.role == "weight":
+        candidates = (*(v for v in candidates if _is_parameter(v, facts)), *candidates[1:2], *candidates)
+    elements = 1
+    for size in seen.shape:
+        elements *= size
+    return next((v for v in candidates if v.numel == elements), candidates[0] if candidates else None)
+
+
+def _role(seen: SeenCopy, value: ValueFacts | None, facts: GraphFacts) -> OperandRole:
+    """A weight is a parameter in the weight's place; a computed weight is an input like any other."""
+    if seen.role == "output":
+        return OperandRole.OUTPUT
+    if value is not None and _is_parameter(value, facts):
+        return OperandRole.WEIGHT
+    return OperandRole.INPUT
+
+
+def _is_parameter(value: ValueFacts, facts: GraphFacts) -> bool:
+    return any(other.is_parameter for other in facts.values_by_storage.get(value.storage, ()))
+
+
+def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract, channels_last: bool) -> list[Copy]:
+    copies: list[Copy] = []
+    operands = facts.input_values(op)
+    patterns = [
+        StridePattern.CHANNELS_LAST if channels_last and len(value.shape) == IMAGE_RANK else value.pattern
+        for value in operands
+    ]
+    asked: list[tuple[int | None, ValueFacts, StridePattern, int]] = [
+        (position, value, patterns[position], value.bytes) for position, value in enumerate(operands)
+    ]
+    results = facts.output_values(op)
+    if results:
+        # The contract speaks of all results together, by the strides of the first operand.
+        asked.append((None, results[0], patterns[0], sum(value.bytes for value in results)))
+    for position, value, pattern, size in asked:
+        rank = len(operands[0].shape) if position is None else len(value.shape)
+        entry = contract.copies(op.target, position, pattern, value.dtype, rank=rank)
+        if entry is None or not entry.copied or size == 0:
+            continue
+        reorder = entry.mechanism is not Mechanism.ATEN
+        role = OperandRole.WEIGHT if _is_parameter(value, facts) else OperandRole.INPUT
+        copies.append(
+            Copy(
+                node=op.node,
+                site=op.site,
+                operator=op.operator,
+                kind=CopyKind.REORDER if reorder else CopyKind.OPERATOR,
+                role=OperandRole.OUTPUT if position is None else role,
+                value=value.name,
+                bytes=round(2 * size * entry.bytes_ratio),
+                count=entry.count,
+                phase=op.phase,
+                basis=Basis.PREDICTED,
+                cause=f"{op.operator.removeprefix('aten.')} copies a {pattern} operand or its result ({contract.name})",
+            )
+        )
+    return copies
+
+
+def _shape(value: ValueFacts) -> str:
+    return "x".join(str(size) for size in value.shape)

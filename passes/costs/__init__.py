@@ -1,0 +1,1 @@
+"""Bytes and FLOPs of operators, and where they stand under the roofline."""

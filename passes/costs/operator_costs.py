@@ -1,0 +1,93 @@
+"""What a step costs: bytes and FLOPs of every operator call, the whole step's traffic, the points of the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from frx_graph.advice import RooflinePoint
+from frx_graph.capture.call_site import common_module_path
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.passes.costs.operator_flops import flop_formulas, flops_of
+from frx_graph.passes.costs.operator_traffic import storage_bytes, traffic_of
+
+
+@dataclass(frozen=True, slots=True)
+class OpCost:
+    """Compulsory traffic of one call, and its FLOPs: None where nothing is known about the operator's arithmetic."""
+
+    bytes: int
+    flops: int | None
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs per byte; None where FLOPs are unknown or nothing is moved."""
+        return None if self.flops is None or self.bytes == 0 else self.flops / self.bytes
+
+
+def op_costs(facts: GraphFacts) -> dict[str, OpCost]:
+    """The cost of every operator call by node name; linear in the size of the graph."""
+    storages = storage_bytes(facts)
+    formulas = flop_formulas()
+    return {op.node: OpCost(traffic_of(op, facts, storages).bytes, flops_of(op, facts, formulas)) for op in facts.ops}
+
+
+def step_traffic(facts: GraphFacts) -> int:
+    """Bytes that one eager run of the graph moves, copies that stand in it included; what an operator copies inside
+    comes on top. A step that calls the graph several times moves as many times as much."""
+    storages = storage_bytes(facts)
+    return sum(traffic_of(op, facts, storages).bytes for op in facts.ops)
+
+
+def roofline_points(
+    facts: GraphFacts, timings: Mapping[str, float] | None = None, costs: Mapping[str, OpCost] | None = None
+) -> tuple[RooflinePoint, ...]:
+    """One point for all calls of an operator at one call site, phase and dtype, in order of first execution.
+
+    Numbers are those of a step, which may run the graph several times. `timings` are seconds of one call by node
+    name; a point's `seconds` is None unless all its calls were timed. Calls that move nothing, and those whose FLOPs
+    are unknown, have no place on a roofline and are left out. `costs` spares computing `op_costs(facts)` again.
+    """
+    costs = op_costs(facts) if costs is None else costs
+    groups: dict[tuple[str, tuple[str, int], Phase, str], list[OpFacts]] = {}
+    for op in facts.ops:
+        cost = costs[op.node]
+        if cost.bytes and cost.flops is not None:
+            groups.setdefault((op.operator, op.site.location, op.phase, dtype_name(op, facts)), []).append(op)
+    return tuple(_point(key, ops, facts.calls, costs, timings or {}) for key, ops in groups.items())
+
+
+def compute_dtype(op: OpFacts, facts: GraphFacts) -> torch.dtype | None:
+    """The dtype of the operator's arithmetic: that of its first floating-point operand or result, else of any."""
+    values = (*facts.input_values(op), *facts.output_values(op))
+    return next((value.dtype for value in values if value.dtype.is_floating_point), values[0].dtype if values else None)
+
+
+def dtype_name(op: OpFacts, facts: GraphFacts) -> str:
+    """`float32`, as in reports; empty for an operator without tensors."""
+    return str(compute_dtype(op, facts) or "").removeprefix("torch.")
+
+
+def _point(
+    key: tuple[str, tuple[str, int], Phase, str],
+    ops: Sequence[OpFacts],
+    calls: int,
+    costs: Mapping[str, OpCost],
+    timings: Mapping[str, float],
+) -> RooflinePoint:
+    operator, _, phase, dtype = key
+    timed = [timings[op.node] for op in ops if op.node in timings]
+    site = replace(ops[0].site, module_path=common_module_path(op.site.module_path for op in ops))
+    return RooflinePoint(
+        operator=operator,
+        site=site,
+        phase=phase,
+        dtype=dtype,
+        count=calls * len(ops),
+        flops=calls * sum(costs[op.node].flops or 0 for op in ops),
+        bytes=calls * sum(costs[op.node].bytes for op in ops),
+        seconds=calls * sum(timed) if len(timed) == len(ops) else None,
+    )

@@ -1,0 +1,1 @@
+"""Which operators can share a kernel, and what keeps them apart."""

@@ -1,0 +1,265 @@
+"""Where even a fusing compiler must write a tensor to memory and read it again, and why.
+
+What Inductor does and does not fuse was seen in the kernels that it generates on the CPU (torch 2.15); what it does on
+CUDA is taken from its sources and said so by the findings.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from frx_graph.capture.captured_graph import GraphBreak, Phase
+from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.passes.costs.operator_costs import compute_dtype
+from frx_graph.passes.costs.operator_traffic import operand_bytes
+from frx_graph.passes.fusion.fusion_groups import Dataflow, FusionGroup, Kernels
+from frx_graph.passes.fusion.fusion_roles import FusionRole, crosses_devices
+
+
+class Blocker(enum.StrEnum):
+    """Why two operators do not share a kernel."""
+
+    EPILOGUE = "library epilogue"
+    """A matrix product or convolution is a library call; the pointwise operators behind it are not part of it."""
+    SHARED_OPERAND = "separate products"
+    """Several products read the same operand, each for itself."""
+    REDUCTION = "reduction barrier"
+    """The result of a reduction is needed for every element of what was reduced."""
+    SLICE = "shape"
+    """A tensor is computed in full, of which only a part is read."""
+    INDEX = "data-dependent index"
+    """A scatter: which element is written is known only when it runs."""
+    DEVICE = "device change"
+    GRAPH_BREAK = "graph break"
+    OPAQUE = "opaque operator"
+    """A custom operator: the compiler cannot see inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedFusion:
+    """One place. `ops` are the operators that stay apart, `op` the one to point at; `bytes` is the traffic that one
+    kernel would save. `detail` is half a sentence on what was seen."""
+
+    blocker: Blocker
+    op: OpFacts
+    ops: tuple[OpFacts, ...]
+    bytes: int
+    detail: str
+
+
+_WITH_EPILOGUE = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution"})
+_ONEDNN_EPILOGUES = frozenset(
+    {"relu", "sigmoid", "tanh", "hardswish", "leaky_relu", "hardtanh", "gelu", "silu", "add", "native_batch_norm"}
+)
+"""What Inductor's freezing folds into a oneDNN convolution or linear (`_inductor/fx_passes/mkldnn_fusion.py`), and a
+batch norm with stored statistics, which it folds into the weights."""
+_HALF = (torch.bfloat16, torch.float16)
+_SCATTERS = frozenset({"index_put", "index_add", "index_copy", "scatter", "scatter_add", "scatter_reduce"})
+_COLLECTIVES = frozenset({"_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "_dtensor"})
+
+
+def blocked_fusions(kernels: Kernels, breaks: Sequence[GraphBreak], inner: str) -> list[BlockedFusion]:
+    """Every place of one graph, in no particular order."""
+    return [
+        *_library_epilogues(kernels),
+        *_shared_operands(kernels.flow),
+        *_reduction_barriers(kernels),
+        *_sliced_results(kernels.flow, inner),
+        *_walls(kernels),
+        *_graph_break(kernels.flow, breaks),
+    ]
+
+
+def _library_epilogues(kernels: Kernels) -> Iterator[BlockedFusion]:
+    """One product for each group of pointwise operators: two products cannot have the same epilogue."""
+    taken: set[str] = set()
+    for op in kernels.flow.facts.ops:
+        group = kernels.sole_group(op.outputs[0]) if op.operator in _WITH_EPILOGUE and op.outputs else None
+        if group is None or group.phase is not op.phase or group.ops[0].node in taken:
+            continue
+        readers = kernels.reading(op.outputs[0])
+        if all(_can_be_epilogue(op, reader, kernels.flow) for reader in readers):
+            taken.add(group.ops[0].node)
+            result = kernels.flow.facts.values[op.outputs[0]]
+            behind = [o for o in group.ops if o.pointwise or o in readers]
+            yield BlockedFusion(
+                Blocker.EPILOGUE, op, (op, *behind), 2 * result.bytes, f"{result.shape} is written and read again"
+            )
+
+
+def _can_be_epilogue(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
+    """True where Inductor can be told to take `reader` into the kernel of `op`: on CUDA its own product templates take
+    any pointwise operator; on the CPU freezing takes some, for inference, into oneDNN's kernels."""
+    device = flow.facts.values[op.outputs[0]].device.type
+    if flow.roles[reader.node] is not FusionRole.POINTWISE or device not in ("cpu", "cuda"):
+        return False
+    if device == "cuda":
+        return True
+    name = reader.operator.rpartition(".")[2].removesuffix("_")
+    return not flow.facts.train and name in _ONEDNN_EPILOGUES and _onednn_takes(op, reader, flow)
+
+
+def _onednn_takes(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
+    """oneDNN gets convolutions of two and three dimensions, and linears in half precision; a linear adds nothing that
+    has to be broadcast."""
+    values = flow.facts.values
+    if op.operator == "aten.convolution":
+        return len(values[op.outputs[0]].shape) in (4, 5)
+    if op.operator not in ("aten.mm", "aten.addmm") or compute_dtype(op, flow.facts) not in _HALF:
+        return False
+    return all(values[name].numel == values[op.outputs[0]].numel for name in reader.inputs)
+
+
+def _shared_operands(flow: Dataflow) -> Iterator[BlockedFusion]:
+    """Products of one activation with several weights, such as the query, key and value of attention."""
+    for root, readers in flow.readers.items():
+        products = [op for op, name in readers if op.phase is Phase.FORWARD and _weighs(op, name, root, flow)]
+        if len(products) > 1:
+            operand = flow.facts.values[root]
+            yield BlockedFusion(
+                Blocker.SHARED_OPERAND,
+                products[0],
+                tuple(products),
+                (len(products) - 1) * operand.bytes,
+                f"{len(products)} products read the same {operand.shape}, each for itself",
+            )
+
+
+def _weighs(op: OpFacts, operand: str, root: str, flow: Dataflow) -> bool:
+    """True for a product of all of `operand`, on the left, with a parameter."""
+    if op.operator not in ("aten.mm", "aten.addmm"):
+        return False
+    values = flow.facts.values
+    left, right = op.inputs[-2:]
+    return left == operand and values[flow.root(right)].is_parameter and values[left].numel == values[root].numel
+
+
+def _reduction_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
+    flow = kernels.flow
+    for first in kernels.groups:
+        for op in first.ops:
+            if flow.roles[op.node] is not FusionRole.REDUCTION:
+                continue
+            reduced = max((flow.facts.values[name].numel for name in op.inputs), default=0)
+            numbers = {kernels.number_of.get(reader.node) for name in op.outputs for reader in kernels.reading(name)}
+            for number in sorted(number for number in numbers if number is not None):
+                second = kernels.groups[number]
+                saved = _twice_needed_bytes(kernels, first, second, reduced) if second.phase is first.phase else 0
+                if saved:
+                    yield BlockedFusion(
+                        Blocker.REDUCTION,
+                        op,
+                        (op, *second.ops),
+                        saved,
+                        f"what follows {op.operator.removeprefix('aten.')} goes once more over what it reduced",
+                    )
+
+
+def _twice_needed_bytes(kernels: Kernels, first: FusionGroup, second: FusionGroup, least: int) -> int:
+    """What tensors of at least `least` elements cost for being needed by both groups: their second reading, and their
+    writing where nobody else needs them."""
+    flow = kernels.flow
+    numbers = {kernels.number_of[first.ops[0].node], kernels.number_of[second.ops[0].node]}
+    total = 0
+    for root in dict.fromkeys(flow.root(name) for op in second.ops for name in op.inputs):
+        value = flow.facts.values[root]
+        maker = flow.maker(root)
+        readers = {kernels.number_of.get(op.node) for op in kernels.reading(root)}
+        made = maker is not None and kernels.number_of.get(maker.node) == kernels.number_of[first.ops[0].node]
+        if value.numel < least or not (made or readers >= numbers):
+            continue
+        written_for_it = made and readers <= numbers and root not in flow.returned
+        total += (2 if written_for_it else 1) * value.bytes
+    return total
+
+
+def _sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
+    """Operators of whose result at most half is read. A compiler that inlines pointwise operators computes no more of
+    those than it needs."""
+    for op in flow.facts.ops:
+        role = flow.roles[op.node]
+        inlined = inner == "inductor" and role is FusionRole.POINTWISE
+        if role not in (FusionRole.POINTWISE, FusionRole.ROW_REDUCTION) or inlined or len(op.outputs) == 0:
+            continue
+        result = flow.facts.values[op.outputs[0]]
+        readers = flow.readers.get(result.name, ())
+        read = sum(flow.facts.values[name].numel for _, name in readers)
+        if readers and 2 * read <= result.numel and result.name not in flow.returned:
+            needed = read / result.numel
+            moved = result.bytes + sum(
+                operand_bytes(op, flow.facts.values[name], flow.facts)
+                for name in dict.fromkeys(op.inputs)
+                if flow.facts.values[name].numel == result.numel
+            )
+            yield BlockedFusion(
+                Blocker.SLICE,
+                op,
+                (op, *(reader for reader, _ in readers)),
+                round(moved * (1 - needed)),
+                f"of {result.shape} only {100 * needed:.0f}% is read",
+            )
+
+
+def _walls(kernels: Kernels) -> Iterator[BlockedFusion]:
+    """Operators that fuse with nothing, between operators that would fuse with each other."""
+    flow = kernels.flow
+    for op in flow.facts.ops:
+        blocker = _wall(op, flow)
+        if blocker is None:
+            continue
+        made = [name for name in dict.fromkeys(map(flow.root, op.inputs)) if _made_for(name, op, kernels)]
+        used = [name for name in op.outputs if kernels.sole_group(name) is not None]
+        saved = 2 * sum(flow.facts.values[name].bytes for name in (*made, *used))
+        if saved:
+            neighbours = (*(maker for name in made if (maker := flow.maker(name))), op)
+            behind = tuple(reader for name in used for reader in kernels.reading(name))
+            yield BlockedFusion(blocker, op, (*neighbours, *behind), saved, _wall_detail(made, used))
+
+
+def _wall(op: OpFacts, flow: Dataflow) -> Blocker | None:
+    if op.phase is not Phase.FORWARD or flow.roles[op.node] is not FusionRole.BARRIER:
+        return None
+    namespace, _, name = op.operator.partition(".")
+    if op.opaque:
+        return None if namespace in _COLLECTIVES else Blocker.OPAQUE
+    if crosses_devices(op, flow.facts):
+        return Blocker.DEVICE
+    return Blocker.INDEX if name.removesuffix("_") in _SCATTERS else None
+
+
+def _made_for(root: str, op: OpFacts, kernels: Kernels) -> bool:
+    """True if an operator that could fuse made `root` for `op` alone."""
+    maker = kernels.flow.maker(root)
+    alone = [reader.node for reader in kernels.reading(root)] == [op.node] and root not in kernels.flow.returned
+    return alone and maker is not None and maker.node in kernels.number_of and maker.phase is op.phase
+
+
+def _wall_detail(made: Sequence[str], used: Sequence[str]) -> str:
+    sides = [text for names, text in ((made, "what is made for it"), (used, "what it returns")) if names]
+    return f"{' and '.join(sides)} goes through memory"
+
+
+def _graph_break(flow: Dataflow, breaks: Sequence[GraphBreak]) -> Iterator[BlockedFusion]:
+    """The break at which this graph ends, if its results were made by operators that would fuse with what follows.
+
+    That is the nearest break behind all lines of a function of which the graph holds some.
+    """
+    lines: dict[tuple[str, str], int] = {}
+    for op in flow.facts.ops:
+        key = (op.site.file, op.site.function)
+        lines[key] = max(lines.get(key, 0), op.site.line)
+    after = [b for b in breaks if lines.get((b.site.file, b.site.function), b.site.line + 1) <= b.site.line]
+    if not after:
+        return
+    found = min(after, key=lambda b: b.site.line)
+    makers = [(root, flow.maker(root)) for root in sorted(flow.returned)]
+    crossing = [(root, maker) for root, maker in makers if maker is not None and flow.fuses(maker)]
+    saved = 2 * sum(flow.facts.values[root].bytes for root, _ in crossing)
+    if saved:
+        ops = tuple(maker for _, maker in crossing)
+        at_break = replace(ops[-1], site=replace(found.site, module_path=ops[-1].site.module_path))
+        yield BlockedFusion(Blocker.GRAPH_BREAK, at_break, ops, saved, found.reason.partition("\n")[0])

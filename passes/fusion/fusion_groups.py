@@ -1,0 +1,249 @@
+"""Groups of operators that a fusing compiler would run as one kernel each, and the traffic that this would avoid.
+
+Every operator gets a level: how many kernels must have finished before it can run. Connected operators of one level
+and phase form a group. Since levels never fall along an edge, no path leaves a group and comes back: a group can always
+be run as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from frx_graph.capture.captured_graph import InputKind, Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.passes.costs.operator_costs import OpCost
+from frx_graph.passes.costs.operator_traffic import operand_bytes
+from frx_graph.passes.fusion.fusion_roles import FUSIBLE, FusionRole, fusion_role
+
+
+@dataclass(frozen=True, slots=True)
+class FusionGroup:
+    """Connected operators of one phase that could share a kernel, in execution order; one operator at least.
+
+    `bytes` is what they move one by one, `saved_bytes` how much less they would move as one kernel. `flops` leaves out
+    operators whose arithmetic is unknown.
+    """
+
+    ops: tuple[OpFacts, ...]
+    phase: Phase
+    bytes: int
+    saved_bytes: int
+    flops: int
+
+    @property
+    def fused_bytes(self) -> int:
+        """Traffic of the group as one kernel."""
+        return self.bytes - self.saved_bytes
+
+
+class Dataflow:
+    """Which operators really read and make which memory, with views and layout copies looked through.
+
+    A root is a value that is neither a view nor a layout copy of another.
+    """
+
+    def __init__(self, facts: GraphFacts) -> None:
+        self.facts = facts
+        self.roles: Mapping[str, FusionRole] = {op.node: fusion_role(op, facts) for op in facts.ops}
+        self.readers: dict[str, list[tuple[OpFacts, str]]] = {}
+        """Root → the operators that read it, each with the value through which it does."""
+        self._root_of: dict[str, str] = {}
+        for op in facts.ops:
+            if self.roles[op.node] is FusionRole.TRANSPARENT:
+                self._root_of.update((name, self.root(op.inputs[0])) for name in op.outputs if op.inputs)
+            else:
+                for name in dict.fromkeys(op.inputs):
+                    self.readers.setdefault(self.root(name), []).append((op, name))
+        self.returned = {self.root(name) for name in facts.outputs}
+
+    def root(self, value: str) -> str:
+        """The root of `value`; itself where it is one."""
+        return self._root_of.get(value, value)
+
+    def maker(self, root: str) -> OpFacts | None:
+        """The operator that made a root; None for an input and for memory that was only allocated."""
+        producer = self.facts.producer(root)
+        return producer if producer is not None and self.fuses_or_stops(producer) else None
+
+    def fuses_or_stops(self, op: OpFacts) -> bool:
+        """False for views, allocations and layout copies."""
+        return self.roles[op.node] is not FusionRole.TRANSPARENT
+
+    def fuses(self, op: OpFacts) -> bool:
+        """True for operators that can share a kernel with others."""
+        return self.roles[op.node] in FUSIBLE
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A graph divided into the kernels of a fusing compiler."""
+
+    flow: Dataflow
+    groups: tuple[FusionGroup, ...]
+
+    @cached_property
+    def number_of(self) -> Mapping[str, int]:
+        """Node → position of its group; nodes that fuse with nothing are in none."""
+        return {op.node: number for number, group in enumerate(self.groups) for op in group.ops}
+
+    def reading(self, root: str) -> list[OpFacts]:
+        """The operators that read a root."""
+        return [op for op, _ in self.flow.readers.get(root, ())]
+
+    def sole_group(self, root: str) -> FusionGroup | None:
+        """The group that holds every reader of `root`; None if there are several, none, or the program's caller."""
+        numbers = {self.number_of.get(op.node) for op in self.reading(root)}
+        number = numbers.pop() if len(numbers) == 1 and root not in self.flow.returned else None
+        return None if number is None else self.groups[number]
+
+
+def kernel_levels(flow: Dataflow) -> dict[str, int]:
+    """How many kernels must have finished before each operator runs, as late as its own consumers allow."""
+    levels = _earliest_levels(flow)
+    for op in reversed(flow.facts.ops):
+        if flow.fuses(op) and not _touches_mutated_memory(op, flow.facts):
+            latest = _latest_level(op, flow, levels)
+            if latest is not None:
+                levels[op.node] = max(levels[op.node], latest)
+    return levels
+
+
+def _earliest_levels(flow: Dataflow) -> dict[str, int]:
+    levels: dict[str, int] = {}
+    ready: dict[str, int] = {}
+    written: dict[int, int] = {}
+    touched: dict[int, int] = {}
+    values = flow.facts.values
+    for op in flow.facts.ops:
+        if not flow.fuses_or_stops(op):
+            continue
+        roots = [flow.root(name) for name in op.inputs]
+        level = max((max(ready.get(root, 0), written.get(values[root].storage, 0)) for root in roots), default=0)
+        level = max((level, *(touched.get(values[name].storage, 0) for name in op.mutates)))
+        role = flow.roles[op.node]
+        if role is FusionRole.STATISTICS and any(_fuses_at(flow, root, level, levels) for root in roots):
+            level += 1
+        levels[op.node] = level
+        done = level + 1 if role in (FusionRole.BARRIER, FusionRole.REDUCTION) else level
+        ready.update((name, done) for name in op.outputs)
+        for name in op.inputs:
+            touched[values[name].storage] = max(touched.get(values[name].storage, 0), done)
+        for name in op.mutates:
+            written[values[name].storage] = done
+    return levels
+
+
+def _fuses_at(flow: Dataflow, root: str, level: int, levels: Mapping[str, int]) -> bool:
+    maker = flow.maker(root)
+    return maker is not None and flow.fuses(maker) and levels[maker.node] == level
+
+
+def _latest_level(op: OpFacts, flow: Dataflow, levels: Mapping[str, int]) -> int | None:
+    """The level of the first consumer in the same phase, less one where it needs the finished result; None if there is
+    no such consumer."""
+    waits = 1 if flow.roles[op.node] is FusionRole.REDUCTION else 0
+    latest = [
+        levels[reader.node] - max(waits, 1 if flow.roles[reader.node] is FusionRole.STATISTICS else 0)
+        for name in op.outputs
+        for reader, _ in flow.readers.get(name, ())
+        if reader.phase is op.phase
+    ]
+    return min(latest, default=None)
+
+
+def _touches_mutated_memory(op: OpFacts, facts: GraphFacts) -> bool:
+    return any(facts.values[name].mutated for name in (*op.inputs, *op.outputs))
+
+
+def kernels_of(facts: GraphFacts, costs: Mapping[str, OpCost]) -> Kernels:
+    """The kernels of a graph; `costs` is `op_costs(facts)`. Linear in the size of the graph."""
+    flow = Dataflow(facts)
+    return Kernels(flow, fusion_groups(flow, costs))
+
+
+def fusion_groups(flow: Dataflow, costs: Mapping[str, OpCost]) -> tuple[FusionGroup, ...]:
+    """The groups of a graph in execution order. Every operator that can share a kernel is in exactly one."""
+    levels = kernel_levels(flow)
+    fusible = [op for op in flow.facts.ops if flow.fuses(op)]
+    union = _DisjointSets(op.node for op in fusible)
+    for root, readers in flow.readers.items():
+        maker = flow.maker(root)
+        members = [op for op, _ in readers if flow.fuses(op)]
+        if maker is not None and flow.fuses(maker):
+            _join(union, levels, ((maker, op) for op in members))
+        _join(union, levels, _alike(flow, root, members))
+    by_group: dict[str, list[OpFacts]] = {}
+    for op in fusible:
+        by_group.setdefault(union.find(op.node), []).append(op)
+    saved = _saved_bytes(flow, {node: union.find(node) for node in levels if node in union})
+    return tuple(
+        FusionGroup(
+            ops=tuple(ops),
+            phase=ops[0].phase,
+            bytes=sum(costs[op.node].bytes for op in ops),
+            saved_bytes=saved.get(key, 0),
+            flops=sum(costs[op.node].flops or 0 for op in ops),
+        )
+        for key, ops in by_group.items()
+    )
+
+
+def _join(union: _DisjointSets, levels: Mapping[str, int], pairs: Iterable[tuple[OpFacts, OpFacts]]) -> None:
+    for first, second in pairs:
+        if levels[first.node] == levels[second.node] and first.phase is second.phase:
+            union.join(first.node, second.node)
+
+
+def _alike(flow: Dataflow, root: str, members: list[OpFacts]) -> Iterable[tuple[OpFacts, OpFacts]]:
+    """Neighbours among the readers of one tensor that go over the same number of elements: they fuse horizontally.
+    Weights and single numbers are read by many and join nobody."""
+    value = flow.facts.values[root]
+    if value.kind in (InputKind.PARAMETER, InputKind.BUFFER) or value.numel <= 1:
+        return
+    last: dict[tuple[int, Phase], OpFacts] = {}
+    for op in members:
+        size = max((out.numel for out in flow.facts.output_values(op)), default=0)
+        if (size, op.phase) in last:
+            yield last[size, op.phase], op
+        last[size, op.phase] = op
+
+
+def _saved_bytes(flow: Dataflow, group_of: Mapping[str, str]) -> dict[str, int]:
+    """Traffic that each group avoids as one kernel: what its operators read more than once, what one of them made for
+    another, and the writing of what nobody outside needs."""
+    saved: dict[str, int] = {}
+    for root, readers in flow.readers.items():
+        maker = flow.maker(root)
+        own = group_of.get(maker.node) if maker is not None else None
+        reads: dict[str, list[int]] = {}
+        for op, name in readers:
+            if op.node in group_of:
+                reads.setdefault(group_of[op.node], []).append(operand_bytes(op, flow.facts.values[name], flow.facts))
+        for group, amounts in reads.items():
+            saved[group] = saved.get(group, 0) + sum(amounts) - (0 if group == own else max(amounts))
+        inside = own is not None and all(group_of.get(op.node) == own for op, _ in readers)
+        if own is not None and inside and root not in flow.returned:
+            saved[own] = saved.get(own, 0) + flow.facts.values[root].bytes
+    return saved
+
+
+class _DisjointSets:
+    """Union-find with path halving (Tarjan)."""
+
+    def __init__(self, members: Iterable[str]) -> None:
+        self._parent = {member: member for member in members}
+
+    def __contains__(self, member: str) -> bool:
+        return member in self._parent
+
+    def find(self, member: str) -> str:
+        while self._parent[member] != member:
+            self._parent[member] = self._parent[self._parent[member]]
+            member = self._parent[member]
+        return member
+
+    def join(self, first: str, second: str) -> None:
+        """The earlier set's name stays."""
+        self._parent[self.find(second)] = self.find(first)

@@ -1,0 +1,114 @@
+"""In which layout the readers outside a region want a value: what a conversion at the edge is paid for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.layout import (
+    CHANNELS_LAST_ORDER,
+    Layout,
+    contiguous_strides,
+    follows_order,
+    is_contiguous,
+    strides_for_order,
+)
+from frx_graph.passes.copies.stride_replay import Strides, replay
+from frx_graph.passes.copies.view_chain import is_view
+from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.layouts.operator_classes import LayoutRole, operator_class
+
+_MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"})
+"""Run on a transposed operand as well as on a contiguous one."""
+
+_MOST_READERS = 64
+"""How many operators behind views and pointwise operators are looked at for one value."""
+
+
+def wanted_layouts(facts: GraphFacts, value: str, readers: Sequence[OpFacts], *, visible: bool) -> tuple[Layout, ...]:
+    """The layouts that `readers`, and the caller if the value is `visible` to it, want; empty if any will do.
+
+    A caller is assumed to want what it gets now. Views and pointwise operators are followed to what reads their
+    results: a reader wants the layout in which what it reads is contiguous.
+    """
+    if not readers and not visible:
+        return ()
+    known = facts.values[value]
+    plain = contiguous_strides(known.shape)
+    channels_last = strides_for_order(known.shape, CHANNELS_LAST_ORDER[len(known.shape)])
+    order = memory_order(known)
+    wanted = {order} if visible and order is not None else set()
+    waiting = deque(_Read(reader, value, plain, channels_last) for reader in readers)
+    looked_at: set[tuple[str, str]] = set()
+    while waiting and len(looked_at) < _MOST_READERS:
+        read = waiting.popleft()
+        if (read.reader.node, read.value) in looked_at:
+            continue
+        looked_at.add((read.reader.node, read.value))
+        if is_view(read.reader) and read.value == read.reader.inputs[0]:
+            waiting.extend(_through_view(facts, read))
+        elif read.reader.pointwise and "memory_format" not in read.reader.kwargs:
+            waiting.extend(_through_pointwise(facts, read))
+        else:
+            wanted |= _wanted_by(read, facts.values[read.value].shape)
+    return tuple(sorted(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """`reader` reads `value`, which would have one or the other strides under each choice; None where it could not be
+    made without a copy."""
+
+    reader: OpFacts
+    value: str
+    plain: Strides | None
+    channels_last: Strides | None
+
+
+def _through_view(facts: GraphFacts, read: _Read) -> Iterator[_Read]:
+    plain, channels_last = (
+        replay(read.reader, facts, {read.value: strides}) if strides is not None else None
+        for strides in (read.plain, read.channels_last)
+    )
+    for position, name in enumerate(read.reader.outputs):
+        for user in facts.users(name):
+            yield _Read(
+                user,
+                name,
+                plain[position] if plain is not None else None,
+                channels_last[position] if channels_last is not None else None,
+            )
+
+
+def _through_pointwise(facts: GraphFacts, read: _Read) -> Iterator[_Read]:
+    """TensorIterator stores the result in the order of its operand; a broadcast result tells nothing."""
+    for result in facts.output_values(read.reader):
+        if result.shape == facts.values[read.value].shape:
+            for user in facts.users(result.name):
+                yield _Read(user, result.name, read.plain, read.channels_last)
+
+
+def _wanted_by(read: _Read, shape: tuple[int, ...]) -> set[Layout]:
+    asked = read.reader.kwargs.get("memory_format")
+    if asked in (torch.channels_last, torch.channels_last_3d):
+        return {Layout.CHANNELS_LAST} if len(shape) in (4, 5) else set()
+    if operator_class(read.reader).role in (LayoutRole.AGNOSTIC, LayoutRole.REDUCTION):
+        return set()
+    suits_plain, suits_channels_last = (_suits(read.reader, shape, s) for s in (read.plain, read.channels_last))
+    if suits_plain == suits_channels_last:
+        return set()
+    return {Layout.PLAIN} if suits_plain else {Layout.CHANNELS_LAST}
+
+
+def _suits(reader: OpFacts, shape: tuple[int, ...], strides: Strides | None) -> bool:
+    if strides is None:
+        return False
+    if is_contiguous(shape, strides):
+        return True
+    rank = len(shape)
+    swapped = (*range(rank - 2), rank - 1, rank - 2)
+    return reader.operator in _MATRIX_PRODUCTS and rank >= 2 and follows_order(shape, strides, swapped)

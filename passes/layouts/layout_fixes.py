@@ -1,0 +1,150 @@
+"""Groups profitable layout changes by their fix: one for the whole model, or one for each line a region begins at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import Layout
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.layouts.layout_choice import LayoutChange
+
+
+@dataclass(frozen=True)
+class LayoutChanges:
+    """Changes that one fix brings about, summed up. Never empty."""
+
+    changes: tuple[LayoutChange, ...]
+    facts: GraphFacts
+
+    @cached_property
+    def anchors(self) -> tuple[OpFacts, ...]:
+        """Convolutions and poolings in execution order."""
+        nodes = {node for change in self.changes for node in change.anchors}
+        return tuple(op for op in self.facts.ops if op.node in nodes)
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """Module paths of the anchors in order of appearance."""
+        return tuple(dict.fromkeys(op.site.module_path for op in self.anchors if op.site.module_path))
+
+    @cached_property
+    def convolutions(self) -> tuple[str, ...]:
+        """Module paths of the convolutions alone: what has weights to convert."""
+        return _convolution_modules(self.anchors)
+
+    @cached_property
+    def other_convolutions(self) -> tuple[str, ...]:
+        """Module paths of the graph's convolutions that stay as they are."""
+        return tuple(path for path in _convolution_modules(self.facts.ops) if path not in self.convolutions)
+
+    @cached_property
+    def site(self) -> CallSite:
+        """The first anchor's line, under the one path that all modules share."""
+        return replace(self.anchors[0].site, module_path=common_module_path(self.modules))
+
+    @property
+    def rank(self) -> int:
+        """4 for 2-D images, 5 for 3-D ones."""
+        return self.changes[0].rank
+
+    @property
+    def target(self) -> Layout:
+        """The layout that is faster."""
+        return self.changes[0].target
+
+    @cached_property
+    def unmeasured(self) -> tuple[str, ...]:
+        """Anchors of which no time is known."""
+        return tuple(node for change in self.changes for node in change.unmeasured)
+
+    @cached_property
+    def before_seconds(self) -> float:
+        """Measured anchors, as they run."""
+        return sum(change.before_seconds for change in self.changes)
+
+    @cached_property
+    def after_seconds(self) -> float:
+        """The same anchors in the other layout."""
+        return sum(change.after_seconds for change in self.changes)
+
+    @cached_property
+    def conversion_seconds(self) -> float:
+        """Conversions added less those removed."""
+        return sum(change.conversion_seconds for change in self.changes)
+
+    @cached_property
+    def conversion_bytes(self) -> int:
+        """Traffic of the conversions added less that of those removed."""
+        return sum(change.conversion_bytes for change in self.changes)
+
+    @property
+    def gain_seconds(self) -> float:
+        """Seconds saved per step."""
+        return self.before_seconds - self.after_seconds - self.conversion_seconds
+
+    @cached_property
+    def entering(self) -> tuple[ValueFacts, ...]:
+        """Values of the forward that have to be converted to the target; autograd converts their gradients."""
+        return self._forward(name for change in self.changes for name in change.entering)
+
+    @cached_property
+    def leaving(self) -> tuple[ValueFacts, ...]:
+        """Values of the forward that convolutions left as they are need converted back."""
+        return self._forward(name for change in self.changes for name in change.leaving)
+
+    def _forward(self, names: Iterable[str]) -> tuple[ValueFacts, ...]:
+        made_by = {name: self.facts.producer(name) for name in names}
+        return tuple(
+            self.facts.values[name]
+            for name, producer in made_by.items()
+            if producer is None or producer.phase is Phase.FORWARD
+        )
+
+
+def _convolution_modules(ops: Iterable[OpFacts]) -> tuple[str, ...]:
+    convolutions = (op for op in ops if op.operator.startswith("aten.convolution"))
+    return tuple(dict.fromkeys(op.site.module_path for op in convolutions if op.site.module_path))
+
+
+def worthwhile_changes(analysis: Analysis, target: Layout) -> tuple[LayoutChange, ...]:
+    """Changes to `target` that gain more than noise, net of their conversions."""
+    return tuple(change for change in analysis.layout_changes if change.target is target and change.exceeds_noise)
+
+
+def all_anchors_in(analysis: Analysis, changes: Iterable[LayoutChange], layout: Layout, rank: int) -> bool:
+    """True if every convolution and pooling of `rank` runs in `layout` once `changes` are made."""
+    changed = {node for change in changes for node in change.anchors}
+    return all(
+        operator.layout is layout or operator.op.node in changed
+        for group in analysis.layout_groups
+        if group.rank == rank
+        for operator in group.operators
+        if operator.anchor
+    )
+
+
+def changes_by_fix(analysis: Analysis, changes: Sequence[LayoutChange]) -> list[tuple[LayoutChanges, bool]]:
+    """Changes that the same lines of the program bring about, and whether they leave no anchor of their rank behind.
+
+    If none is left behind, the model as a whole can be converted: one fix. Else each line at which a change begins is
+    one, however many modules run it.
+    """
+    found: list[tuple[LayoutChanges, bool]] = []
+    for rank in (4, 5):
+        of_rank = tuple(change for change in changes if change.rank == rank)
+        if not of_rank:
+            continue
+        if all_anchors_in(analysis, of_rank, of_rank[0].target, rank):
+            found.append((LayoutChanges(of_rank, analysis.facts), True))
+            continue
+        by_line: dict[tuple[str, int, str], list[LayoutChange]] = {}
+        for change in of_rank:
+            site = analysis.facts.op_by_node[change.anchors[0]].site
+            by_line.setdefault((site.file, site.line, site.function), []).append(change)
+        found.extend((LayoutChanges(tuple(group), analysis.facts), False) for group in by_line.values())
+    return found

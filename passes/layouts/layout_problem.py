@@ -1,0 +1,126 @@
+"""What each choice of layouts for one group of regions costs: measured seconds of anchors, and conversions.
+
+Assumptions, the same for every choice: an operator that is no anchor costs the same in either layout; so does an anchor
+that was not measured; a conversion costs its traffic at the device's bandwidth, is made once per value, and cannot be
+fused away; parameters are converted when the model is built. A value from outside the group stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from frx_graph.evidence.operator_measurement import LayoutTimes
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.layout import Layout
+from frx_graph.passes.layouts.layout_demand import wanted_layouts
+from frx_graph.passes.layouts.memory_order import memory_order, other_layout
+from frx_graph.passes.layouts.operator_classes import follows_operand
+from frx_graph.passes.layouts.regions import LayoutGroup
+
+Labels = Sequence[Layout]
+"""One layout per operator of the problem, in the order of `LayoutGroup.operators`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCost:
+    """One value of the problem. `producer` and `readers` index operators; a value from outside has no producer but a
+    layout `given`, None if it is neither of the two. `wanted` are what readers outside the group want."""
+
+    name: str
+    producer: int | None
+    given: Layout | None
+    readers: tuple[int, ...]
+    wanted: tuple[Layout, ...]
+    conversion_bytes: int
+
+
+@dataclass(frozen=True)
+class LayoutProblem:
+    """One group with its prices. `times` holds each measured anchor's seconds in either layout. `tied` are pairs of
+    operators that cannot differ, `pinned` operators that cannot be changed."""
+
+    group: LayoutGroup
+    values: tuple[ValueCost, ...]
+    times: Mapping[int, Mapping[Layout, float]]
+    tied: tuple[tuple[int, int], ...]
+    pinned: Mapping[int, Layout]
+    seconds_per_byte: float
+
+    @cached_property
+    def current(self) -> tuple[Layout, ...]:
+        """The program as it stands."""
+        return tuple(operator.layout for operator in self.group.operators)
+
+    def anchor_seconds(self, labels: Labels, operators: Iterable[int]) -> float:
+        """Measured seconds of the anchors among `operators`."""
+        return sum(self.times[index][labels[index]] for index in operators if index in self.times)
+
+    def converted(self, value: ValueCost, labels: Labels) -> bool:
+        """True if some reader of `value` is in, or wants, the layout that it does not have."""
+        has = value.given if value.producer is None else labels[value.producer]
+        if has is None:
+            return False
+        needs = other_layout(has)
+        return needs in value.wanted or any(labels[reader] is needs for reader in value.readers)
+
+    def conversion_seconds(self, value: ValueCost, labels: Labels) -> float:
+        """Seconds for converting `value`, 0 if it need not be."""
+        return value.conversion_bytes * self.seconds_per_byte if self.converted(value, labels) else 0.0
+
+    def seconds(self, labels: Labels) -> float:
+        """All measured anchors and all conversions."""
+        conversions = sum(self.conversion_seconds(value, labels) for value in self.values)
+        return conversions + self.anchor_seconds(labels, range(len(labels)))
+
+
+def layout_problem(
+    group: LayoutGroup, facts: GraphFacts, times: Mapping[str, LayoutTimes], bandwidth_bytes_per_s: float
+) -> LayoutProblem:
+    """The problem of choosing layouts for `group`, with `times` by node."""
+    operators = group.operators
+    producer = {name: index for index, operator in enumerate(operators) for name in operator.results}
+    readers: dict[str, list[int]] = {name: [] for name in producer}
+    for index, operator in enumerate(operators):
+        for name in operator.operands:
+            readers.setdefault(name, []).append(index)
+
+    nodes = {operator.op.node for operator in operators}
+    visible = frozenset(facts.outputs)
+    values: list[ValueCost] = []
+    for name, reading in readers.items():
+        made_by = producer.get(name)
+        wanted: tuple[Layout, ...] = ()
+        if made_by is not None:
+            outside = [reader for reader in facts.users(name) if reader.node not in nodes]
+            wanted = wanted_layouts(facts, name, outside, visible=name in visible)
+        value = facts.values[name]
+        given = memory_order(value) if made_by is None else None
+        values.append(ValueCost(name, made_by, given, tuple(reading), wanted, 2 * value.bytes))
+
+    tied: list[tuple[int, int]] = []
+    pinned: dict[int, Layout] = {}
+    for index, operator in enumerate(operators):
+        first = operator.operands[0] if operator.operands else None
+        if first is None or not follows_operand(operator.op):
+            continue
+        if first in producer:
+            tied.append((producer[first], index))
+        else:
+            pinned[index] = operator.layout
+    return LayoutProblem(
+        group=group,
+        values=tuple(values),
+        times={
+            index: {Layout.PLAIN: measured.plain_seconds, Layout.CHANNELS_LAST: measured.channels_last_seconds}
+            for index, operator in enumerate(operators)
+            if operator.anchor
+            and (measured := times.get(operator.op.node)) is not None
+            and measured.plain_seconds is not None
+            and measured.channels_last_seconds is not None
+        },
+        tied=tuple(tied),
+        pinned=pinned,
+        seconds_per_byte=1.0 / bandwidth_bytes_per_s,
+    )

@@ -1,0 +1,200 @@
+"""Splits a graph into layout regions: convolutions and poolings joined by operators that work in either layout.
+
+Inside a region a layout can be chosen freely; at its edges it meets operators that want one layout, change what the
+dimensions mean, or are unknown, and a value that crosses the edge may have to be converted. A value is converted once,
+however many operators read it. Values that read the same in both layouts (one channel, 1x1 images), parameters and
+buffers join nothing: they are never converted in a step.
+
+The forward and the backward of one convolution share its saved input, so their regions belong to one group: what is
+chosen for one is chosen for the other, or paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import Layout
+from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.passes.layouts.current_layout import current_layout
+from frx_graph.passes.layouts.inductor_layout import forced_channels_last
+from frx_graph.passes.layouts.layout_demand import wanted_layouts
+from frx_graph.passes.layouts.memory_order import converted_once, has_memory_order, memory_order
+from frx_graph.passes.layouts.operator_classes import (
+    LayoutRole,
+    layout_operands,
+    layout_results,
+    operator_class,
+)
+
+_JOINING = (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryValue:
+    """A value that crosses the edge of a region. `bytes` is its size; a conversion moves twice that.
+
+    `layout` is how it lies in memory now, None where it is neither plain nor channels-last. `wanted` are the layouts
+    that readers outside the region want it in: empty for values that come in, and where any layout will do.
+    """
+
+    name: str
+    layout: Layout | None
+    bytes: int
+    wanted: tuple[Layout, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRegion:
+    """One region of one phase. `members` are its nodes in execution order, `anchors` those whose speed depends on the
+    layout. `layout` is what the anchors run in now, None if they differ."""
+
+    phase: Phase
+    rank: int
+    anchors: tuple[str, ...]
+    members: tuple[str, ...]
+    inputs: tuple[BoundaryValue, ...]
+    outputs: tuple[BoundaryValue, ...]
+    layout: Layout | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegionOperator:
+    """One member: the values that it reads and makes whose layout counts, and the layout that it runs in now."""
+
+    op: OpFacts
+    rank: int
+    anchor: bool
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutGroup:
+    """Regions of both phases that share values: the unit for which layouts are chosen together."""
+
+    rank: int
+    operators: tuple[RegionOperator, ...]
+    regions: tuple[LayoutRegion, ...]
+
+
+def layout_groups(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutGroup, ...]:
+    """All groups that hold an anchor, in order of their first operator; time and memory linear in the graph."""
+    operators = _region_operators(facts, inner)
+    visible = frozenset(facts.outputs)
+    groups: list[LayoutGroup] = []
+    for indices in _components(operators):
+        group = tuple(operators[i] for i in indices)
+        if not any(operator.anchor for operator in group):
+            continue
+        nodes = frozenset(operator.op.node for operator in group)
+        regions = (
+            _region([half[i] for i in part], nodes, facts, visible)
+            for half in ([o for o in group if o.op.phase is phase] for phase in Phase)
+            for part in _components(half)
+            if any(half[i].anchor for i in part)
+        )
+        groups.append(LayoutGroup(group[0].rank, group, tuple(regions)))
+    return tuple(groups)
+
+
+def layout_regions(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutRegion, ...]:
+    """The regions of all groups."""
+    return tuple(region for group in layout_groups(facts, inner) for region in group.regions)
+
+
+def anchor_signatures(facts: GraphFacts) -> Mapping[str, OperatorSignature]:
+    """The calls whose speed in either layout is worth measuring, by node: anchors on 2-D and 3-D images."""
+    anchors = {operator.op.node: operator.op for operator in _region_operators(facts, "eager") if operator.anchor}
+    return {node: signature_of(op, facts) for node, op in anchors.items()}
+
+
+def _region_operators(facts: GraphFacts, inner: str) -> list[RegionOperator]:
+    forced = {phase: forced_channels_last(facts, phase, inner) for phase in Phase}
+    found: list[RegionOperator] = []
+    for op in facts.ops:
+        row = operator_class(op)
+        if row.role not in _JOINING:
+            continue
+        operands = [facts.values[name] for name in layout_operands(op, row) if name in facts.values]
+        results = [facts.values[name] for name in layout_results(op)]
+        rank = len((results or operands)[0].shape) if results or operands else 0
+        if rank not in (4, 5) or not row.joins((results or operands)[0].device.type, inner):
+            continue
+        operands, results = _with_order(operands, rank), _with_order(results, rank)
+        if not operands and not results:
+            continue
+        layout = (
+            Layout.CHANNELS_LAST if rank == 4 and forced[op.phase] else current_layout(op, operands, results, facts)
+        )
+        found.append(
+            RegionOperator(
+                op,
+                rank,
+                row.role is LayoutRole.ANCHOR,
+                tuple(value.name for value in operands),
+                tuple(value.name for value in results),
+                layout,
+            )
+        )
+    return found
+
+
+def _with_order(values: Iterable[ValueFacts], rank: int) -> list[ValueFacts]:
+    return [
+        value for value in values if len(value.shape) == rank and has_memory_order(value) and not converted_once(value)
+    ]
+
+
+def _components(operators: Sequence[RegionOperator]) -> list[list[int]]:
+    """Indices of operators that touch a common value, directly or through others; in order."""
+    parent = list(range(len(operators)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    first: dict[str, int] = {}
+    for index, operator in enumerate(operators):
+        for name in (*operator.operands, *operator.results):
+            other = first.setdefault(name, index)
+            a, b = root(other), root(index)
+            parent[max(a, b)] = min(a, b)
+    components: dict[int, list[int]] = {}
+    for index in range(len(operators)):
+        components.setdefault(root(index), []).append(index)
+    return list(components.values())
+
+
+def _region(
+    operators: Sequence[RegionOperator], group: frozenset[str], facts: GraphFacts, visible: frozenset[str]
+) -> LayoutRegion:
+    nodes = {operator.op.node for operator in operators}
+    produced = dict.fromkeys(name for operator in operators for name in operator.results)
+    read = dict.fromkeys(name for operator in operators for name in operator.operands)
+    outputs = []
+    for name in produced:
+        outside = [reader for reader in facts.users(name) if reader.node not in nodes]
+        if outside or name in visible:
+            free = [reader for reader in outside if reader.node not in group]
+            wanted = wanted_layouts(facts, name, free, visible=name in visible)
+            outputs.append(_boundary(facts.values[name], wanted))
+    layouts = {operator.layout for operator in operators if operator.anchor}
+    return LayoutRegion(
+        phase=operators[0].op.phase,
+        rank=operators[0].rank,
+        anchors=tuple(operator.op.node for operator in operators if operator.anchor),
+        members=tuple(operator.op.node for operator in operators),
+        inputs=tuple(_boundary(facts.values[name]) for name in read if name not in produced),
+        outputs=tuple(outputs),
+        layout=layouts.pop() if len(layouts) == 1 else None,
+    )
+
+
+def _boundary(value: ValueFacts, wanted: tuple[Layout, ...] = ()) -> BoundaryValue:
+    return BoundaryValue(value.name, memory_order(value), value.bytes, wanted)

@@ -1,0 +1,1 @@
+"""What made a frame compile again."""

@@ -1,0 +1,1 @@
+"""Layout findings that a profiler trace alone supports."""

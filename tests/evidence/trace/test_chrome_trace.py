@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.trace import chrome_trace
+from frx_graph.evidence.trace.chrome_trace import JsonFloat, ReadLimits, read_chrome_trace
+
+EVENTS = [{"ph": "X", "name": "aten::add", "ts": 1.5}, {"ph": "X", "name": "[red]\x1b[0m<b>=1+1", "ts": 2}, {}]
+DOCUMENT = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": EVENTS, "traceName": "x"}
+
+
+def read(path: Path, content: bytes | str, limits: ReadLimits | None = None) -> tuple[list[dict[str, Any]], Any]:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    events: list[dict[str, Any]] = []
+    metadata = read_chrome_trace(path, lambda _, event: events.append(event), limits)
+    return events, metadata
+
+
+def refused(path: Path, content: bytes | str, limits: ReadLimits | None = None) -> str:
+    with pytest.raises(EvidenceError) as caught:
+        read(path, content, limits)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path) in message
+    return message.replace(str(path), "FILE")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "trace.json"
+
+
+def test_an_object_with_events_and_metadata(path: Path) -> None:
+    events, metadata = read(path, json.dumps(DOCUMENT))
+    assert events == [{"ph": "X", "name": "aten::add", "ts": JsonFloat("1.5")}, *EVENTS[1:]]
+    assert metadata == {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceName": "x"}
+
+
+def test_gzip_is_told_by_content_and_not_by_name(tmp_path: Path) -> None:
+    text = json.dumps(DOCUMENT).encode()
+    assert len(read(tmp_path / "trace.json", gzip.compress(text))[0]) == 3
+    assert len(read(tmp_path / "trace.json.gz", text)[0]) == 3
+
+
+@pytest.mark.parametrize("text", ["[]", " [ ] ", "[{}]", '[{"ph": "X"} , {}]\n'])
+def test_a_bare_list_of_events(path: Path, text: str) -> None:
+    assert read(path, text)[0] == json.loads(text)
+
+
+def test_a_byte_order_mark_and_raw_control_characters_are_read(path: Path) -> None:
+    assert read(path, b'\xef\xbb\xbf[{"name": "a\tb"}]')[0] == [{"name": "a\tb"}]
+
+
+def test_bytes_that_are_not_utf8_are_replaced(path: Path) -> None:
+    assert read(path, b'[{"name": "a\xffb"}]')[0] == [{"name": "a\ufffdb"}]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(size=st.integers(1, 40))
+def test_the_size_of_chunks_makes_no_difference(path: Path, size: int) -> None:
+    text = json.dumps({"a": [1, -2.5e3, True, None, "\\u00e9\\n\u00e9"], "traceEvents": EVENTS, "n": 123})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chrome_trace, "_CHUNK_BYTES", size)
+        events, metadata = read(path, text)
+    assert len(events) == 3
+    assert metadata == {"a": [1, JsonFloat("-2500.0"), True, None, "\\u00e9\\n\u00e9"], "n": 123}
+
+
+def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
+    for target in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(EvidenceError, match=r"no such file|is a directory"):
+            read_chrome_trace(target, lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "is empty"),
+        (b"PK\x03\x04rest", "is a zip archive"),
+        (b"\xff\xfe{\x00", "is UTF-16 text"),
+        (b"SQLite format 3\x00", "Nsight Systems"),
+        (b"PROF", "the beginning, at character 0: expected '{' or '['"),
+        ("{}", "without 'traceEvents'"),
+        ('{"a": 1}', "without 'traceEvents'"),
+        ('"text"', "expected '{' or '['"),
+        ('{"traceEvents": 3}', "traceEvents, at character 16: expected a list of events"),
+        ('{"traceEvents": [3]}', "event 0, at character 18: expected an object"),
+        ('{"traceEvents": [{} {}]}', "event 1, at character 20: expected ',' or ']'"),
+        ('{"traceEvents": []} x', "after the end of the trace"),
+        ('{"traceEvents": [{"ts": NaN}]}', "event 0, at character 17: NaN is not a JSON number"),
+        ('{"traceEvents": [{"ts": -Infinity}]}', "-Infinity is not a JSON number"),
+        ('{"traceEvents": [{"ts": 1, "ts": 2}]}', "'ts' stands there twice"),
+        ('{"traceEvents": [], "traceEvents": []}', "'traceEvents' stands there twice"),
+        ('{"a": 1, "a": 1, "traceEvents": []}', "'a' stands there twice"),
+        ('{"traceEvents": [{"a": ' + "9" * 5000 + "}]}", "event 0, at character 17: a number that cannot be read"),
+        ('{"traceEvents": [{"a": nan}]}', "event 0, at character 23: expecting value"),
+        ('{1: 2, "traceEvents": []}', "the top level, at character 2: expected a name in quotes"),
+        ('{"a" 2, "traceEvents": []}', "expected ':' after 'a'"),
+    ],
+)
+def test_what_is_refused_names_the_place(path: Path, content: bytes | str, expected: str) -> None:
+    assert expected in refused(path, content)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_deep_nesting_is_refused(path: Path, opening: str) -> None:
+    assert "event 0" in (message := refused(path, f'{{"traceEvents": [{{"a": {opening * 100_000}'))
+    assert "nested too deeply" in message
+
+
+def test_a_file_cut_anywhere_is_truncated(path: Path) -> None:
+    text = json.dumps(DOCUMENT)
+    for length in range(1, len(text)):
+        assert "truncated" in refused(path, text[:length])
+
+
+def test_gzip_data_cut_anywhere_is_refused(path: Path) -> None:
+    data = gzip.compress(json.dumps(DOCUMENT).encode())
+    for length in range(3, len(data)):
+        assert "truncated or damaged" in refused(path, data[:length])
+
+
+def test_damaged_gzip_data_is_refused(path: Path) -> None:
+    data = bytearray(gzip.compress(json.dumps(DOCUMENT).encode()))
+    data[-5] ^= 0xFF
+    assert "truncated or damaged" in refused(path, bytes(data))
+
+
+def test_an_expansion_that_no_trace_has_is_refused(path: Path) -> None:
+    bomb = gzip.compress(b'{"traceEvents": [' + b" " * (4 << 20), 9)
+    assert "expands more than 200 times" in refused(path, bomb, ReadLimits(unquestioned_bytes=1 << 20))
+
+
+def test_a_file_over_the_limit_is_refused(path: Path) -> None:
+    assert "longer than 10 bytes" in refused(path, json.dumps(DOCUMENT), ReadLimits(bytes=10))
+
+
+def test_a_value_without_end_is_refused_before_it_is_all_read(path: Path) -> None:
+    limits = ReadLimits(value_characters=1 << 20)
+    assert "one value longer than" in refused(path, '{"traceEvents": [{"name": "' + "a" * (8 << 20), limits)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=3)), min_size=1, max_size=6), zipped=st.booleans()
+)
+def test_mutated_bytes_are_read_or_refused(path: Path, edits: list[tuple[int, bytes]], zipped: bool) -> None:
+    data = bytearray(json.dumps(DOCUMENT).encode())
+    data = bytearray(gzip.compress(data)) if zipped else data
+    for position, replacement in edits:
+        at = position % len(data)
+        data[at : at + max(1, len(replacement))] = replacement
+    path.write_bytes(data)
+    try:
+        read_chrome_trace(path, lambda *_: None)
+    except EvidenceError as error:
+        assert "\n" not in str(error)

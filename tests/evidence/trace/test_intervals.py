@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frx_graph.evidence.trace.intervals import sole_ns, union_ns
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda pair: (min(pair), max(pair))), max_size=12
+)
+OWNED = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 60), st.sampled_from("abc")).map(
+        lambda span: (min(span[:2]), max(span[:2]), span[2])
+    ),
+    max_size=12,
+)
+
+
+@given(SPANS)
+def test_the_union_counts_every_moment_once(spans: list[tuple[int, int]]) -> None:
+    assert union_ns(spans) == len({time for start, end in spans for time in range(start, end)})
+
+
+@given(SPANS, SPANS)
+def test_more_spans_never_shorten_the_union(spans: list[tuple[int, int]], more: list[tuple[int, int]]) -> None:
+    assert union_ns(spans) <= union_ns(spans + more) <= union_ns(spans) + union_ns(more)
+
+
+@given(OWNED)
+def test_an_owner_runs_alone_where_no_other_owner_does(spans: list[tuple[int, int, str]]) -> None:
+    expected = {owner: 0 for _, _, owner in spans}
+    for time in range(60):
+        running = {owner for start, end, owner in spans if start <= time < end}
+        if len(running) == 1:
+            expected[running.pop()] += 1
+    assert sole_ns(spans) == expected
+
+
+@given(OWNED)
+def test_running_alone_is_what_the_union_loses_without_the_owner(spans: list[tuple[int, int, str]]) -> None:
+    for owner, alone in sole_ns(spans).items():
+        others = [(start, end) for start, end, other in spans if other != owner]
+        assert alone == union_ns((start, end) for start, end, _ in spans) - union_ns(others)
+
+
+def test_no_spans_take_no_time() -> None:
+    assert union_ns([]) == 0
+    assert sole_ns([]) == {}

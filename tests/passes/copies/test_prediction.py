@@ -1,0 +1,134 @@
+"""Predicted copies: kinds, roles, bytes and counts, with the operators measured by themselves on this machine."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.model import capture_model
+from frx_graph.evidence.operator_probe import measure_operators
+from frx_graph.facts.build import build_graph_facts
+from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
+from frx_graph.records import Copy, CopyKind, OperandRole
+
+
+def _predict(model: nn.Module, *args: Tensor, train: bool = False) -> tuple[Copy, ...]:
+    copies: list[Copy] = []
+    for graph in capture_model(model, args, train=train).graphs:
+        facts = build_graph_facts(graph)
+        signatures = signatures_to_measure(facts)
+        measured = measure_operators(set(signatures.values()))
+        by_node = {node: measured[signature] for node, signature in signatures.items() if signature in measured}
+        assert unknown_operators(facts, by_node, None) == ()
+        copies.extend(predict_copies(facts, by_node))
+    return tuple(copies)
+
+
+class Explicit(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).contiguous() + 1
+
+
+def test_contiguous_of_a_transposed_tensor_is_one_explicit_copy() -> None:
+    (copy,) = _predict(Explicit(), torch.randn(2, 3, 4))
+    assert (copy.kind, copy.role, copy.count) == (CopyKind.EXPLICIT, OperandRole.INPUT, 1)
+    assert copy.bytes == 2 * 2 * 3 * 4 * 4
+    assert copy.site.line == inspect.getsourcelines(Explicit.forward)[1] + 1
+
+
+def test_contiguous_of_a_contiguous_tensor_is_none() -> None:
+    class AlreadyThere(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.contiguous() + 1
+
+    assert _predict(AlreadyThere(), torch.randn(2, 3, 4)) == ()
+
+
+class Reshaped(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).reshape(2, 12) * 2
+
+
+def test_a_reshape_that_cannot_be_a_view_is_a_reshape_copy() -> None:
+    (copy,) = _predict(Reshaped(), torch.randn(2, 3, 4))
+    assert (copy.kind, copy.operator) == (CopyKind.RESHAPE, "aten.reshape")
+
+
+def test_a_dtype_conversion_is_not_a_layout_copy() -> None:
+    class Cast(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.to(torch.bfloat16).to(torch.float32)
+
+    assert _predict(Cast(), torch.randn(2, 3)) == ()
+
+
+class FoldingMatmul(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 5, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.permute(0, 2, 3, 1))
+
+
+def test_what_matmul_folds_is_the_operators_copy() -> None:
+    (copy,) = _predict(FoldingMatmul(), torch.randn(2, 8, 4, 4))
+    assert (copy.kind, copy.operator) == (CopyKind.OPERATOR, "aten.matmul")
+    assert copy.bytes == 2 * 2 * 8 * 4 * 4 * 4
+
+
+def test_a_bmm_of_strided_slices_copies_them_inside() -> None:
+    class Sliced(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.bmm(x[:, ::2, ::2], x[:, ::2, ::2])
+
+    copies = _predict(Sliced(), torch.randn(2, 64, 64))
+    assert {copy.kind for copy in copies} == {CopyKind.OPERATOR}
+    assert sum(copy.bytes for copy in copies) == 2 * 2 * (2 * 32 * 32 * 4)
+
+
+def test_a_plain_convolution_reorders_input_weight_and_output() -> None:
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch has no oneDNN")
+    copies = _predict(nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, 28, 28))
+    by_role = {copy.role: copy for copy in copies if copy.kind is CopyKind.REORDER}
+    assert by_role[OperandRole.WEIGHT].bytes == 2 * 64 * 64 * 9 * 4
+    if OperandRole.INPUT in by_role:
+        assert by_role[OperandRole.INPUT].bytes == 2 * 64 * 28 * 28 * 4
+
+
+def test_the_backward_copies_at_the_forwards_line() -> None:
+    copies = _predict(Explicit(), torch.randn(2, 3, 4, requires_grad=True), train=True)
+    assert {copy.site.line for copy in copies} == {inspect.getsourcelines(Explicit.forward)[1] + 1}
+    assert Phase.FORWARD in {copy.phase for copy in copies}
+
+
+class Shared(nn.Module):
+    """Two equal layers with a break inside: Dynamo compiles the frame once and runs it twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(), Layer()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Layer(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.transpose(1, 2).contiguous()
+        torch._dynamo.graph_break()
+        return F.relu(y)
+
+
+def test_a_graph_that_runs_twice_a_step_copies_twice() -> None:
+    copies = _predict(Shared(), torch.randn(2, 4, 4))
+    assert sum(copy.count for copy in copies) == 2
+    assert sum(copy.bytes for copy in copies) == 2 * (2 * 2 * 4 * 4 * 4)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from frx_graph.passes.copies.view_chain import call_text, identity, origin_text, stride_origin, view_chain
+
+X = torch.randn(2, 6, 4, 8)
+
+
+class Views(nn.Module):
+    def __init__(self, views: Any) -> None:
+        super().__init__()
+        self.views = views
+
+    def forward(self, x: Tensor) -> Any:
+        return self.views(x)
+
+
+def outputs(analyse: Any, views: Any, x: Tensor = X) -> tuple[Any, tuple[str, ...]]:
+    facts = analyse(Views(views), x).facts
+    return facts, facts.outputs
+
+
+def test_a_chain_ends_at_what_is_no_view(analyse: Any) -> None:
+    facts, (value,) = outputs(analyse, lambda x: (x + 1).flatten(1, 2).transpose(1, 2)[:, 1:])
+    chain = view_chain(facts, value)
+    assert chain.base == "add"
+    assert [op.operator for op in chain.views] == ["aten.view", "aten.transpose", "aten.slice"]
+    assert chain.value == value
+
+
+def test_unsafe_view_is_a_view(analyse: Any) -> None:
+    facts, (value,) = outputs(analyse, lambda x: x.transpose(1, 2).reshape(-1))
+    assert [op.operator for op in view_chain(facts, value).views] == ["aten._unsafe_view"]
+    assert view_chain(facts, value).base == "clone"
+
+
+def test_the_same_elements_have_the_same_identity_whatever_they_are_called(analyse: Any) -> None:
+    facts, _ = outputs(analyse, lambda x: x.mT.sum() + x.expand(2, 6, 4, 8).mT.sum())
+    first, second = (op.outputs[0] for op in facts.ops if op.operator == "aten.transpose")
+    assert identity(facts, first) == identity(facts, second)
+
+
+def test_parts_of_one_tensor_have_different_identities(analyse: Any) -> None:
+    facts, values = outputs(analyse, lambda x: (*x.chunk(2, dim=1), x[:, 1:4], *x.unbind(0)))
+    assert len({identity(facts, value) for value in values}) == len(values) == 5
+
+
+def test_the_origin_of_strides_is_the_view_that_broke_them(analyse: Any) -> None:
+    facts, (value,) = outputs(analyse, lambda x: (x + 1).flatten(1, 2).transpose(1, 2).unsqueeze(0).relu() * 2)
+    origin = stride_origin(facts, value)
+    assert origin is not None and origin.op is not None
+    assert call_text(origin.op) == "transpose(1, 2)"
+    assert origin.value == "view"
+    assert origin_text(facts, origin).startswith("made so by `transpose(1, 2)` in test_view_chain.py:")
+
+
+def test_the_origin_may_lie_outside_the_graph(analyse: Any) -> None:
+    facts, (value,) = outputs(analyse, lambda x: x.relu(), torch.randn(2, 3, 4).transpose(1, 2))
+    origin = stride_origin(facts, value)
+    assert origin is not None
+    assert origin.op is None
+    assert origin_text(facts, origin) == "it comes into the graph that way as x"
+
+
+def test_contiguous_values_have_no_origin(analyse: Any) -> None:
+    facts, (value,) = outputs(analyse, lambda x: x.transpose(1, 2).transpose(1, 2))
+    assert stride_origin(facts, value) is None
+
+
+def test_calls_read_as_they_are_written(analyse: Any) -> None:
+    facts, (value,) = outputs(analyse, lambda x: x.permute(0, 2, 3, 1))
+    assert call_text(facts.producer(value)) == "permute(0, 2, 3, 1)"
