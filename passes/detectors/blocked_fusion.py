@@ -125,9 +125,8 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         for place in at_line:
             by_blocker.setdefault(place.blocker, []).append(place)
         largest, *others = sorted(by_blocker.values(), key=_saved, reverse=True)
-        if analysis.facts.calls * _saved(largest) >= LEAST_SHARE * analysis.step_bytes or not _ALWAYS_TOLD.isdisjoint(
-            by_blocker
-        ):
+        material = analysis.facts.calls * _saved(largest) >= LEAST_SHARE * analysis.step_bytes
+        if material or not _ALWAYS_TOLD.isdisjoint(by_blocker):
             yield _finding(analysis, largest, others)
 
 

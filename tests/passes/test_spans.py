@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -78,6 +80,14 @@ def test_spans_hold_the_traffic_of_the_whole_step(analyse, train):
 
     assert sum(span.bytes for span in spans) == step_traffic(facts)
     assert {span.phase for span in spans} == ({Phase.FORWARD, Phase.BACKWARD} if train else {Phase.FORWARD})
+
+
+def test_spans_count_every_run_of_the_graph(analyse):
+    facts = analyse(Network(1), IMAGE).facts
+
+    once, twice = (layout_spans(replace(facts, calls=calls), ()) for calls in (1, 2))
+
+    assert [span.bytes for span in twice] == [2 * span.bytes for span in once]
 
 
 def test_a_change_of_layout_begins_a_span(analyse):

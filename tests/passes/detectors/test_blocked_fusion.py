@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -197,6 +199,15 @@ def test_small_shares_are_left_out(found):
 
     assert len(found(model, X, step_bytes=200 * N)) == 1
     assert found(model, X, step_bytes=201 * N) == []
+
+
+def test_every_run_of_the_graph_counts(analyse):
+    analysis = analyse(Function(lambda x: opaque(torch.relu(x)).sin()), X, step_bytes=12 * N)
+
+    (finding,) = DETECTOR.detect(replace(analysis, facts=replace(analysis.facts, calls=3)))
+
+    assert (finding.count_per_step, finding.bytes_per_step) == (3, 12 * N)
+    assert "3 times per step" in finding.evidence[0].text
 
 
 def test_a_graph_break_costs_what_crosses_it(found, analyse):

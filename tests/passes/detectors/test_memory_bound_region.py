@@ -68,6 +68,15 @@ def test_all_instances_of_a_line_are_one_finding(analyse):
     assert finding.bytes_per_step == 3 * 2 * N
 
 
+def test_every_run_of_the_graph_counts(analyse):
+    analysis = analyse(Chain(), X, device=DEVICE, step_bytes=18 * N)
+
+    (finding,) = DETECTOR.detect(replace(analysis, facts=replace(analysis.facts, calls=3)))
+
+    assert (finding.count_per_step, finding.bytes_per_step) == (3, 12 * N)
+    assert f"in {1e3 * 18 * N / 1e9:.3g} ms" in finding.evidence[0].text
+
+
 def test_a_share_that_does_not_matter_is_not_reported(analyse):
     assert list(DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=301 * N))) == []
     assert len(list(DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=300 * N)))) == 1

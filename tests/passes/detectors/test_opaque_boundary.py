@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -153,6 +155,14 @@ def test_calls_of_one_line_are_one_finding(found):
 
     assert finding.bytes_per_step == 8 * N
     assert finding.count_per_step == 4
+
+
+def test_every_run_of_the_graph_counts(analyse):
+    analysis = analyse(Between(untagged), IMAGE, inner="inductor")
+
+    (finding,) = DETECTOR.detect(replace(analysis, facts=replace(analysis.facts, calls=3)))
+
+    assert (finding.count_per_step, finding.bytes_per_step) == (6, 12 * N)
 
 
 @pytest.mark.slow
