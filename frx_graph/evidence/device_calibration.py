@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.cache_directory import cache_directory, write_atomically
 from frx_graph.evidence.device_profile import DeviceProfile
-from frx_graph.evidence.processor_share import UNDISTURBED_SHARE, processor_share
+from frx_graph.evidence.disturbance import disturbance
 
 Clock = Callable[[], float]
 
@@ -63,9 +63,9 @@ def device_profile(device: torch.device | str, *, cache: Path | None = None, mea
         return stored
     if not measure:
         raise EvidenceError(f"{device_name(resolved)} was not measured yet", "let it be measured once")
-    with processor_share() as share:
+    with disturbance() as disturbed:
         profile = calibrate(resolved)
-    if resolved.type != "cpu" or share() >= UNDISTURBED_SHARE:
+    if resolved.type != "cpu" or not disturbed():
         write_atomically(path, _StoredProfile.of(profile).model_dump_json(indent=1))
     return profile
 

@@ -17,10 +17,10 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.evidence.cache_directory import cache_directory, write_atomically
+from frx_graph.evidence.disturbance import disturbance
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.evidence.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.evidence.operator_probe import Progress, measure_operators, time_layouts
-from frx_graph.evidence.processor_share import UNDISTURBED_SHARE, processor_share
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 
 _LOCK_SECONDS = 10.0
@@ -103,13 +103,13 @@ class MeasuredOperators:
         new_measurements = measure_operators(
             [s for s in calls if s not in self._measurements], on_failure=self._failed, progress=progress
         )
-        with processor_share() as share:
+        with disturbance() as disturbed:
             new_times = time_layouts(
                 [s for s in timed if s not in self._times], on_failure=self._failed, progress=progress
             )
         self._measurements.update(new_measurements)
         self._times.update(new_times)
-        if share() < UNDISTURBED_SHARE and self._device_type == "cpu":
+        if self._device_type == "cpu" and disturbed():
             # Which operators copy does not depend on the load; how long they take does.
             new_times = {}
         if new_measurements or new_times:

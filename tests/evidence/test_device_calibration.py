@@ -34,14 +34,14 @@ def calibrations(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
         return PROFILE
 
     monkeypatch.setattr(device_calibration, "calibrate", measured)
-    monkeypatch.setattr(device_calibration, "processor_share", lambda: nullcontext(lambda: 1.0))
+    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: False))
     return asked
 
 
 def test_what_a_busy_machine_measured_is_not_remembered(
     tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_calibration, "processor_share", lambda: nullcontext(lambda: 0.4))
+    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: True))
     assert device_profile("cpu", cache=tmp_path) == PROFILE
     assert device_profile("cpu", cache=tmp_path) == PROFILE
     assert len(calibrations) == 2

@@ -50,14 +50,14 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[OperatorSignature]:
 
     monkeypatch.setattr(measurement_cache, "measure_operators", stand_in(MEASUREMENT))
     monkeypatch.setattr(measurement_cache, "time_layouts", stand_in(TIMES))
-    monkeypatch.setattr(measurement_cache, "processor_share", lambda: nullcontext(lambda: 1.0))
+    monkeypatch.setattr(measurement_cache, "disturbance", lambda: nullcontext(lambda: False))
     return asked
 
 
 def test_times_of_a_busy_machine_are_used_but_not_stored(
     tmp_path: Path, measured: list[OperatorSignature], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measurement_cache, "processor_share", lambda: nullcontext(lambda: 0.4))
+    monkeypatch.setattr(measurement_cache, "disturbance", lambda: nullcontext(lambda: True))
     first = MeasuredOperators("cpu", directory=tmp_path)
     first.measure([relu(1)], [relu(3)])
     assert first.layout_times(relu(3)) == TIMES
