@@ -136,10 +136,11 @@ def _finding(
     evidence = [_roofline_evidence(position, device)]
     if fused:
         shape = f"{len(typical.ops)} operators ({names_text(typical.ops)})"
+        groups = f"one group of {shape}" if count == 1 else f"{count} such groups, mostly of {shape}"
         evidence.append(
             Evidence(
                 f"run one by one they move {bytes_text(position.bytes)} per step, as one kernel each "
-                f"{bytes_text(position.bytes - saved)}; {count} such groups, mostly of {shape}",
+                f"{bytes_text(position.bytes - saved)}; {groups}",
                 "traffic of the captured graph",
             )
         )

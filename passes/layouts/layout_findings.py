@@ -8,6 +8,7 @@ from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import bytes_text
+from frx_graph.passes.copies.view_chain import place
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.layouts.layout_fixes import LayoutChanges
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
@@ -118,7 +119,7 @@ def values_text(values: Sequence[ValueFacts], facts: GraphFacts) -> str:
             names.append(f"the input `{value.path or value.name}`")
         else:
             module = f" (`{producer.site.module_path}`)" if producer.site.module_path else ""
-            names.append(f"the result of {producer.operator.removeprefix('aten.')}{module} at {producer.site}")
+            names.append(f"the result of {producer.operator.removeprefix('aten.')}{module} at {place(producer.site)}")
     names = list(dict.fromkeys(names))
     shown = ", ".join(names[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
