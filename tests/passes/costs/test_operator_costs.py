@@ -200,6 +200,15 @@ def test_backward_of_a_grouped_convolution_is_that_of_its_groups(facts_of):
     assert backward_flops(nn.Conv2d(8, 8, 3, groups=groups), x) == groups * one
 
 
+def test_a_first_convolution_has_no_gradient_of_its_input(facts_of):
+    facts = facts_of(nn.Conv2d(3, 8, 3), torch.randn(2, 3, 6, 6), train=True)
+    costs = op_costs(facts)
+
+    forward, backward = (costs[op.node].flops for op in facts.ops if "convolution" in op.operator)
+
+    assert backward == forward
+
+
 def test_step_traffic_is_the_sum_over_operators(facts_of):
     facts = facts_of(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), X)
 

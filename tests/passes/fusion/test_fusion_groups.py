@@ -77,6 +77,11 @@ def test_a_reduction_across_rows_ends_the_group(groups_of, dim):
     assert first[2] == N
 
 
+@pytest.mark.parametrize(("dim", "groups"), [(1, [["relu", "softmax", "sin"]]), (0, [["relu"], ["softmax", "sin"]])])
+def test_softmax_fuses_with_its_producer_along_rows_only(groups_of, dim, groups):
+    assert [g[0] for g in groups_of(lambda x: torch.softmax(torch.relu(x), dim).sin(), X)] == groups
+
+
 def test_batch_norm_in_training_runs_after_its_producer(groups_of):
     class Model(nn.Module):
         def forward(self, x):
