@@ -12,6 +12,8 @@ ObservedKind: TypeAlias = Literal["explicit", "reshape", "operator", "reorder"]
 """How the copy came about: the program asked for it, a reshape could not be a view, an operator copied an operand
 inside, a library converted to a format of its own."""
 ObservedRole: TypeAlias = Literal["input", "weight", "output"]
+OUTSIDE = "<outside of compiled graphs>"
+"""The operator of copies that a compiled program makes, but none of its compiled graphs."""
 
 
 @dataclass(frozen=True, slots=True)

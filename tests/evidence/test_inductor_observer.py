@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.inductor_observer import OUTSIDE, InductorObservation, observe_inductor
-from frx_graph.evidence.observed_copy import ObservedCopy
+from frx_graph.evidence.inductor_observer import InductorObservation, observe_inductor
+from frx_graph.evidence.observed_copy import OUTSIDE, ObservedCopy
 
 FLOAT = 4
 
