@@ -127,8 +127,8 @@ def advise_capture(
                 origin=facts.origin,
                 train=facts.train,
                 ops=len(facts.ops),
-                spans=layout_spans(facts, analysis.copies),
-                roofline=roofline_points(facts),
+                spans=layout_spans(facts, analysis.copies, analysis.costs),
+                roofline=roofline_points(facts, costs=analysis.costs),
             )
         )
     elapsed = time.perf_counter() - started
