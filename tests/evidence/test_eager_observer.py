@@ -100,6 +100,23 @@ def test_what_matmul_folds_is_the_product_s_own_copy(train: bool) -> None:
     assert forward[0].site.module_path == "model.linear"
 
 
+class BatchedProduct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 3, 16, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.matmul(x, self.weight).transpose(1, 2).contiguous()
+
+
+@pytest.mark.parametrize(("both", "found"), [(True, ("aten.reshape", "reshape")), (False, ("aten.matmul", "operator"))])
+def test_a_gradient_that_two_products_share_is_reshaped_for_neither(both: bool, found: tuple[str, str]) -> None:
+    x = torch.randn(2, 3, 4, 16, requires_grad=both)
+    observation = observe(BatchedProduct(), x, train=True)
+    backward = [c for c in observation.copies if c.phase is Phase.BACKWARD]
+    assert [(c.operator, c.kind, c.bytes) for c in backward] == [(*found, 2 * 2 * 3 * 4 * 8 * FLOAT)]
+
+
 class Convolutions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
