@@ -23,7 +23,8 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
 from frx_graph.capture.call_site import CallSite, module_path_from_stack, site_from_stack_trace
-from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, Phase
+from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
+from frx_graph.capture.real_strides import RealStrides, merge_relayouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,13 @@ def trace_eager(
         stack.enter_context(fx_traceback.preserve_node_meta())
         stack.enter_context(torch.set_grad_enabled(train or torch.is_grad_enabled()))
         function: Callable[..., Any] = forward_and_backward if train else forward
+        stack.enter_context(RealStrides())  # type: ignore[no-untyped-call]
         aten = make_fx(function, record_module_stack=False)(*fakes)
 
+    merge_relayouts(aten.graph)
     sites, phases = _attribute(aten.graph, module_root, forward_nodes)
     output_args = aten.graph.output_node().args[0]
-    visible = output_args[0] if train and isinstance(output_args, (tuple, list)) else output_args
+    visible, gradients = output_args if train and isinstance(output_args, (tuple, list)) else (output_args, ())
     return CapturedGraph(
         graph_id=graph_id,
         origin=origin,
@@ -94,6 +97,24 @@ def trace_eager(
         phases=phases,
         outputs_visible=tuple(n.name for n in pytree.tree_leaves(visible) if isinstance(n, fx.Node)),
         calls=calls,
+        gradients=_parameter_gradients(aten.graph, fakes, gradients, inputs),
+    )
+
+
+def _parameter_gradients(
+    graph: fx.Graph, fakes: Sequence[Any], gradients: Any, inputs: Sequence[GraphInput]
+) -> tuple[tuple[str, str], ...]:
+    """Parameter and gradient, by name; gradients come in the order of the inputs that require one."""
+    leaves = [
+        node.name
+        for node, fake in zip(graph.find_nodes(op="placeholder"), fakes, strict=False)
+        if isinstance(fake, Tensor) and fake.requires_grad
+    ]
+    parameters = {entry.name for entry in inputs if entry.kind is InputKind.PARAMETER}
+    return tuple(
+        (leaf, gradient.name)
+        for leaf, gradient in zip(leaves, gradients or (), strict=False)
+        if leaf in parameters and isinstance(gradient, fx.Node)
     )
 
 

@@ -41,7 +41,8 @@ class CapturedGraph:
 
     `aten` carries fake values with real strides in `meta["val"]`. With `train` it holds the backward too. `sites` and
     `phases` are keyed by node name. `graph_id` is Dynamo's compile id, `frame/recompile`. `calls` is how often one step
-    runs the graph: a frame that Dynamo compiled once may serve many modules of the same kind.
+    runs the graph: a frame that Dynamo compiled once may serve many modules of the same kind. `gradients` pairs each
+    parameter's placeholder with the value that becomes its gradient.
     """
 
     graph_id: str
@@ -53,6 +54,7 @@ class CapturedGraph:
     phases: Mapping[str, Phase]
     outputs_visible: tuple[str, ...]
     calls: int = 1
+    gradients: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

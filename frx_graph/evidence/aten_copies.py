@@ -11,7 +11,8 @@ changes nothing else:
   `index_put`), produces its own result, too, and so does one that writes into a clone in any order. But where the
   program itself calls `clone`, `contiguous`, `reshape` or `to`, the copy counts even in the same order;
 - it was made by `clone` or `_to_copy` (which is what `contiguous` and `reshape` call), or is itself what the program
-  called. An operator's direct `copy_` fills its own result or a buffer.
+  called, or brings a gradient into its parameter's strides. Any other operator's direct `copy_` fills its own result or
+  a buffer.
 
 An expanded tensor that is materialised is a layout copy: its strides are what costs the memory traffic.
 """
@@ -44,6 +45,7 @@ WEIGHT_OPERAND: Mapping[str, int] = MappingProxyType(
 _CALLED_FOR_THE_COPY = frozenset(
     {"aten::clone", "aten::_to_copy", "aten::to", "aten::contiguous", "aten::reshape", "aten::lift_fresh_copy"}
 )
+_ACCUMULATION = "torch::autograd::AccumulateGrad"
 _COPYING = frozenset({"aten::clone", "aten::_to_copy"})
 _CHANGES_ONLY_THE_VIEW = frozenset(
     f"aten::{name}_"
@@ -122,7 +124,7 @@ def _is_layout_copy(
         return True
     if _same_order(source, target):
         return False
-    if caller is None:
+    if caller is None or caller[0].name == _ACCUMULATION:
         return True
     made_by, made_for = caller
     return made_by.name in _COPYING and not _written_later(target, made_by, made_for)

@@ -61,6 +61,7 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
         inputs=tuple(node.name for node in graph.nodes if node.op == "placeholder" and node.name in values),
         outputs=tuple(name for name in captured.outputs_visible if name in values),
         calls=captured.calls,
+        gradients=tuple(pair for pair in captured.gradients if pair[0] in values and pair[1] in values),
     )
 
 

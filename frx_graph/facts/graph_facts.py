@@ -123,7 +123,10 @@ class OpFacts:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """All values and operators of one captured graph, in execution order; `calls` is how often a step runs it."""
+    """All values and operators of one captured graph, in execution order; `calls` is how often a step runs it.
+
+    `gradients` pairs each parameter with the value that becomes its gradient.
+    """
 
     graph_id: str
     origin: str
@@ -133,6 +136,7 @@ class GraphFacts:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     calls: int = 1
+    gradients: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def op_by_node(self) -> Mapping[str, OpFacts]:

@@ -7,14 +7,15 @@ version. An operator of which neither knows anything is assumed to copy nothing,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
 
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import StridePattern
+from frx_graph.facts.layout import StridePattern, contiguous_strides
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
 from frx_graph.passes.copies.inductor_copies import (
     IMAGE_RANK,
@@ -75,6 +76,8 @@ def predict_copies(
                 copies.extend(_contract_copies(op, facts, contract, runs_channels_last(op, facts, forced)))
     if inner == "inductor":
         copies = left_by_inductor(copies, facts)
+    else:
+        copies.extend(_accumulation_copies(facts))
     if facts.calls > 1:
         copies = [replace(c, count=c.count * facts.calls, bytes=c.bytes * facts.calls) for c in copies]
     return tuple(copies)
@@ -152,6 +155,32 @@ def _sole_matrix_product(view: OpFacts, facts: GraphFacts) -> OpFacts | None:
     if len(users) != 1 or users[0].operator not in _MATRIX_PRODUCTS:
         return None
     return users[0] if users[0].site == view.site else None
+
+
+def _accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
+    """Autograd keeps a gradient in its parameter's strides (`accumulate_grad.h`, `obeys_layout_contract`): one that
+    arrives in others is copied. A parameter with gaps wants a contiguous gradient. Inductor stores gradients in those
+    strides at once."""
+    for parameter_name, gradient_name in facts.gradients:
+        parameter, gradient = facts.values[parameter_name], facts.values[gradient_name]
+        wanted = parameter.strides if parameter.dense else contiguous_strides(parameter.shape)
+        obeys = all(n == 1 or a == b for n, a, b in zip(gradient.shape, gradient.strides, wanted, strict=True))
+        users = facts.users(parameter_name)
+        if obeys or gradient.numel == 0 or gradient.producer is None or not users:
+            continue
+        yield Copy(
+            node=gradient.producer,
+            site=users[0].site,
+            operator="AccumulateGrad",
+            kind=CopyKind.OPERATOR,
+            role=OperandRole.WEIGHT,
+            value=gradient_name,
+            bytes=2 * gradient.bytes,
+            count=1,
+            phase=Phase.BACKWARD,
+            basis=Basis.PREDICTED,
+            cause=f"the gradient has strides {gradient.strides}, its parameter {parameter.strides}",
+        )
 
 
 def _measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasurement) -> list[Copy]:

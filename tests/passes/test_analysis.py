@@ -1,0 +1,33 @@
+"""Precision settings are read whichever of torch's two interfaces a program used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from frx_graph.passes.analysis import PrecisionSettings
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
+    yield
+    torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision = before
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize(("set_to", "tf32"), [("tf32", True), ("ieee", False)])
+def test_the_newer_switches_are_read(set_to: str, tf32: bool) -> None:
+    torch.backends.cuda.matmul.fp32_precision = set_to
+    torch.backends.cudnn.conv.fp32_precision = set_to
+    settings = PrecisionSettings.current("cpu")
+    assert settings.matmul_tf32 is tf32
+    assert settings.cudnn_tf32 is tf32
+
+
+def test_autocast_is_seen() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        assert PrecisionSettings.current("cpu").autocast
+    assert not PrecisionSettings.current("cpu").autocast
