@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward.default
 
 
-class RealStrides(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RealStrides(TorchDispatchMode):
     """Gives fake results the strides that the real kernels give theirs, where the two differ (seen on 2.13 and 2.15).
 
     `native_layer_norm_backward` allocates contiguous gradients (`layer_norm.cpp`, `layer_norm_kernel.cu`), while its

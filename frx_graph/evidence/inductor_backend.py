@@ -142,7 +142,7 @@ class ObservingBackend:
         return run
 
 
-class _ExternTagger(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _ExternTagger(TorchDispatchMode):
     """Runs every library call of one graph in a region whose key is its index in `calls`."""
 
     def __init__(self, graph: _CompiledGraph, recorder: CopyRecorder, calls: list[tuple[ExternCall, Phase]]) -> None:

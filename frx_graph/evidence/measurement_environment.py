@@ -60,7 +60,7 @@ def _settings(on_gpu: bool) -> str:
     }
     if on_gpu:
         values |= {
-            "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+            "cudnn": torch.backends.cudnn.version(),
             "cudnn_enabled": torch.backends.cudnn.enabled,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "cudnn_tf32": torch.backends.cudnn.allow_tf32,

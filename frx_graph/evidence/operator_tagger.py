@@ -43,7 +43,7 @@ class TaggedCall:
     uses: int = 0
 
 
-class OperatorTagger(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorTagger(TorchDispatchMode):
     """While it is entered, each operator runs in a region of `recorder` whose key is its index in `calls`."""
 
     def __init__(self, recorder: CopyRecorder, modules: ModuleStack, parameters: Iterable[nn.Parameter]) -> None:

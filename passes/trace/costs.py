@@ -127,7 +127,7 @@ def _overloads(name: str) -> list[OpOverload]:
     packet = getattr(torch.ops.aten, name, None) if name.isidentifier() and not name.startswith("__") else None
     if not isinstance(packet, OpOverloadPacket):
         return []
-    names: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    names: list[str] = packet.overloads()
     return [getattr(packet, overload) for overload in names]
 
 
@@ -149,7 +149,7 @@ def _result(name: str, operands: tuple[Operand | None, ...]) -> Operand | None:
     if not floating or mixed or name in _COMPARISONS or not is_pointwise(name):
         return None
     try:
-        return Operand(tuple(torch.broadcast_shapes(*shapes)), first.dtype)  # type: ignore[no-untyped-call]
+        return Operand(tuple(torch.broadcast_shapes(*shapes)), first.dtype)
     except RuntimeError:
         return None
 
