@@ -24,7 +24,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint
 SOURCES := benchmarks/*.py examples/*.py
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/frx advise $(TARGET) --exit-zero
+	$(BIN)/frx advise $(TARGET) --exit-zero --top 5
 	$(BIN)/frx advise $(TARGET) --exit-zero --format html --output demo-report.html
 	@echo "The same with pictures: demo-report.html. One rule explained: $(BIN)/frx rules FRX002."
 
