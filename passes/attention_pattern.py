@@ -17,6 +17,10 @@ _PASS_THROUGH = frozenset({"aten.clone", "aten._to_copy", "aten.native_dropout",
 _SCALES = frozenset({"aten.mul", "aten.div", "aten.mul_", "aten.div_"})
 _BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})
 _MASKS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
+_HIDDEN_FROM = -1e4
+"""Largest fill value that hides a score: it is about the least that float16 holds, and e to it is 0 in every dtype."""
+_CONSTANTS = {"aten.scalar_tensor": 0, "aten.full": 1}
+"""Operators that make a tensor of one number, and the position of that number."""
 _TRIANGLES = frozenset({"aten.triu", "aten.tril"})
 _MAX_STEPS = 24
 """Operators followed on one side of the softmax. Published attentions need up to 10 (scale, two masks, bias, casts)."""
@@ -27,8 +31,9 @@ class Attention:
     """One attention whose scores are materialised. `first` and `second` are the products, `between` every operator
     that writes a tensor of the scores' size from the first product on, `softmax` among them, in execution order.
 
-    `scale` is the factor on the scores (None: there is none), `masks` the values added or filled in, `dropout` its
-    probability. `unsupported` names operators that `scaled_dot_product_attention` has no place for.
+    `scale` is the factor on the scores (None: there is none), `bias` the one value added to them after that,
+    `boolean_mask` the one condition by which scores are hidden (where it is False if `mask_keeps`, else where it is
+    True), `dropout` its probability. `unsupported` names what `scaled_dot_product_attention` has no place for.
     """
 
     first: OpFacts
@@ -43,6 +48,7 @@ class Attention:
     scale_on_query: bool
     bias: str | None
     boolean_mask: str | None
+    mask_keeps: bool
     causal: bool
     dropout: float
     unsupported: tuple[str, ...]
@@ -57,6 +63,7 @@ class _Before:
     scale: float | None = None
     bias: str | None = None
     boolean_mask: str | None = None
+    mask_keeps: bool = False
     unsupported: tuple[str, ...] = ()
 
 
@@ -116,6 +123,7 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Attention | None:
         scale_on_query=scaled_query is not None,
         bias=before.bias,
         boolean_mask=before.boolean_mask,
+        mask_keeps=before.mask_keeps,
         causal=_from_triangle(facts, before.boolean_mask or before.bias),
         dropout=after.dropout,
         unsupported=before.unsupported,
@@ -135,7 +143,9 @@ def _walk_back(facts: GraphFacts, scores: ValueFacts) -> _Before | None:
             if facts.values[op.outputs[0]].numel != scores.numel:
                 return None
             if op.operator == "aten.baddbmm":
-                met.bias = op.inputs[0] if op.kwargs.get("beta", 1) != 0 else met.bias
+                beta = op.kwargs.get("beta", 1)
+                if beta != 0:
+                    _note_bias(op.inputs[0], beta, met)
                 met.scale = _times(met.scale, op.kwargs.get("alpha", 1))
             met.ops.insert(0, op)
             return met
@@ -187,12 +197,55 @@ def _note(facts: GraphFacts, op: OpFacts, met: _Before) -> None:
     elif op.operator in _BIASES and op.inputs:
         operand = _scores_operand(facts, op)
         bias = next((name for name in op.inputs if name != operand), None)
-        met.bias = bias if bias is not None else met.bias
+        if bias is None and not others:
+            return  # a number added to every score changes no softmax
+        alpha = op.kwargs.get("alpha", 1)
+        _note_bias(bias, -1 if "sub" in op.operator else alpha, met)
     elif op.operator in _MASKS:
-        condition = op.args[0] if op.operator == "aten.where" else op.args[1] if len(op.args) > 1 else None
-        met.boolean_mask = condition.name if isinstance(condition, ValueRef) else met.boolean_mask
+        _note_mask(facts, op, met)
     else:
         met.unsupported += (op.operator.removeprefix("aten."),)
+
+
+def _note_bias(bias: str | None, factor: object, met: _Before) -> None:
+    """`bias` times `factor` is added to the scores; what was met before comes after it in the program."""
+    if met.bias is not None or met.boolean_mask is not None:
+        met.unsupported += ("more than one bias or mask",)
+    elif bias is None:
+        met.unsupported += ("a sum of the scores with themselves",)
+    elif factor != 1:
+        met.unsupported += ("a subtracted or scaled bias",)
+    elif met.scale is not None:
+        met.unsupported += ("a scale after the bias",)
+    met.bias = bias
+
+
+def _note_mask(facts: GraphFacts, op: OpFacts, met: _Before) -> None:
+    """`where(keep, scores, fill)`, `where(hide, fill, scores)` or `masked_fill(scores, hide, fill)`."""
+    where = op.operator == "aten.where"
+    condition, *branches = op.args if where else (op.args[1], op.args[0], *op.args[2:])
+    operand = _scores_operand(facts, op)
+    keeps = where and isinstance(branches[0], ValueRef) and branches[0].name == operand
+    fill = _number(facts, branches[1] if keeps or not where else branches[0])
+    if met.bias is not None or met.boolean_mask is not None:
+        met.unsupported += ("more than one bias or mask",)
+    elif fill is None or fill > _HIDDEN_FROM:
+        met.unsupported += (f"a mask that fills in {'an unknown value' if fill is None else fill}",)
+    elif met.scale is not None and met.scale < 0:
+        met.unsupported += ("a negative scale after the mask",)
+    met.boolean_mask = condition.name if isinstance(condition, ValueRef) else None
+    met.mask_keeps = keeps
+
+
+def _number(facts: GraphFacts, argument: object) -> float | None:
+    """The number that `argument` is, or that a tensor is filled with; None where the graph does not tell."""
+    if isinstance(argument, ValueRef):
+        *_, origin = _source(facts, argument.name)
+        op = facts.producer(origin)
+        if op is None or op.operator not in _CONSTANTS:
+            return None
+        argument = op.args[_CONSTANTS[op.operator]]
+    return float(argument) if isinstance(argument, (int, float)) else None
 
 
 def _walk_on(facts: GraphFacts, softmax: OpFacts) -> _After:

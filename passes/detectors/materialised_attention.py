@@ -133,10 +133,8 @@ def _fix(attention: Attention, obstacle: str) -> str:
     mask = attention.boolean_mask or attention.bias
     if mask is not None and attention.causal:
         arguments.append("is_causal=True")
-    elif attention.boolean_mask is not None and attention.bias is not None:
-        arguments.append("attn_mask=bias.masked_fill(mask, -inf)")
     elif attention.boolean_mask is not None:
-        arguments.append("attn_mask=~mask")
+        arguments.append("attn_mask=mask" if attention.mask_keeps else "attn_mask=~mask")
     elif attention.bias is not None:
         arguments.append("attn_mask=bias")
     if attention.dropout:

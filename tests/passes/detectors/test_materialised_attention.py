@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,10 @@ class Masked(nn.Module):
             scores = scores.masked_fill(mask > 0, float("-inf"))
         elif self.kind == "where":
             scores = torch.where(mask > 0, scores, torch.finfo(scores.dtype).min)
+        elif self.kind == "where not":
+            scores = torch.where(mask > 0, float("-inf"), scores)
+        elif self.kind == "where full":
+            scores = torch.where(mask > 0, scores, torch.full((), -1e9))
         elif self.kind == "triangle":
             hidden = torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1)
             scores = scores.masked_fill_(hidden, float("-inf"))
@@ -128,7 +133,9 @@ class Masked(nn.Module):
     [
         ("bias", "q, k, v, attn_mask=bias, scale=1.0"),
         ("fill", "q, k, v, attn_mask=~mask, scale=1.0"),
-        ("where", "q, k, v, attn_mask=~mask, scale=1.0"),
+        ("where", "q, k, v, attn_mask=mask, scale=1.0"),
+        ("where not", "q, k, v, attn_mask=~mask, scale=1.0"),
+        ("where full", "q, k, v, attn_mask=mask, scale=1.0"),
         ("triangle", "q, k, v, is_causal=True, scale=1.0"),
         ("scaled", "q, k, v, scale=0.5"),
     ],
@@ -215,3 +222,42 @@ def test_what_a_fused_kernel_cannot_do_is_refused_with_the_nodes(analyse: Any, m
     assert "_softmax" in refusal.nodes
     assert refusal.site is not None
     assert refusal.site.file == __file__
+
+
+class Biased(nn.Module):
+    """`change` stands between product and softmax."""
+
+    def __init__(self, change: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.change = change
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        return self.change(q @ k.transpose(-2, -1), b).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda s, b: s + b + b.T, "more than one bias or mask"),
+        (lambda s, b: (s + b).masked_fill(b > 0, float("-inf")), "more than one bias or mask"),
+        (lambda s, b: s.masked_fill(b > 0, float("-inf")).masked_fill(b < -1, float("-inf")), "more than one bias"),
+        (lambda s, b: (s + b) * 0.5, "a scale after the bias"),
+        (lambda s, b: s * 0.5 - b, "a subtracted or scaled bias"),
+        (lambda s, b: torch.add(s, b, alpha=2), "a subtracted or scaled bias"),
+        (lambda s, b: s + s, "a sum of the scores with themselves"),
+        (lambda s, b: s.masked_fill(b > 0, 0.0), "a mask that fills in 0.0"),
+        (lambda s, b: torch.where(b > 0, s, b), "a mask that fills in an unknown value"),
+        (lambda s, b: s.masked_fill(b > 0, float("-inf")) * -1.0, "a negative scale after the mask"),
+    ],
+)
+def test_a_bias_or_mask_that_sdpa_cannot_take_as_it_is_is_refused(
+    analyse: Any, change: Callable[[Tensor, Tensor], Tensor], reason: str
+) -> None:
+    (refusal,) = DETECTOR.detect(analyse(Biased(change), *qkv(), torch.randn(TOKENS, TOKENS)))
+    assert isinstance(refusal, Refusal)
+    assert reason in refusal.reason
+
+
+def test_one_bias_after_the_scale_is_advised(analyse: Any) -> None:
+    (finding,) = DETECTOR.detect(analyse(Biased(lambda s, b: s * 0.5 + b), *qkv(), torch.randn(TOKENS, TOKENS)))
+    assert "scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.5)" in finding.fix
