@@ -20,7 +20,7 @@ from frx_graph.evidence.measurement_cache import MeasuredOperators
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.observe import observe_step
+from frx_graph.observe import check_observable, observe_step
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
 from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
@@ -57,6 +57,8 @@ def advise(
     itself raises, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner`.
     """
     check_inner(inner)
+    if observe:
+        check_observable(inner)
     name = target or type(model).__name__
     started = time.perf_counter()
     progress("capturing the model")
@@ -84,12 +86,14 @@ def advise_capture(
     measure: bool = True,
     progress: Progress = lambda _stage: None,
 ) -> AdviceReport:
-    """Advice on graphs that are already captured. Of a frame that was compiled several times, the last version counts
-    for the copies of a step; every recompilation counts for stability."""
+    """Advice on graphs that are already captured and that one step runs, each as often as its `calls` say."""
     started = time.perf_counter()
-    graphs = _current_versions(capture.graphs)
     refusals = [Refusal(f.subject, f.reason, site=f.site) for f in capture.failures]
-    facts_of = _distinct(build_graph_facts(graph) for graph in graphs)
+    for found in capture.breaks:
+        reason = found.reason.partition("\n")[0]
+        refusals.append(Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site))
+    facts_of = {graph.graph_id: build_graph_facts(graph) for graph in capture.graphs}
+    speaks_for_frame = {_frame(graph_id): graph_id for graph_id in facts_of}
     device = _device(facts_of.values())
 
     measure_s = None
@@ -100,18 +104,25 @@ def advise_capture(
         for facts in facts_of.values():
             measured.measure(signatures_to_measure(facts, inner).values(), anchor_signatures(facts).values())
         measure_s = time.perf_counter() - begin
+        refusals.extend(
+            Refusal(signature.target, f"could not be run by itself to see what it copies: {reason}")
+            for signature, reason in measured.failures.items()
+        )
     profile, profile_refusal = _profile(device, measure=measure)
     refusals.extend(profile_refusal)
     contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")
-    events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=_cudagraph_skips())
+    skips = _cudagraph_skips() if inner == "inductor" else 0
+    events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
     findings: list[Finding] = []
     copies: list[Copy] = []
     summaries: list[GraphSummary] = []
     step_bytes = 0
     for graph_id, facts in facts_of.items():
-        analysis = _analysis(facts, measured, profile, contract, events, inner)
+        # What happened to a frame is told once, by the last of its versions.
+        own_events = events if speaks_for_frame[_frame(graph_id)] == graph_id else CompileEvents()
+        analysis = _analysis(facts, measured, profile, contract, own_events, inner)
         refusals.extend(_unknown(analysis, contract))
         for detector in DETECTORS:
             for outcome in detector.detect(analysis):
@@ -146,24 +157,30 @@ def advise_capture(
     )
 
 
-def _current_versions(graphs: Sequence[CapturedGraph]) -> list[CapturedGraph]:
-    """One version of every frame, since the versions of a frame never run in the same step: the last one that trains,
-    else the last one."""
-    latest: dict[str, CapturedGraph] = {}
-    for graph in graphs:
-        frame = graph.graph_id.partition("/")[0]
-        if graph.train or frame not in latest or not latest[frame].train:
-            latest[frame] = graph
-    return list(latest.values())
+def current_versions(capture: Capture) -> Capture:
+    """Of the versions of a frame that were compiled for the same parameters, the last one that trains, else the last.
+
+    They were made for inputs of several steps; versions for other parameters are other modules, and run in the same
+    step. A program that was compiled again after a reset counts once.
+    """
+    latest: dict[tuple[str, tuple[int, ...]], CapturedGraph] = {}
+    for graph in capture.graphs:
+        key = (_frame(graph.graph_id), graph.parameters)
+        if graph.train or key not in latest or not latest[key].train:
+            latest[key] = graph
+    distinct = {_program(graph): graph for graph in latest.values()}
+    return replace(capture, graphs=tuple(distinct.values()))
 
 
-def _distinct(graphs: Iterable[GraphFacts]) -> dict[str, GraphFacts]:
-    """Graphs by id; a program that was compiled again after a reset counts once, under its newest id."""
-    newest = {
-        tuple((op.target, op.site, tuple(v.shape for v in facts.output_values(op))) for op in facts.ops): facts
-        for facts in graphs
-    }
-    return {facts.graph_id: facts for facts in newest.values()}
+def _frame(graph_id: str) -> str:
+    return graph_id.partition("/")[0]
+
+
+def _program(graph: CapturedGraph) -> tuple[object, ...]:
+    """What two compilations of one program share: operators, call sites, input shapes, parameters."""
+    nodes = graph.aten.graph.nodes
+    shapes = (str(getattr(node.meta.get("val"), "shape", None)) for node in nodes if node.op == "placeholder")
+    return (*((str(node.target), graph.sites.get(node.name)) for node in nodes), *shapes, *graph.parameters)
 
 
 def _device(graphs: Iterable[GraphFacts]) -> torch.device:
@@ -214,14 +231,16 @@ def _analysis(
 
 
 def _unknown(analysis: Analysis, contract: OperatorContract | None) -> list[Refusal]:
-    unknown = unknown_operators(analysis.facts, analysis.measurements, contract)
-    by_operator: dict[str, list[str]] = {}
-    for op in unknown:
-        by_operator.setdefault(op.operator, []).append(op.node)
-    return [
-        Refusal(operator, "whether it copies such strides is not known here: it is counted as no copy", tuple(nodes))
-        for operator, nodes in by_operator.items()
-    ]
+    """What is counted as no copy although nothing is known about it."""
+    strides = "whether it copies such strides is not known here: it is counted as no copy"
+    inside = "what it copies inside is not known: it is counted as no copy"
+    by_operator: dict[tuple[str, str], list[str]] = {}
+    for op in unknown_operators(analysis.facts, analysis.measurements, contract, analysis.inner):
+        by_operator.setdefault((op.operator, strides), []).append(op.node)
+    for op in analysis.facts.ops:
+        if op.opaque:
+            by_operator.setdefault((op.operator, inside), []).append(op.node)
+    return [Refusal(operator, reason, tuple(nodes)) for (operator, reason), nodes in by_operator.items()]
 
 
 def _cudagraph_skips() -> int:

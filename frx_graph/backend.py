@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.advisor import advise_capture
+from frx_graph.advisor import advise_capture, current_versions
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.errors import CaptureError, OptionError
@@ -30,7 +30,7 @@ class _Session:
     """What the process has compiled through the backend so far."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._recorder = GraphRecorder("process")
         self._inner = "inductor"
         self._print_at_exit = False
@@ -112,7 +112,7 @@ def report(*, measure: bool = True) -> AdviceReport:
             "call the compiled model once; compilation happens on the first call",
         )
     _session.reported()
-    return advise_capture(capture, target="process", inner=inner, measure=measure)
+    return advise_capture(current_versions(capture), target="process", inner=inner, measure=measure)
 
 
 def clear() -> None:

@@ -19,6 +19,15 @@ class FrxError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
+def first_line(error: BaseException) -> str:
+    """The error's type and the first line of its text, also of one whose text cannot be had."""
+    try:
+        text = str(error).strip().partition("\n")[0]
+    except Exception:  # noqa: BLE001 - a stranger's __str__
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 class TargetError(FrxError):
     """The model to advise on could not be loaded or built."""
 

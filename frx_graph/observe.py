@@ -17,18 +17,23 @@ from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 OBSERVABLE = ("eager", "inductor")
 
 
+def check_observable(inner: str) -> None:
+    """Raise `OptionError` for an inner compiler whose copies nothing here can see."""
+    if inner not in OBSERVABLE:
+        raise OptionError(f"the copies of inner {inner!r} cannot be observed", f"use {' or '.join(OBSERVABLE)}")
+
+
 def observe_step(
     model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool, inner: str
 ) -> tuple[Copy, ...]:
     """The layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler whose
     copies nothing here can see, and whatever the model raises."""
+    check_observable(inner)
     module = model if isinstance(model, nn.Module) else None
     if inner == "eager":
         seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module).copies
-    elif inner == "inductor":
-        seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train), module).copies
     else:
-        raise OptionError(f"the copies of inner {inner!r} cannot be observed", f"use {' or '.join(OBSERVABLE)}")
+        seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train), module).copies
     return tuple(observed_record(copy) for copy in seen)
 
 

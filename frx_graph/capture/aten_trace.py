@@ -47,6 +47,7 @@ def trace_eager(
     module_root: str = "model",
     tangents: Sequence[Tangent | None] | None = None,
     calls: int = 1,
+    parameters: tuple[int, ...] = (),
 ) -> CapturedGraph:
     """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises; callers report it.
 
@@ -78,6 +79,8 @@ def trace_eager(
         stack.enter_context(tracing(TracingContext(fake_mode)))
         stack.enter_context(fake_mode)
         stack.enter_context(fx_traceback.preserve_node_meta())
+        # Anomaly mode looks for NaN in gradients, and fake ones have no values.
+        stack.enter_context(torch.autograd.set_detect_anomaly(False))
         stack.enter_context(torch.set_grad_enabled(train or torch.is_grad_enabled()))
         function: Callable[..., Any] = forward_and_backward if train else forward
         stack.enter_context(RealStrides())  # type: ignore[no-untyped-call]
@@ -97,6 +100,7 @@ def trace_eager(
         phases=phases,
         outputs_visible=tuple(n.name for n in pytree.tree_leaves(visible) if isinstance(n, fx.Node)),
         calls=calls,
+        parameters=parameters,
         gradients=_parameter_gradients(aten.graph, fakes, gradients, inputs),
     )
 

@@ -70,7 +70,7 @@ def site_from_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_foreign(file):
-            return CallSite(file, frame.f_lineno, frame.f_code.co_name, module_path)
+            return CallSite(file, frame.f_lineno, plain_function(frame.f_code.co_name), module_path)
         frame = frame.f_back
     return replace(UNKNOWN_SITE, module_path=module_path)
 

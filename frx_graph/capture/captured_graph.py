@@ -42,7 +42,8 @@ class CapturedGraph:
     `aten` carries fake values with real strides in `meta["val"]`. With `train` it holds the backward too. `sites` and
     `phases` are keyed by node name. `graph_id` is Dynamo's compile id, `frame/recompile`. `calls` is how often one step
     runs the graph: a frame that Dynamo compiled once may serve many modules of the same kind. `gradients` pairs each
-    parameter's placeholder with the value that becomes its gradient.
+    parameter's placeholder with the value that becomes its gradient. `parameters` holds the identities of the real
+    parameters: it tells versions of a frame for other modules from versions for other inputs.
     """
 
     graph_id: str
@@ -55,6 +56,7 @@ class CapturedGraph:
     outputs_visible: tuple[str, ...]
     calls: int = 1
     gradients: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +16,9 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
+from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
-from frx_graph.errors import CaptureError, TargetError
+from frx_graph.errors import CaptureError, TargetError, first_line
 
 
 def capture_model(
@@ -31,35 +35,58 @@ def capture_model(
     `TargetError` if the model itself raises, `CaptureError` if it runs but nothing of it could be captured.
     """
     kwargs = dict(kwargs or {})
-    recorder = GraphRecorder(origin, parameter_paths(model))
-
     runs: list[_Runs] = []
+    with _ONE_AT_A_TIME, preserved_state(model if isinstance(model, nn.Module) else None, (args, kwargs)):
+        recorder = GraphRecorder(origin, parameter_paths(model))
 
-    def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        run = _Runs(dynamo, recorder.note(dynamo, example_inputs))
-        runs.append(run)
-        return run
+        def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            run = _Runs(dynamo, recorder.note(dynamo, example_inputs))
+            runs.append(run)
+            return run
 
-    # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
-    compiled = torch.compile(model if isinstance(model, nn.Module) else _as_function(model), backend=backend)
-    with _capturing(model, train):
-        try:
-            outputs = compiled(*args, **kwargs)
-            gradients = _boundary_gradients(runs, outputs) if train else {}
-        except Exception as error:  # noqa: BLE001 - Dynamo or the model: told apart below, reported either way
-            _explain(error, model, args, kwargs)
-            recorder.fail("program", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
-            gradients = {}
-        for run in runs:
-            recorder.trace(run.graph, gradients.get(run.graph.graph_id), calls=max(1, run.calls))
+        gradients: dict[str, tuple[Tangent | None, ...]] = {}
+        with _capturing(train):
+            try:
+                outputs = _compiled(model, backend)(*args, **kwargs)
+                gradients = _boundary_gradients(runs, outputs) if train else {}
+            except Exception as error:  # noqa: BLE001 - Dynamo or the model: told apart below, reported either way
+                _raise_if_the_models_own(model, args, kwargs)
+                recorder.fail("program", first_line(error))
+            for run in runs:
+                # Dynamo's cache keeps the compiled graphs: what they hold would stay alive with it.
+                run.outputs = ()
+                if run.calls:
+                    recorder.trace(run.graph, gradients.get(run.graph.graph_id), calls=run.calls)
     capture = recorder.capture()
     if not capture.graphs:
-        reasons = "; ".join(f"{f.subject}: {f.reason}" for f in capture.failures) or "Dynamo found no tensor operations"
-        raise CaptureError(
-            f"nothing of {origin} could be captured: {reasons}",
-            "make sure the callable runs torch operators on tensors; torch._dynamo.explain shows what Dynamo sees",
-        )
+        raise _nothing_captured(capture, origin)
     return capture
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Dynamo's configuration and its caches belong to the process."""
+
+
+def _compiled(model: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
+    """The model under a backend that only records, in a cache of its own where torch offers one: the entries of
+    repeated captures must not use up the limit that the user's own compilation has."""
+    isolated: dict[str, Any] = {}
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        isolated["isolate_recompiles"] = True
+    # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
+    target = model if isinstance(model, nn.Module) else _as_function(model)
+    compiled: Callable[..., Any] = torch.compile(target, backend=backend, **isolated)
+    return compiled
+
+
+def _nothing_captured(capture: Capture, origin: str) -> CaptureError:
+    reasons = [f"{failure.subject}: {failure.reason}" for failure in capture.failures]
+    reasons.extend(f"graph break: {found.reason.partition(chr(10))[0]}" for found in capture.breaks)
+    return CaptureError(
+        f"nothing of {origin} could be captured: {'; '.join(reasons) or 'Dynamo saw no tensor operation that it can'}",
+        "Dynamo skips recurrent layers, scripted and quantized modules, sparse tensors and functions under "
+        "torch._dynamo.disable; torch._dynamo.explain(model)(*args) shows what it sees",
+    )
 
 
 class _Runs:
@@ -123,36 +150,31 @@ def _as_function(model: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _explain(error: Exception, model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise `TargetError` if the model fails without us, too; return if only the compiled call failed."""
     try:
         model(*args, **kwargs)
     except Exception as own:
         raise TargetError(
-            f"the model raised {type(own).__name__}: {str(own).partition(chr(10))[0]}",
+            f"the model raised {first_line(own)}",
             "run model(*args, **kwargs) by itself until it works, then advise again",
         ) from own
-    del error
 
 
 @contextlib.contextmanager
-def _capturing(model: object, train: bool) -> Iterator[None]:
-    """Fresh compile caches for our backend, gradients as asked for, and the model's state put back afterwards."""
-    buffers = {}
-    if isinstance(model, nn.Module):
-        buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with (
-        torch.random.fork_rng(devices=devices),
-        torch.set_grad_enabled(train),
-        # This call's own sizes are the facts, also of code that the process has compiled for other sizes before.
-        torch._dynamo.config.patch(
-            recompile_limit=64, accumulated_recompile_limit=4096, automatic_dynamic_shapes=False
-        ),
-    ):
-        try:
+def _capturing(train: bool) -> Iterator[None]:
+    """Gradients as asked for, sizes as given, and Dynamo's own log lines kept from the user: failures are reported."""
+    silenced = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            torch.inference_mode(mode=False) if train else contextlib.nullcontext(),
+            torch.set_grad_enabled(train),
+            # This call's own sizes are the facts, also of code that the process has compiled for other sizes before.
+            torch._dynamo.config.patch(
+                recompile_limit=64, accumulated_recompile_limit=4096, automatic_dynamic_shapes=False
+            ),
+        ):
             yield
-        finally:
-            with torch.no_grad():
-                for buffer, before in buffers.values():
-                    buffer.copy_(before)
+    finally:
+        logging.disable(silenced)

@@ -21,6 +21,8 @@ class RealStrides(TorchDispatchMode):
     graph are taken out by `merge_relayouts`: a mode of one's own always runs above the one that records.
     """
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(
         self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

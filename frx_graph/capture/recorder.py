@@ -31,6 +31,7 @@ from frx_graph.capture.captured_graph import (
     InputKind,
     Recompile,
 )
+from frx_graph.errors import first_line
 
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
 
@@ -45,6 +46,7 @@ class UntracedGraph:
     inputs: tuple[GraphInput, ...]
     module_root: str
     train: bool
+    parameters: tuple[int, ...]
 
 
 class GraphRecorder:
@@ -84,6 +86,7 @@ class GraphRecorder:
                 for index, (node, example) in enumerate(zip(placeholders, example_inputs, strict=True))
             ),
             module_root=self._module_root(placeholders, example_inputs),
+            parameters=tuple(id(example) for example in example_inputs if isinstance(example, nn.Parameter)),
             train=torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes),
         )
 
@@ -103,10 +106,12 @@ class GraphRecorder:
                 module_root=graph.module_root,
                 tangents=tangents,
                 calls=calls,
+                parameters=graph.parameters,
             )
         except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            self._failures.append(CaptureFailure(f"graph {graph.graph_id}", reason, _first_site(graph.dynamo)))
+            self._failures.append(
+                CaptureFailure(f"graph {graph.graph_id}", first_line(error), _first_site(graph.dynamo))
+            )
         else:
             self._graphs.append(captured)
 

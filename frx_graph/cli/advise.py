@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -57,7 +59,8 @@ def advise(
     options.check()
     cast_to = _dtype(dtype or config.dtype)
     run_on = _device(device or config.device)
-    with stages() as progress:
+    # What the model prints must not end up in the report.
+    with stages() as progress, contextlib.redirect_stdout(sys.stderr):
         progress("importing torch's compiler")
         from frx_graph.advisor import advise as advise_model
 

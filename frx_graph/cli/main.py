@@ -15,7 +15,7 @@ from frx_graph.cli.analyze import analyze
 from frx_graph.cli.doctor import doctor
 from frx_graph.cli.probe import probe
 from frx_graph.cli.rules import rules
-from frx_graph.errors import FrxError
+from frx_graph.errors import FrxError, first_line
 from frx_graph.version import __version__
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR = 0, 1, 2
@@ -58,10 +58,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has gone, `frx rules | head`: no message, and none from Python's shutdown either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_ERROR
-    except Exception as error:  # noqa: BLE001 - the boundary: a defect of ours is reported as one, in one line
+    except SystemExit as error:
+        return _fail(f"the model ended the program with exit code {error.code!r} (guard its sys.exit)")
+    except BaseException as error:  # noqa: BLE001 - the boundary: a defect of ours is reported as one, in one line
         if os.environ.get("FRX_DEBUG"):
             traceback.print_exc()
-        return _fail(f"internal error: {type(error).__name__}: {error} (set FRX_DEBUG=1 for the traceback)")
+        return _fail(f"internal error: {first_line(error)} (set FRX_DEBUG=1 for the traceback)")
     return code if isinstance(code, int) else EXIT_CLEAN
 
 

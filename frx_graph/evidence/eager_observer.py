@@ -14,8 +14,8 @@ from torch import nn
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.model_state import clear_gradients, preserved_state
 from frx_graph.evidence.copy_recorder import CopyRecorder
-from frx_graph.evidence.model_state import clear_gradients, preserved_state
 from frx_graph.evidence.module_stack import ModuleStack
 from frx_graph.evidence.observed_copy import ObservedCopy, ObservedKind, ObservedRole
 from frx_graph.evidence.operator_measurement import Mechanism, SeenCopy

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch._functorch import config as functorch_config
 
-from frx_graph.evidence.model_state import clear_gradients, preserved_state
+from frx_graph.capture.model_state import clear_gradients, preserved_state
 from frx_graph.evidence.observed_copy import ObservedCopy
 
 P = ParamSpec("P")

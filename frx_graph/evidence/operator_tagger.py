@@ -44,7 +44,12 @@ class TaggedCall:
 
 
 class OperatorTagger(TorchDispatchMode):
-    """While it is entered, each operator runs in a region of `recorder` whose key is its index in `calls`."""
+    """While it is entered, each operator runs in a region of `recorder` whose key is its index in `calls`.
+
+    A higher-order operator is one call: what its body copies is its own.
+    """
+
+    supports_higher_order_operators = True
 
     def __init__(self, recorder: CopyRecorder, modules: ModuleStack, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -63,7 +68,7 @@ class OperatorTagger(TorchDispatchMode):
         named = dict(kwargs or {})
         tensors = [a for a in pytree.tree_leaves((args, named)) if isinstance(a, Tensor)]
         call = TaggedCall(
-            str(func.overloadpacket),
+            str(getattr(func, "overloadpacket", func)),
             *self._sites.attribute(tensors, self._modules.path),
             tuple(self._is_parameter(t) for t in tensors),
             part_of=ACCUMULATION if in_accumulation() else None,

@@ -84,20 +84,34 @@ def predict_copies(
 
 
 def unknown_operators(
-    facts: GraphFacts, measured: Mapping[str, OperatorMeasurement], contract: OperatorContract | None
+    facts: GraphFacts,
+    measured: Mapping[str, OperatorMeasurement],
+    contract: OperatorContract | None,
+    inner: str = "eager",
 ) -> tuple[OpFacts, ...]:
     """Operators with an operand in unusual strides of which neither a measurement nor the contract knows anything."""
-    return tuple(
-        op
-        for op in facts.ops
-        if may_copy_inside(op)
-        and op.node not in measured
-        and any(
-            value.pattern is not StridePattern.CONTIGUOUS
-            and (contract is None or contract.copies(op.target, position, value.pattern, value.dtype) is None)
-            for position, value in enumerate(facts.input_values(op))
+    forced = forced_phases(facts, inner)
+
+    def unknown(op: OpFacts) -> bool:
+        patterns = _operand_patterns(op, facts, runs_channels_last(op, facts, forced))
+        return any(
+            pattern is not StridePattern.CONTIGUOUS
+            and (
+                contract is None
+                or contract.copies(op.target, position, pattern, value.dtype, rank=len(value.shape)) is None
+            )
+            for position, (value, pattern) in enumerate(zip(facts.input_values(op), patterns, strict=True))
         )
-    )
+
+    return tuple(op for op in facts.ops if may_copy_inside(op) and op.node not in measured and unknown(op))
+
+
+def _operand_patterns(op: OpFacts, facts: GraphFacts, channels_last: bool) -> list[StridePattern]:
+    """The operands' classes, as the compiler hands them on."""
+    return [
+        StridePattern.CHANNELS_LAST if channels_last and len(value.shape) == IMAGE_RANK else value.pattern
+        for value in facts.input_values(op)
+    ]
 
 
 def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
@@ -240,10 +254,7 @@ def _is_parameter(value: ValueFacts, facts: GraphFacts) -> bool:
 def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract, channels_last: bool) -> list[Copy]:
     copies: list[Copy] = []
     operands = facts.input_values(op)
-    patterns = [
-        StridePattern.CHANNELS_LAST if channels_last and len(value.shape) == IMAGE_RANK else value.pattern
-        for value in operands
-    ]
+    patterns = _operand_patterns(op, facts, channels_last)
     asked: list[tuple[int | None, ValueFacts, StridePattern, int]] = [
         (position, value, patterns[position], value.bytes) for position, value in enumerate(operands)
     ]

@@ -225,3 +225,54 @@ def test_dynamic_shapes_are_marked_and_add_no_guards() -> None:
     assert argument.dynamic_dims == (0,)
     assert argument.shape == (6, 8)
     # `mark_dynamic` raises if anything had specialised the dimension while tracing.
+
+
+def test_repeated_captures_leave_the_users_own_compilation_alone() -> None:
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x)
+
+    for _ in range(10):
+        assert capture_model(Small(), (torch.randn(2, 4),)).recompiles == ()
+    compiled: list[object] = []
+
+    def counting(graph: torch.fx.GraphModule, _inputs: object) -> object:
+        compiled.append(graph)
+        return graph.forward
+
+    torch.compile(Small(), backend=counting)(torch.randn(2, 4))  # type: ignore[arg-type]
+    assert len(compiled) == 1
+
+
+def test_a_backward_that_is_still_to_come_works_after_a_capture() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).train()
+    x = torch.randn(2, 3, 6, 6)
+    loss = model(x).sum()
+    capture_model(model, (x,), train=True)
+    loss.backward()
+
+
+def test_inputs_that_the_model_writes_to_are_put_back() -> None:
+    def writes(x: Tensor) -> Tensor:
+        x.add_(1)
+        return x * 2
+
+    x = torch.zeros(3)
+    capture_model(writes, (x,))
+    assert torch.equal(x, torch.zeros(3))
+
+
+def test_train_inside_inference_mode_still_has_a_backward() -> None:
+    model, x = nn.Linear(3, 3), torch.randn(2, 3)
+    with torch.inference_mode():
+        (graph,) = capture_model(model, (x,), train=True).graphs
+    assert graph.train
+
+
+def test_what_cannot_be_captured_says_why() -> None:
+    with pytest.raises(CaptureError, match="recurrent"):
+        capture_model(torch.jit.script(nn.Linear(3, 3)), (torch.randn(2, 3),))

@@ -1,0 +1,42 @@
+"""The street as a whole: every graph of a step counts, and what is not known is said."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+import frx_graph
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, 2 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x).transpose(1, 2).contiguous()
+        torch._dynamo.graph_break()
+        return y.transpose(1, 2).contiguous()
+
+
+def test_every_version_of_a_frame_that_a_step_runs_counts() -> None:
+    model = nn.Sequential(Block(8), Block(16), Block(32)).eval()
+    advice = frx_graph.advise(model, (torch.randn(2, 6, 8),), observe=True).advice
+    assert advice.observed is not None
+    assert sum(copy.count for copy in advice.copies) == len(advice.observed) == 6
+    assert sum(copy.bytes for copy in advice.copies) == sum(copy.bytes for copy in advice.observed)
+
+
+def test_a_graph_break_is_said() -> None:
+    report = frx_graph.advise(Block(4).eval(), (torch.randn(2, 6, 4),))
+    assert any(refusal.subject == "graph break" for refusal in report.refusals)
+
+
+def test_what_a_higher_order_operator_does_inside_is_said_to_be_unknown() -> None:
+    def choose(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda y: y.t().contiguous(), lambda y: y.t().contiguous() * 2, (x,))
+
+    report = frx_graph.advise(choose, (torch.ones(3, 4),), observe=True)
+    assert report.advice.observed is not None
+    assert len(report.advice.observed) == 1
+    assert any("not known" in refusal.reason and "cond" in refusal.subject for refusal in report.refusals)
