@@ -164,7 +164,7 @@ def test_shapes_that_do_not_fit_or_cannot_be(sketch: Any, make_tensor: Tensor) -
         ("NVIDIA A100-PG509-200", "A100 40GB"),
         ("NVIDIA H100 80GB HBM3", "H100 SXM"),
         ("NVIDIA H100 PCIe", "H100 PCIe"),
-        ("AMD Instinct MI250X", "MI250 (one die)"),
+        ("AMD Instinct MI250X", "MI250X (one die)"),
         ("AMD Radeon Graphics", None),
         ("CPU", None),
     ],
