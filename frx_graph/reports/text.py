@@ -121,9 +121,7 @@ def _ranked_table(findings: tuple[Finding, ...], root: Path) -> Table:
 
 def _print_rest(console: Console, rest: tuple[Finding, ...], total: int) -> None:
     if rest:
-        known = [finding.bytes_per_step for finding in rest if finding.bytes_per_step is not None]
-        together = f", {byte_count(sum(known))} a step together" if known else ""
-        console.print(Text(f"{plural(len(rest), 'more finding')}{together}: --top {total} shows all.", "dim"))
+        console.print(Text(f"{plural(len(rest), 'more finding')}: --top {total} shows all.", "dim"))
         console.print()
 
 
