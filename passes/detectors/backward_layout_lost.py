@@ -50,20 +50,22 @@ _READERS = frozenset(
 @dataclass(frozen=True, slots=True)
 class _Loss:
     """`reader` got the gradient `gradient` in another layout than its saved input; `origin` made it so, None where the
-    gradient came from outside the graph. `first` is the value that `origin` made; `copies` are known ones of it."""
+    gradient came from outside the graph. `first` is the value that `origin` made; `copies` are known ones of it, and
+    `calls` the graph's calls per step."""
 
     reader: OpFacts
     gradient: ValueFacts
     origin: OpFacts | None
     first: ValueFacts
     copies: tuple[Copy, ...]
+    calls: int
 
     @property
     def bytes(self) -> int:
-        """Traffic of the conversion inside the reader; 0 where none is known and none is sure."""
+        """Traffic per step of the conversion inside the reader; 0 where none is known and none is sure."""
         if self.copies:
             return sum(copy.bytes for copy in self.copies)
-        return 2 * self.gradient.bytes if self.reader.operator == _CONVOLUTION else 0
+        return 2 * self.calls * self.gradient.bytes if self.reader.operator == _CONVOLUTION else 0
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
@@ -96,7 +98,8 @@ def _losses(analysis: Analysis) -> Iterable[_Loss]:
             continue
         origin, first = _origin(gradient, facts)
         if origin is None or not _keeps_channels_last(origin, facts, analysis.inner):
-            yield _Loss(op, gradient, origin, first, tuple(copies.get((op.node, gradient.name), ())))
+            known = tuple(copies.get((op.node, gradient.name), ()))
+            yield _Loss(op, gradient, origin, first, known, facts.calls)
 
 
 def _operand(op: OpFacts, position: int, facts: GraphFacts) -> ValueFacts | None:
@@ -144,7 +147,7 @@ def _site(loss: _Loss) -> CallSite:
 
 def _finding(analysis: Analysis, losses: Sequence[_Loss]) -> Finding:
     facts = analysis.facts
-    moved = facts.calls * sum(loss.bytes for loss in losses)
+    moved = sum(loss.bytes for loss in losses)
     at_origin = facts.calls * sum(2 * v.bytes for v in {loss.first.name: loss.first for loss in losses}.values())
     sure = max(0, moved - at_origin)
     modules = tuple(dict.fromkeys(loss.reader.site.module_path for loss in losses if loss.reader.site.module_path))

@@ -105,12 +105,13 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
     crosses the region's edges."""
     facts = analysis.facts
     names = [name for operator in operators for name in (*operator.operands, *operator.results)]
-    inside = sum(2 * facts.values[name].bytes for name in names)
+    inside = facts.calls * sum(2 * facts.values[name].bytes for name in names)
     plain_inputs = {v.name: v.bytes for r in group.regions for v in r.inputs if v.layout is Layout.PLAIN}
     produced = {name for operator in group.operators for name in operator.results}
     entering = sum(2 * size for name, size in plain_inputs.items() if name not in produced)
     leaving = sum(2 * v.bytes for region in group.regions for v in region.outputs if Layout.PLAIN in v.wanted)
-    most = max(0, inside - entering - leaving)
+    edges = facts.calls * (entering + leaving)
+    most = max(0, inside - edges)
     ops: tuple[OpFacts, ...] = tuple(operator.op for operator in operators)
     modules = tuple(dict.fromkeys(op.site.module_path for op in ops if op.site.module_path))
     memory_format = _memory_format(group.rank)
@@ -121,7 +122,7 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
         severity=severity_of(most, analysis.step_bytes),
         site=site,
         nodes=tuple(op.node for op in ops),
-        count_per_step=len(ops),
+        count_per_step=facts.calls * len(ops),
         bytes_per_step=None,
         saving=predicted_saving(0, most, analysis.step_bytes),
         effort=Effort.ONE_LINE,
@@ -131,7 +132,7 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
         evidence=(
             Evidence(
                 f"not measured: if every one of these kernels converts its images, that is {bytes_text(inside)} per "
-                f"step, against {bytes_text(entering + leaving)} at the region's edges",
+                f"step, against {bytes_text(edges)} at the region's edges",
                 "region edges",
             ),
         ),

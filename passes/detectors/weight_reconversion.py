@@ -148,14 +148,14 @@ def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
 
 
 def _activation_bytes(facts: GraphFacts, group: CopyGroup) -> int:
-    """Bytes of what the operators read and write besides parameters."""
+    """Bytes per step of what the operators read and write besides parameters."""
     total = 0
     for node in group.nodes:
         op = facts.op_by_node.get(node)
         if op is not None:
             operands = (*facts.input_values(op), *facts.output_values(op))
             total += sum(value.bytes for value in operands if not value.is_parameter)
-    return total
+    return facts.calls * total
 
 
 DETECTOR = Detector(RULE, "weight_reconversion", detect)

@@ -1,5 +1,6 @@
 """FRX008: gradients that arrive plain where the forward was channels-last, and those that do not."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,9 +124,20 @@ def test_known_copies_count_instead_of_estimates(analyse: Any) -> None:
         Basis.PREDICTED,
         "c",
     )
-    (found,) = detect(analyse(model, image(), train=True, copies=(copy,)))
+    analysis = analyse(model, image(), train=True, copies=(copy,))
+    (found,) = detect(analysis)
     assert isinstance(found, Finding)
     assert (found.bytes_per_step, found.confidence) == (12_345, 0.9)
+    (thrice,) = detect(replace(analysis, facts=replace(analysis.facts, calls=3)))
+    assert isinstance(thrice, Finding)
+    assert (thrice.bytes_per_step, thrice.count_per_step) == (12_345, 3)  # a copy's bytes are those of all calls
+
+
+def test_an_estimate_is_made_for_every_call(analyse: Any) -> None:
+    analysis = analyse(flattened().to(memory_format=CHANNELS_LAST), image(), train=True)  # type: ignore[call-overload]
+    (found,) = detect(replace(analysis, facts=replace(analysis.facts, calls=3)))
+    assert isinstance(found, Finding)
+    assert (found.bytes_per_step, found.count_per_step) == (3 * 2 * GRADIENT, 3)
 
 
 def test_where_the_origin_is_larger_the_hook_belongs_on_the_convolution(analyse: Any) -> None:

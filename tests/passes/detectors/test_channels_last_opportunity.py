@@ -1,6 +1,7 @@
 """FRX004 on measured times that the tests make up, once on real ones, and without any."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -244,6 +245,16 @@ def test_half_precision_on_cuda_is_predicted_with_low_confidence(analyse: Any, d
     assert found.saving.measured_pct is None
     assert found.saving.predicted_pct_min == 0
     assert any("not measured" in e.text for e in found.evidence)
+
+
+def test_a_prediction_is_for_every_call_of_the_graph(analyse: Any) -> None:
+    facts = on_cuda(analyse(Blocks(), X).facts, torch.float16)
+    (once,) = findings(Analysis(facts, (), 1_000_000))
+    (thrice,) = findings(Analysis(replace(facts, calls=3), (), 1_000_000))
+    assert thrice.count_per_step == 3 * once.count_per_step
+    assert once.saving.predicted_pct_max is not None
+    assert thrice.saving.predicted_pct_max == pytest.approx(3 * once.saving.predicted_pct_max)
+    assert once.evidence != thrice.evidence
 
 
 def test_fp32_on_cuda_is_not_predicted(analyse: Any) -> None:

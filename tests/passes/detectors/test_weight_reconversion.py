@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.passes.copies.copy_findings import CONTRACT_CONFIDENCE
+from frx_graph.passes.copies.copy_findings import CONTRACT_CONFIDENCE, bytes_text
 from frx_graph.passes.detectors.weight_reconversion import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity
 
@@ -107,6 +108,14 @@ def test_a_parameter_expanded_over_the_batch(analyse: Any, copy_at: Any) -> None
     (finding,) = DETECTOR.detect(analyse(Expanded(), torch.randn(4, 8, 8), copies=copies))
     assert "do not expand the parameter" in finding.fix
     assert "converted per step: model.weight" in [evidence.text for evidence in finding.evidence]
+
+
+def test_activations_are_those_of_all_calls_as_the_copies_are(analyse: Any, copy_at: Any) -> None:
+    analysis = analyse(Block(), X, copies=Convert(copy_at, CopyKind.REORDER, "convolution converts abcd to Acdb16a"))
+    (once,) = DETECTOR.detect(analysis)
+    (thrice,) = DETECTOR.detect(replace(analysis, facts=replace(analysis.facts, calls=3)))
+    assert once.evidence[-1].text.endswith(f"calls are {bytes_text(2 * X.nbytes)}")
+    assert thrice.evidence[-1].text.endswith(f"calls are {bytes_text(6 * X.nbytes)}")
 
 
 def test_a_computed_weight_is_no_weight(analyse: Any, copy_at: Any) -> None:
