@@ -1,4 +1,4 @@
-"""Which rules are shown: `--select` and `--ignore`, by code or by the beginning of one."""
+"""Which rules are shown: `--select` and `--ignore`, by code, by the beginning of one, or by rule name."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ class RuleSelection:
 
 
 def rule_selection(select: Iterable[str], ignore: Iterable[str], known: Mapping[str, str]) -> RuleSelection:
-    """The checked selection. Entries may hold several codes with commas between; case does not matter.
+    """The checked selection. Entries may hold several codes or names with commas between; case does not
+    matter.
 
-    `known` maps every rule's code to its name. Raises OptionError that names the nearest code for one that begins none.
+    `known` maps every rule's code to its name. Raises OptionError that names the nearest code for what is
+    neither a name nor the beginning of a code.
     """
     return RuleSelection(_codes(select, "select", known), _codes(ignore, "ignore", known))
 
@@ -43,10 +45,11 @@ def apply_selection(advice: Advice, selection: RuleSelection) -> Advice:
 
 
 def _codes(entries: Iterable[str], option: str, known: Mapping[str, str]) -> tuple[str, ...]:
+    by_name = {name: code for code, name in known.items()}
     codes = []
     for entry in entries:
         for part in entry.split(","):
-            code = part.strip().upper()
+            code = by_name.get(part.strip().lower(), part.strip().upper())
             if not code or not any(rule.startswith(code) for rule in known):
                 raise _unknown(part.strip(), option, known)
             codes.append(code)

@@ -18,6 +18,9 @@ KNOWN = {"FRX001": "hidden_copy", "FRX002": "contiguous_churn", "FRX007": "weigh
         ([], ["FRX0"], []),
         (["FRX010"], ["FRX01"], ["FRX010"]),
         (["FRX001"], ["FRX001"], []),
+        (["hidden_copy"], [], ["FRX001"]),
+        (["Opaque, FRX001"], [], ["FRX001", "FRX010"]),
+        ([], ["contiguous_churn"], ["FRX001", "FRX007", "FRX010"]),
         (["FRX"], ["FRX007"], ["FRX001", "FRX002", "FRX010"]),
     ],
 )
@@ -34,6 +37,7 @@ def test_longest_prefix_decides(advice, select, ignore, shown):
         ("E501", "`frx rules` lists them"),
         ("", "`frx rules` lists them"),
         ("FRX001,", "`frx rules` lists them"),
+        ("hidden", "did you mean FRX001 (hidden_copy)?"),
         ("FRX0011", "did you mean FRX001 (hidden_copy)?"),
     ],
 )
