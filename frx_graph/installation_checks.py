@@ -131,7 +131,7 @@ def _compilers() -> Iterator[Check]:
             "C++ compiler",
             "none found",
             Status.WARNING,
-            "Inductor needs one to compile for the CPU: install g++ or clang++, or name one in CXX",
+            "Inductor needs one to compile for the CPU: install g++ (clang++ on macOS), or name one in CXX",
         )
     else:
         yield Check("C++ compiler", compiler)
@@ -259,9 +259,10 @@ def _devices() -> tuple[str, ...]:
 
 
 def _cpp_compiler() -> str | None:
-    """The path of the compiler that Inductor would take: `CXX`, else g++, else clang++."""
-    candidates = [os.environ.get("CXX", ""), "g++", "clang++"]
-    return next((path for name in candidates if name and (path := shutil.which(name.split()[0])) is not None), None)
+    """The path of the compiler that Inductor takes, None if there is none. It looks no further than the one that `CXX`
+    names, or without it g++, on macOS clang++: `cpp.cxx` in torch/_inductor/config.py."""
+    words = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++").split()
+    return shutil.which(words[0]) if words else None
 
 
 def _version_of(package: str) -> str | None:

@@ -104,6 +104,32 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (found.name, found.status) == ("C++ compiler", Status.WARNING)
 
 
+@pytest.mark.parametrize(
+    ("cxx", "platform", "expected"),
+    [
+        (None, "linux", None),
+        (None, "darwin", "clang++"),
+        ("clang++ -v", "linux", "clang++"),
+        ("missing", "darwin", None),
+        ("", "darwin", None),
+    ],
+)
+def test_the_compiler_is_the_one_that_inductor_takes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cxx: str | None, platform: str, expected: str | None
+) -> None:
+    """With clang++ alone on the path."""
+    program = tmp_path / "clang++"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.platform", platform)
+    if cxx is None:
+        monkeypatch.delenv("CXX", raising=False)
+    else:
+        monkeypatch.setenv("CXX", cxx)
+    assert installation_checks._cpp_compiler() == (None if expected is None else str(program))
+
+
 def test_a_backend_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
     assert run("_backend").status is Status.ERROR
