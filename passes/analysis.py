@@ -13,6 +13,7 @@ from frx_graph.capture.captured_graph import GraphBreak, Recompile
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes.attention_pattern import Attention, attentions
 from frx_graph.passes.costs.operator_costs import OpCost, op_costs
 from frx_graph.passes.fusion.fusion_groups import Kernels, kernels_of
 from frx_graph.passes.layouts.layout_choice import LayoutChange, layout_changes, steady_layouts
@@ -90,6 +91,29 @@ class Analysis:
         bandwidth = self.device.bandwidth_bytes_per_s
         problems = [layout_problem(group, self.facts, self.layout_times, bandwidth) for group in self.layout_groups]
         return tuple(change for p in problems for change in layout_changes(p, steady_layouts(p)))
+
+    @cached_property
+    def attentions(self) -> tuple[Attention, ...]:
+        """Every attention of the forward that is written out as products, in execution order."""
+        return tuple(attentions(self.facts))
+
+    @cached_property
+    def attention_operands(self) -> frozenset[str]:
+        """The values that are queries, keys or values of one of these."""
+        return frozenset(value.name for a in self.attentions for value in (a.query, a.key, a.value))
+
+    @cached_property
+    def attention_nodes(self) -> frozenset[str]:
+        """The operators between the two products of one of these."""
+        return frozenset(op.node for a in self.attentions for op in a.between)
+
+    @cached_property
+    def copies_by_node(self) -> Mapping[str, tuple[Copy, ...]]:
+        """The predicted copies of every node that makes any."""
+        by_node: dict[str, list[Copy]] = {}
+        for copy in self.copies:
+            by_node.setdefault(copy.node, []).append(copy)
+        return {node: tuple(copies) for node, copies in by_node.items()}
 
     @cached_property
     def costs(self) -> Mapping[str, OpCost]:

@@ -25,7 +25,7 @@ from frx_graph.capture.call_site import common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention, attentions
+from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
@@ -41,7 +41,7 @@ COMPILED_CONFIDENCE = 0.6
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each line whose softmax belongs to materialised attentions, forward traffic only."""
     groups: dict[tuple[str, int, str, bool], list[Attention]] = {}
-    for attention in attentions(analysis.facts):
+    for attention in analysis.attentions:
         if scores_traffic(analysis.facts, attention) <= operand_traffic(attention):
             continue
         refusal = _refusal(attention)
@@ -203,10 +203,9 @@ def _kept_for_backward(facts: GraphFacts, attention: Attention) -> bool:
 
 def _operand_copies(analysis: Analysis, group: Sequence[Attention]) -> list[Copy]:
     operands = {value.storage for a in group for value in (a.query, a.key, a.value)}
-    made = {
-        op.node for op in analysis.facts.ops for name in op.outputs if analysis.facts.values[name].storage in operands
-    }
-    return [copy for copy in analysis.copies if copy.node in made]
+    sharing = (value for storage in operands for value in analysis.facts.values_by_storage[storage])
+    made = dict.fromkeys(value.producer for value in sharing if value.producer is not None)
+    return [copy for node in made for copy in analysis.copies_by_node.get(node, ())]
 
 
 DETECTOR = Detector(RULE, "materialised_attention", detect)

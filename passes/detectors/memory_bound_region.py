@@ -25,7 +25,6 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.attention_pattern import attentions
 from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.view_chain import view_chain
@@ -202,8 +201,7 @@ def _roofline_evidence(position: RooflinePosition, device: DeviceProfile) -> Evi
 
 def _attention_evidence(analysis: Analysis, region: _Region) -> list[Evidence]:
     """That another rule's fix makes this one unnecessary, where it does."""
-    nodes = {op.node for op in region.ops}
-    if not any(nodes & {op.node for op in found.between} for found in attentions(analysis.facts)):
+    if analysis.attention_nodes.isdisjoint(op.node for op in region.ops):
         return []
     return [Evidence("part of an attention that stores its scores: FRX012's fix ends this traffic too", "FRX012")]
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.attention_pattern import attentions
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.permute_chains import (
     COPYING,
@@ -150,7 +149,7 @@ def _finding(analysis: Analysis, group: Sequence[_Storm]) -> Finding:
     moved = sum(copy.bytes for copy in copies)
     ops = {step.op.node: step.op for storm in group for span in storm.spans for step in span.steps}
     modules = tuple(dict.fromkeys(storm.site.module_path for storm in group if storm.site.module_path))
-    fix, effort, risk = _remedy(facts, first)
+    fix, effort, risk = _remedy(analysis, first)
     return Finding(
         rule=RULE,
         title=str(first.kind),
@@ -170,7 +169,8 @@ def _finding(analysis: Analysis, group: Sequence[_Storm]) -> Finding:
     )
 
 
-def _remedy(facts: GraphFacts, storm: _Storm) -> tuple[str, Effort, Risk]:
+def _remedy(analysis: Analysis, storm: _Storm) -> tuple[str, Effort, Risk]:
+    facts = analysis.facts
     span = storm.spans[0]
     moves = [step for step in span.steps if reorders(facts, step.op)]
     if storm.kind is _Kind.CANCEL:
@@ -181,7 +181,7 @@ def _remedy(facts: GraphFacts, storm: _Storm) -> tuple[str, Effort, Risk]:
         order = composed_order(facts, span)
         call = f"`permute{order}`" if order is not None else "one permute"
         return f"write {call} for the {len(moves)} calls from {place(moves[0].op.site)} on", Effort.ONE_LINE, Risk.LOW
-    if _feeds_attention(facts, storm):
+    if _feeds_attention(analysis, storm):
         fix = (
             "project queries, keys and values with weight rows in the order (3, heads, dim) and pass the views "
             "`.view(b, n, 3, heads, dim).permute(2, 0, 3, 1, 4)` on uncopied: F.scaled_dot_product_attention takes "
@@ -195,12 +195,11 @@ def _remedy(facts: GraphFacts, storm: _Storm) -> tuple[str, Effort, Risk]:
     return fix, Effort.REFACTOR, Risk.MEDIUM
 
 
-def _feeds_attention(facts: GraphFacts, storm: _Storm) -> bool:
+def _feeds_attention(analysis: Analysis, storm: _Storm) -> bool:
     """True if one of the chains ends in an operand of an attention, written out or fused."""
     ends = {step.value for span in storm.spans for step in span.steps}
-    written_out = {value.name for a in attentions(facts) for value in (a.query, a.key, a.value)}
-    fused = (op for end in ends for op in facts.users(end) if "scaled_dot_product" in op.operator)
-    return not ends.isdisjoint(written_out) or any(fused)
+    fused = (op for end in ends for op in analysis.facts.users(end) if "scaled_dot_product" in op.operator)
+    return not ends.isdisjoint(analysis.attention_operands) or any(fused)
 
 
 def _evidence(facts: GraphFacts, group: Sequence[_Storm], copies: Sequence[Copy]) -> Iterator[Evidence]:
