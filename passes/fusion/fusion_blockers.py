@@ -188,7 +188,7 @@ def _sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
         result = flow.facts.values[op.outputs[0]]
         readers = flow.readers.get(result.name, ())
         read = sum(flow.facts.values[name].numel for _, name in readers)
-        if readers and 2 * read <= result.numel and result.name not in flow.returned:
+        if 0 < 2 * read <= result.numel and result.name not in flow.returned:
             needed = read / result.numel
             moved = result.bytes + sum(
                 operand_bytes(op, flow.facts.values[name], flow.facts)

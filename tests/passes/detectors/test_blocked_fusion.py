@@ -290,3 +290,7 @@ def test_a_device_change_between_pointwise_operators():
     assert reason(finding) == "device change"
     assert finding.bytes_per_step == 4 * N
     assert finding.severity is Severity.LOW
+
+
+def test_empty_tensors_are_not_read_in_part(found):
+    assert found(Function(lambda linear, x: linear(x).sum(), nn.Linear(8, 4)), torch.randn(0, 8), train=True) == []
