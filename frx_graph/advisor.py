@@ -13,7 +13,7 @@ from frx_graph.advice import Advice, GraphSummary, Timings, Totals, is_quick_win
 from frx_graph.capture.captured_graph import Capture, CapturedGraph
 from frx_graph.capture.model import capture_model
 from frx_graph.environment import environment_of
-from frx_graph.errors import FrxError
+from frx_graph.errors import FrxError, first_line
 from frx_graph.evidence.device_calibration import device_profile
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.measurement_cache import MeasuredOperators
@@ -69,12 +69,16 @@ def advise(
     if observe:
         progress("observing one real step")
         started = time.perf_counter()
-        observed = observe_step(model, args, dict(kwargs or {}), train=train, inner=inner)
-        advice = replace(
-            advice,
-            observed=observed,
-            timings=replace(advice.timings, observe_s=time.perf_counter() - started),
-        )
+        try:
+            observed = observe_step(model, args, dict(kwargs or {}), train=train, inner=inner)
+        except FrxError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the advice stands without it; what is missing is said
+            unseen = Refusal("observation", f"the step could not be watched: {first_line(error)}")
+            advice = replace(advice, refusals=(*advice.refusals, unseen))
+        else:
+            advice = replace(advice, observed=observed)
+        advice = replace(advice, timings=replace(advice.timings, observe_s=time.perf_counter() - started))
     return AdviceReport(advice)
 
 

@@ -37,6 +37,9 @@ def test_what_a_higher_order_operator_does_inside_is_said_to_be_unknown() -> Non
         return torch.cond(x.sum() > 0, lambda y: y.t().contiguous(), lambda y: y.t().contiguous() * 2, (x,))
 
     report = frx_graph.advise(choose, (torch.ones(3, 4),), observe=True)
-    assert report.advice.observed is not None
-    assert len(report.advice.observed) == 1
+    # torch 2.13 cannot run `cond` under a dispatch mode: then the report has to say so.
+    if report.advice.observed is None:
+        assert any(refusal.subject == "observation" for refusal in report.refusals)
+    else:
+        assert len(report.advice.observed) == 1
     assert any("not known" in refusal.reason and "cond" in refusal.subject for refusal in report.refusals)
