@@ -54,6 +54,8 @@ def probe(
     """Measure which operators copy which operands, by class of strides: the operator layout contract."""
     if device is ProbeDevice.CUDA and not torch.cuda.is_available():
         raise OptionError("this machine has no CUDA device that torch can use", "frx doctor says why")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise OptionError(f"no such folder: {output.absolute().parent}", "create it first")
     cases = select_cases(only)
     failures: dict[str, str] = {}
 

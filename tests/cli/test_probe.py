@@ -63,10 +63,10 @@ def test_a_whole_contract_goes_where_advice_looks_for_it(monkeypatch: pytest.Mon
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    result = CliRunner().invoke(app, ["--only", "flip", "--output", str(tmp_path / "file" / "x.yaml")])
+    (tmp_path / "x.yaml").mkdir()
+    result = CliRunner().invoke(app, ["--only", "flip", "--output", str(tmp_path / "x.yaml")])
     assert isinstance(result.exception, OptionError)
-    assert "x.yaml" in str(result.exception)
+    assert result.exception.message == f"the contract cannot be written to {tmp_path / 'x.yaml'}"
 
 
 def test_calls_that_cannot_be_made_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,3 +99,15 @@ def test_no_progress_bar_where_nobody_looks() -> None:
     result = CliRunner().invoke(app, ["--only", "flip", "--format", "json"])
     assert "measuring" not in result.stderr
     assert yaml.safe_load(result.stdout)
+
+
+def test_a_missing_folder_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(*_: object, **__: object) -> None:
+        pytest.fail("operators were measured")
+
+    monkeypatch.setattr("frx_graph.cli.probe.measure_contract", measured)
+    result = CliRunner().invoke(app, ["--only", "aten.flip", "--output", str(tmp_path / "missing" / "mine.yaml")])
+    assert isinstance(result.exception, OptionError)
+    assert result.exception.message == f"no such folder: {tmp_path / 'missing'}"

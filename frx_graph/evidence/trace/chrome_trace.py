@@ -69,6 +69,9 @@ def read_chrome_trace(
     Both forms of the format are read: an object with `traceEvents`, and a bare list of events. Raises `EvidenceError`.
     """
     limits = limits or ReadLimits()
+    # Opening a fifo waits for a writer that may never come.
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise EvidenceError(f"{path}: is not a regular file, expected a trace file", _EXPORT_HINT)
     try:
         with path.open("rb") as raw, contextlib.closing(_text(path, raw, limits)) as chunks:
             return _document(_Window(path, chunks, limits), on_event)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,14 @@ def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
     for target in (tmp_path / "none.json", tmp_path):
         with pytest.raises(EvidenceError, match=r"no such file|is a directory"):
             read_chrome_trace(target, lambda *_: None)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs fifos")
+def test_a_fifo_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    target = tmp_path / "pipe.json"
+    os.mkfifo(target)
+    with pytest.raises(EvidenceError, match="is not a regular file"):
+        read_chrome_trace(target, lambda *_: None)
 
 
 @pytest.mark.parametrize(
