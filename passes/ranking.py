@@ -10,7 +10,7 @@ _SEVERITY_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2, Severi
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By the traffic that the fix is expected to save per step, most first.
+    """By severity, highest first, then by the bytes that the fix is expected to save per step, most first.
 
     A finding whose traffic is unknown stands after those of its severity whose traffic is known; ties are broken by
     call site, so that the same program is always reported in the same order.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.advice import Advice, Totals
+from frx_graph.errors import OptionError
 from frx_graph.records import Finding, Refusal
 from frx_graph.reports.cards import shipped_cards
 from frx_graph.reports.html import html_fragment
@@ -25,7 +26,7 @@ class AdviceReport:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings, most valuable first."""
+        """The findings by severity, highest first, then by the bytes a step that the fix saves, most first."""
         return self.advice.findings
 
     @property
@@ -39,17 +40,27 @@ class AdviceReport:
         return self.advice.totals
 
     def render(self, format: Format | str = Format.TEXT, *, top: int = DEFAULT_TOP) -> str:
-        """The report as text, json, html, md, sarif or github. Raises `ValueError` for another format."""
+        """The report as text, json, html, md, sarif or github. Raises `OptionError` for another format."""
         terminal = detect_terminal(sys.stdout, os.environ)
-        return render(self.advice, Format(format), top=top, width=terminal.width, color=False, root=Path.cwd())
+        return render(self.advice, _format(format), top=top, width=terminal.width, color=False, root=Path.cwd())
 
     def save(self, path: str | Path, format: Format | str | None = None) -> Path:
-        """Write the report; the format follows the file's ending (.json, .html, .md, .sarif, .txt) unless given."""
+        """Write the report; the format follows the file's ending (.json, .html, .md, .sarif, .txt) unless given.
+
+        Raises `OptionError` for another format or ending, a folder that does not exist, and a file that cannot be
+        written.
+        """
         path = Path(path)
         if format is None:
             ending = path.suffix.removeprefix(".").lower()
             format = {"txt": Format.TEXT, "htm": Format.HTML, "markdown": Format.MD}.get(ending, ending)
-        path.write_text(self.render(format), encoding="utf-8")
+        text = self.render(format)
+        if not path.absolute().parent.is_dir():
+            raise OptionError(f"no such folder: {path.absolute().parent}", "create it first")
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise OptionError(f"cannot write {path}: {error.strerror}", "choose another file") from error
         return path
 
     def __str__(self) -> str:
@@ -58,3 +69,10 @@ class AdviceReport:
 
     def _repr_html_(self) -> str:
         return html_fragment(self.advice, root=Path.cwd(), cards=shipped_cards())
+
+
+def _format(name: Format | str) -> Format:
+    try:
+        return Format(name)
+    except ValueError:
+        raise OptionError(f"no report format is called {name!r}", f"one of {', '.join(Format)}") from None
