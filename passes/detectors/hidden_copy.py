@@ -23,7 +23,7 @@ from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, c
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
 from frx_graph.passes.copies.stride_replay import order_that_gives
-from frx_graph.passes.copies.view_chain import identity, origin_text, place, stride_origin, view_chain
+from frx_graph.passes.copies.view_chain import identity, is_view, origin_text, place, stride_origin, view_chain
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, OperandRole, Refusal, Risk
 
@@ -92,7 +92,7 @@ def _remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, 
         return _Remedy(f"give {_name(copy)} contiguous operands", Effort.LOCAL, Risk.LOW)
     times = copied[identity(facts, value.name)]
     stored = _channels_last_producer(facts, copy, value)
-    if times > 1:
+    if times > 1 and value.layout is not Layout.PLAIN:
         once = f"call `.contiguous()` once on the value, before its first use: a step copies it {times} times now"
         return _Remedy(
             f"{once}. To save them all, {stored}" if stored else once,
@@ -102,6 +102,8 @@ def _remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, 
         )
     if stored:
         return _Remedy(stored, Effort.LOCAL, Risk.LOW)
+    if _is_plain_image(facts, copy, value):
+        return _channels_last_remedy(copy, value)
     return _matmul_remedy(value) if copy.operator == "aten.matmul" else _last_resort(facts, copy, value)
 
 
@@ -119,6 +121,26 @@ def _library_remedy(copy: Copy, value: ValueFacts | None) -> _Remedy:
     memory_format = "channels_last_3d" if rank == 5 else "channels_last"
     return _Remedy(
         f"run the convolution in channels-last, in which it takes and returns tensors as they are: "
+        f"`model.to(memory_format=torch.{memory_format})` and the same for the input. Whether that is faster for these "
+        f"shapes is FRX004's measurement",
+        Effort.ONE_LINE,
+        Risk.LOW,
+    )
+
+
+def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
+    """True where the operator copies although it reads contiguous images, so that only other strides spare the copy."""
+    op = facts.op_by_node.get(copy.node)
+    if op is None or copy.operator == "aten.matmul" or len(value.shape) not in CHANNELS_LAST_ORDER:
+        return False
+    images = (value, *(v for v in facts.input_values(op) if len(v.shape) == len(value.shape)))
+    return all(image.layout is Layout.PLAIN for image in images)
+
+
+def _channels_last_remedy(copy: Copy, value: ValueFacts) -> _Remedy:
+    memory_format = "channels_last_3d" if len(value.shape) == 5 else "channels_last"
+    return _Remedy(
+        f"{_name(copy)} copies although its operand is contiguous: run this part of the model in channels-last, "
         f"`model.to(memory_format=torch.{memory_format})` and the same for the input. Whether that is faster for these "
         f"shapes is FRX004's measurement",
         Effort.ONE_LINE,
@@ -164,12 +186,27 @@ def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) ->
 
 def _last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> _Remedy:
     origin = stride_origin(facts, value.name)
-    if origin is not None and origin.op is None:
+    if origin is None:
+        return _Remedy(
+            f"use another operator than {_name(copy)}, which copies although its operand is contiguous",
+            Effort.LOCAL,
+            Risk.LOW,
+        )
+    if origin.op is None:
         return _Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE, Risk.LOW)
-    before = f", {origin_text(facts, origin)}" if origin is not None else ""
+    if is_view(origin.op):
+        base = view_chain(facts, origin.value).base
+        if facts.producer(base) is None:
+            return _Remedy(
+                f"let {_name(copy)} see `{facts.values[base].path or base}` as the graph is handed it, or hand it over "
+                f"stored in the order that {_name(copy)} reads: the strides are {origin_text(facts, origin)}, and a "
+                f"`.contiguous()` behind it only moves the copy",
+                Effort.LOCAL,
+                Risk.LOW,
+            )
     return _Remedy(
-        f"let {_name(copy)} see the value before its strides change{before}; if other operators read it too, one "
-        f"`.contiguous()` there serves them all",
+        f"let {_name(copy)} see the value before its strides change, {origin_text(facts, origin)}; if other operators "
+        f"read it too, one `.contiguous()` there serves them all",
         Effort.LOCAL,
         Risk.LOW,
     )

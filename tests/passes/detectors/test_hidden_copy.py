@@ -243,3 +243,46 @@ def test_contiguous_operands_make_no_finding(analyse: Any, layer_norm_copies: Co
             return F.layer_norm(x.transpose(1, 2).contiguous(), (8,))
 
     assert list(DETECTOR.detect(analyse(Norm(), torch.randn(2, 8, 36), copies=layer_norm_copies))) == []
+
+
+class Upsampled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.interpolate(self.proj(x), scale_factor=2)
+
+
+@pytest.mark.parametrize(
+    ("value", "role"), [("convolution", OperandRole.INPUT), ("upsample_nearest2d", OperandRole.OUTPUT)]
+)
+def test_an_operator_that_copies_though_its_operand_is_contiguous_wants_channels_last(
+    analyse: Any, copy_at: Any, value: str, role: OperandRole
+) -> None:
+    def predict(facts: GraphFacts) -> Sequence[Copy]:
+        return [copy_at(facts, "upsample_nearest2d", value, role=role)]
+
+    (finding,) = DETECTOR.detect(analyse(Upsampled(), IMAGE, copies=predict))
+    assert "model.to(memory_format=torch.channels_last)" in finding.fix
+    assert "before its strides change" not in finding.fix
+    assert ".contiguous()" not in finding.fix
+
+
+def test_a_view_of_an_input_is_not_helped_by_contiguous(analyse: Any, layer_norm_copies: Copies) -> None:
+    class Norm(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.layer_norm(x.transpose(1, 2), (8,))
+
+    (finding,) = DETECTOR.detect(analyse(Norm(), torch.randn(2, 8, 36), copies=layer_norm_copies))
+    assert "`.contiguous()` behind it only moves the copy" in finding.fix
+    assert "made so by `transpose(1, 2)`" in finding.fix
+
+
+def test_a_view_of_a_result_is_told_to_come_later(analyse: Any, layer_norm_copies: Copies) -> None:
+    class Norm(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.layer_norm(x.exp().transpose(1, 2), (8,))
+
+    (finding,) = DETECTOR.detect(analyse(Norm(), torch.randn(2, 8, 36), copies=layer_norm_copies))
+    assert "before its strides change" in finding.fix
