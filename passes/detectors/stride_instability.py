@@ -25,7 +25,7 @@ from frx_graph.facts.layout import CHANNELS_LAST_ORDER, contiguous_strides, stri
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.stability.recompile_reasons import RecompileCause, RecompileReason
-from frx_graph.passes.stability.recompiled_frames import RECOMPILE_LIMIT, first_known_site, recompiles_of_frame
+from frx_graph.passes.stability.recompiled_frames import first_known_site, recompile_limit, recompiles_of_frame
 from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
 RULE = "FRX006"
@@ -52,7 +52,7 @@ def _finding(analysis: Analysis, source: str, reasons: Sequence[RecompileReason]
     return Finding(
         rule=RULE,
         title=f"The strides of `{source}` changed between calls: compiled again {times}",
-        severity=Severity.HIGH if versions >= RECOMPILE_LIMIT else Severity.MEDIUM,
+        severity=Severity.HIGH if versions >= recompile_limit() else Severity.MEDIUM,
         site=_site(facts, value, reasons),
         nodes=value.users if value is not None else (),
         count_per_step=len(reasons),
@@ -69,7 +69,7 @@ def _finding(analysis: Analysis, source: str, reasons: Sequence[RecompileReason]
                 for change, count in Counter(_change(reason, value) for reason in reasons).items()
             ),
             Evidence(
-                f"the frame was compiled {versions} times; after {RECOMPILE_LIMIT} versions Dynamo runs it in eager",
+                f"the frame was compiled {versions} times; after {recompile_limit()} versions Dynamo runs it in eager",
                 _SOURCE,
                 Basis.OBSERVED,
             ),

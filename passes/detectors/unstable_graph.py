@@ -22,9 +22,9 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.stability.recompile_reasons import RecompileCause, RecompileReason
 from frx_graph.passes.stability.recompiled_frames import (
-    RECOMPILE_LIMIT,
     breaks_of_frame,
     first_known_site,
+    recompile_limit,
     recompiles_of_frame,
 )
 from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
@@ -73,7 +73,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for an unstable frame, one for each graph break that a step runs into more than once."""
     reasons = recompiles_of_frame(analysis)
     others = [reason for reason in reasons if reason.cause is not RecompileCause.STRIDE]
-    limit = len(reasons) + 1 >= RECOMPILE_LIMIT or any(_tells_of_limit(reason.text) for reason in reasons)
+    limit = len(reasons) + 1 >= recompile_limit() or any(_tells_of_limit(reason.text) for reason in reasons)
     if len(others) >= FEWEST or (limit and others):
         yield _unstable(analysis, others, versions=len(reasons) + 1, limit=limit)
     for graph_break in breaks_of_frame(analysis):

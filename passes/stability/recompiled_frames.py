@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import torch._dynamo.config
+
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.capture.captured_graph import GraphBreak
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.stability.recompile_reasons import RecompileReason, parse_reason
 
-RECOMPILE_LIMIT = 8
-"""Versions of one frame that Dynamo keeps, `torch._dynamo.config.recompile_limit`; then it runs the frame in eager."""
+
+def recompile_limit() -> int:
+    """Versions of one frame that Dynamo keeps, as this process sets it; then it runs the frame in eager."""
+    return int(torch._dynamo.config.recompile_limit)
 
 
 def frame_of(graph_id: str) -> str:

@@ -127,6 +127,14 @@ def test_all_versions_count_towards_the_limit(recompile: Any, strides: int, seve
     assert found.severity is severity
 
 
+@pytest.mark.parametrize(("limit", "severity"), [(5, Severity.MEDIUM), (4, Severity.HIGH)])
+def test_the_limit_is_the_one_that_dynamo_is_set_to(recompile: Any, limit: int, severity: Severity) -> None:
+    (analysis,) = recompile(lambda x: x + 1, (X,))
+    with torch._dynamo.config.patch(recompile_limit=limit):
+        (found,) = findings([with_reasons(analysis, *[TYPE] * 3)])
+    assert found.severity is severity
+
+
 def test_other_frames_are_other_graphs_business(recompile: Any) -> None:
     (analysis,) = recompile(lambda x: x + 1, (X,))
     assert list(detect(with_reasons(analysis, *[SIZE] * 5, frame="77"))) == []
