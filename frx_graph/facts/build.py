@@ -141,7 +141,10 @@ def _callable_name(target: object) -> str:
 
 
 def _input_nodes(node: fx.Node) -> list[fx.Node]:
-    return [a for a in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(a, fx.Node)]
+    """In argument order, a node that is given twice twice; `node.all_input_nodes` has it once."""
+    found: list[fx.Node] = []
+    fx.map_arg((node.args, node.kwargs), found.append)
+    return found
 
 
 def _mutated_inputs(node: fx.Node) -> list[str]:

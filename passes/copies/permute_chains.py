@@ -30,14 +30,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """From `base`, which a computing operator (or the caller) made, to the last value before one computes again."""
+    """From `base`, which a computing operator (or the caller) made, to the last value before one computes again.
+
+    `reorderings` are the positions of the steps that really reorder, dimensions of size 1 aside.
+    """
 
     base: str
     steps: tuple[Step, ...]
-
-    def reorderings(self, facts: GraphFacts) -> tuple[int, ...]:
-        """Positions of the steps that really reorder, dimensions of size 1 aside."""
-        return tuple(i for i, step in enumerate(self.steps) if reorders(facts, step.op))
+    reorderings: tuple[int, ...]
 
 
 def chains(facts: GraphFacts) -> Iterator[Chain]:
@@ -45,12 +45,9 @@ def chains(facts: GraphFacts) -> Iterator[Chain]:
 
     Chains of parameters and buffers are left out: the `t()` of every linear layer is one, and costs nothing.
     """
-    parents = {
-        name: op.inputs[0]
-        for op in facts.ops
-        if op.phase is Phase.FORWARD and is_transparent(facts, op)
-        for name in op.outputs
-    }
+    transparent = [op for op in facts.ops if op.phase is Phase.FORWARD and is_transparent(facts, op)]
+    parents = {name: op.inputs[0] for op in transparent for name in op.outputs}
+    reordering = {op.node for op in transparent if reorders(facts, op)}
     inner = set(parents.values())
     for leaf in parents:
         if leaf in inner:
@@ -65,8 +62,10 @@ def chains(facts: GraphFacts) -> Iterator[Chain]:
         base = facts.values[value]
         if base.kind in (InputKind.PARAMETER, InputKind.BUFFER):
             continue
-        if any(reorders(facts, step.op) for step in steps):
-            yield Chain(value, tuple(reversed(steps)))
+        steps.reverse()
+        positions = tuple(i for i, step in enumerate(steps) if step.op.node in reordering)
+        if positions:
+            yield Chain(value, tuple(steps), positions)
 
 
 def is_transparent(facts: GraphFacts, op: OpFacts) -> bool:
@@ -117,7 +116,7 @@ class Span:
 def cancelling(facts: GraphFacts, chain: Chain) -> Span | None:
     """The first span that ends with the dimensions as they were before it, after two or more reorderings; copies that
     follow at once belong to it. None where nothing cancels, or where the span is torch's own work inside an einsum."""
-    positions = set(chain.reorderings(facts))
+    positions = set(chain.reorderings)
     if len(positions) < 2:
         return None
     met: list[tuple[int, tuple[int, ...], Strides]] = []
@@ -141,7 +140,7 @@ def _inside_einsum(chain: Chain, positions: list[int]) -> bool:
 
 def composable(facts: GraphFacts, chain: Chain) -> Span | None:
     """A run of at least `COMPOSABLE` reorderings with nothing but views of the same dimensions between them."""
-    positions = set(chain.reorderings(facts))
+    positions = set(chain.reorderings)
     run: list[int] = []
     for index, step in enumerate(chain.steps):
         if index in positions:

@@ -96,6 +96,7 @@ def _fake_mode() -> FakeTensorMode:
     return FakeTensorMode()
 
 
+@functools.cache
 def overload_of(target: str) -> OpOverload | None:
     """The operator that `OpFacts.target` names; None for a higher-order operator or one that is not registered."""
     namespace, _, rest = target.partition(".")

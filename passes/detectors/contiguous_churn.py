@@ -108,7 +108,8 @@ def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict], 
 
 def _main(verdicts: Sequence[Verdict]) -> Verdict:
     """The largest copy of the kind that moves most."""
-    return max(verdicts, key=lambda v: (_bytes_of(verdicts, v.necessity), v.copy.bytes))
+    moved = {necessity: _bytes_of(verdicts, necessity) for necessity in Necessity}
+    return max(verdicts, key=lambda v: (moved[v.necessity], v.copy.bytes))
 
 
 def _bytes_of(verdicts: Sequence[Verdict], necessity: Necessity) -> int:

@@ -104,7 +104,7 @@ def _projected(
     for chain in chains(facts):
         if not _is_projection(facts, chain.base) or cancelling(facts, chain) is not None:
             continue
-        span = Span(chain, chain.reorderings(facts)[0], len(chain.steps) - 1)
+        span = Span(chain, chain.reorderings[0], len(chain.steps) - 1)
         copies = _copies_in(span, by_node, by_value)
         if copies:
             site = span.steps[0].op.site
