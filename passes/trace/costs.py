@@ -57,6 +57,9 @@ class CallCost:
         return self.flops / self.bytes
 
 
+_SUMMED_PRODUCTS = frozenset({"addmm", "baddbmm"})
+
+
 class CallCosts:
     """Costs of the calls of one tree; calls with the same arguments are counted once."""
 
@@ -88,7 +91,8 @@ class CallCosts:
             name, operands = "convolution", operands[:2]
             arguments: tuple[Argument, ...] = (ValueRef("0"), ValueRef("1"), None, 1, 0, 1, False)
         else:
-            operands = operands[: _argument_count(name)]
+            # A trace writes keyword arguments like positional ones; of a product only the factors count.
+            operands = operands[: 3 if name in _SUMMED_PRODUCTS else _argument_count(name)]
             arguments = tuple(
                 ValueRef(str(position)) if operand is not None else _scalar(concrete, position)
                 for position, operand in enumerate(operands)
@@ -142,7 +146,7 @@ def _result(name: str, operands: tuple[Operand | None, ...]) -> Operand | None:
         return first
     if name in ("mm", "bmm") and len(shapes) == 2 and len(shapes[0]) == len(shapes[1]) >= 2:
         return Operand((*shapes[0][:-1], shapes[1][-1]), first.dtype)
-    if name in ("addmm", "baddbmm") and len(shapes) == 3 and len(shapes[1]) == len(shapes[2]) >= 2:
+    if name in _SUMMED_PRODUCTS and len(shapes) == 3 and len(shapes[1]) == len(shapes[2]) >= 2:
         return Operand((*shapes[1][:-1], shapes[2][-1]), first.dtype)
     floating = first.dtype is not None and first.dtype.is_floating_point
     mixed = len({tensor.dtype for tensor in tensors if tensor.shape}) > 1
