@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -105,24 +107,53 @@ def _single_output(node: fx.Node) -> dict[str, Tensor]:
 def _op_facts(
     node: fx.Node, captured: CapturedGraph, tensors: Mapping[str, tuple[Tensor, str | None]], outputs: tuple[str, ...]
 ) -> OpFacts:
-    target = node.target
-    aten = isinstance(target, OpOverload) and target.namespace in _KNOWN_NAMESPACES
-    schema = target._schema if isinstance(target, OpOverload) else None
-    aliases = schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    called = _called(node.target)
     return OpFacts(
         node=node.name,
-        target=str(target) if isinstance(target, (OpOverload, HigherOrderOperator)) else _callable_name(target),
-        operator=str(target.overloadpacket) if isinstance(target, OpOverload) else _callable_name(target),
+        target=called.target,
+        operator=called.operator,
         args=tuple(_argument(a) for a in node.args),
         kwargs={key: _argument(a) for key, a in node.kwargs.items()},
         inputs=tuple(n.name for n in _input_nodes(node) if n.name in tensors),
         outputs=outputs,
-        mutates=tuple(_mutated_inputs(node)),
+        mutates=tuple(_written(node, called.written)) if called.written else (),
         phase=captured.phases.get(node.name, Phase.FORWARD),
         site=captured.sites.get(node.name, UNKNOWN_SITE),
-        view=aliases,
-        pointwise=isinstance(target, OpOverload) and _is_pointwise(target),
-        opaque=not aten,
+        view=called.view,
+        pointwise=called.pointwise,
+        opaque=called.opaque,
+    )
+
+
+@dataclass(frozen=True)
+class _Called:
+    """What is the same for all calls of an operator; `written` are position and name of the arguments it writes."""
+
+    target: str
+    operator: str
+    written: tuple[tuple[int, str], ...] = ()
+    view: bool = False
+    pointwise: bool = False
+    opaque: bool = True
+
+
+@functools.cache
+def _called(target: Any) -> _Called:
+    if not isinstance(target, OpOverload):
+        name = _callable_name(target)
+        return _Called(str(target) if isinstance(target, HigherOrderOperator) else name, name)
+    schema = target._schema
+    return _Called(
+        target=str(target),
+        operator=str(target.overloadpacket),
+        written=tuple(
+            (position, argument.name)
+            for position, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ),
+        view=any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns),
+        pointwise=_is_pointwise(target),
+        opaque=target.namespace not in _KNOWN_NAMESPACES,
     )
 
 
@@ -147,14 +178,10 @@ def _input_nodes(node: fx.Node) -> list[fx.Node]:
     return found
 
 
-def _mutated_inputs(node: fx.Node) -> list[str]:
-    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
-        return []
+def _written(node: fx.Node, arguments: tuple[tuple[int, str], ...]) -> list[str]:
     written: list[str] = []
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+    for position, name in arguments:
+        value = node.args[position] if position < len(node.args) else node.kwargs.get(name)
         written.extend(n.name for n in pytree.tree_leaves(value) if isinstance(n, fx.Node))
     return written
 

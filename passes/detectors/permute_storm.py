@@ -26,6 +26,7 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.permute_chains import (
     COPYING,
+    Chain,
     Span,
     cancelling,
     chains,
@@ -72,7 +73,19 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each kind and line on which such chains begin."""
     by_node, by_value = _copies_by_place(analysis)
     groups: dict[tuple[_Kind, str, int, str], list[_Storm]] = {}
-    for storm in (*_wasted(analysis.facts, by_node), *_projected(analysis.facts, by_node, by_value)):
+    wasted: dict[tuple[str, ...], _Storm] = {}
+    projections: list[Chain] = []
+    for chain in chains(analysis.facts):
+        span, kind = cancelling(analysis.facts, chain), _Kind.CANCEL
+        if span is None:
+            if _is_projection(analysis.facts, chain.base):
+                projections.append(chain)
+            span, kind = composable(analysis.facts, chain), _Kind.COMPOSE
+        if span is not None:
+            # Branches share their beginning, so a span may be met twice.
+            nodes = tuple(step.op.node for step in span.steps)
+            wasted.setdefault(nodes, _Storm(kind, (span,), _copies_in(span, by_node, {})))
+    for storm in (*wasted.values(), *_projected(analysis.facts, projections, by_node, by_value)):
         if not storm.copies and analysis.inner == "inductor":
             continue  # A view that Inductor compiles is an index: it costs not even a dispatch.
         site = storm.site
@@ -81,29 +94,15 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         yield _finding(analysis, group)
 
 
-def _wasted(facts: GraphFacts, by_node: Mapping[str, list[Copy]]) -> Iterator[_Storm]:
-    """Chains that cancel, or that are one permute. Branches share their beginning, so a span may be met twice."""
-    seen: set[tuple[str, ...]] = set()
-    for chain in chains(facts):
-        span, kind = cancelling(facts, chain), _Kind.CANCEL
-        if span is None:
-            span, kind = composable(facts, chain), _Kind.COMPOSE
-        if span is None:
-            continue
-        nodes = tuple(step.op.node for step in span.steps)
-        if nodes not in seen:
-            seen.add(nodes)
-            yield _Storm(kind, (span,), _copies_in(span, by_node, {}))
-
-
 def _projected(
-    facts: GraphFacts, by_node: Mapping[str, list[Copy]], by_value: Mapping[str, list[Copy]]
+    facts: GraphFacts,
+    projections: Iterable[Chain],
+    by_node: Mapping[str, list[Copy]],
+    by_value: Mapping[str, list[Copy]],
 ) -> Iterator[_Storm]:
     """Modules in which at least `PROJECTIONS` results of linear layers are reordered and then copied."""
     by_module: dict[tuple[str, str], list[tuple[Span, tuple[Copy, ...]]]] = {}
-    for chain in chains(facts):
-        if not _is_projection(facts, chain.base) or cancelling(facts, chain) is not None:
-            continue
+    for chain in projections:
         span = Span(chain, chain.reorderings[0], len(chain.steps) - 1)
         copies = _copies_in(span, by_node, by_value)
         if copies:
