@@ -129,23 +129,25 @@ def advise_capture(
     skips = _cudagraph_skips() if inner == "inductor" else 0
     events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
     findings: list[Finding] = []
-    copies: list[Copy] = []
     summaries: list[GraphSummary] = []
-    step_bytes = 0
     with _collector_paused():
+        measurements_of = {graph_id: _known(calls, measured.measurement) for graph_id, calls in calls_of.items()}
+        copies_of = {
+            graph_id: predict_copies(facts, measurements_of[graph_id], contract, inner)
+            for graph_id, facts in facts_of.items()
+        }
+        step_bytes = sum(_step_bytes(facts, copies_of[graph_id]) for graph_id, facts in facts_of.items())
         for graph_id, facts in facts_of.items():
             # What happened to a frame is told once, by the last of its versions.
             own_events = events if speaks_for_frame[_frame(graph_id)] == graph_id else CompileEvents()
-            measurements = _known(calls_of[graph_id], measured.measurement)
-            predicted = predict_copies(facts, measurements, contract, inner)
             analysis = Analysis(
                 facts=facts,
-                copies=predicted,
-                step_bytes=_step_bytes(facts, predicted),
+                copies=copies_of[graph_id],
+                step_bytes=step_bytes,
                 inner=inner,
                 device=profile,
                 layout_times=_known(anchors_of[graph_id], measured.layout_times),
-                measurements=measurements,
+                measurements=measurements_of[graph_id],
                 events=own_events,
                 precision=PrecisionSettings.current(_device([facts]).type),
                 contract=contract,
@@ -157,9 +159,8 @@ def advise_capture(
                         findings.append(replace(outcome, graph_id=graph_id))
                     else:
                         refusals.append(outcome)
-            copies.extend(analysis.copies)
-            step_bytes += analysis.step_bytes
             summaries.append(_summary(analysis))
+    copies = tuple(copy for predicted in copies_of.values() for copy in predicted)
     elapsed = time.perf_counter() - started
     return AdviceReport(
         Advice(
@@ -168,7 +169,7 @@ def advise_capture(
             graphs=tuple(summaries),
             findings=rank(findings),
             refusals=tuple(dict.fromkeys(refusals)),
-            copies=tuple(copies),
+            copies=copies,
             totals=_totals(facts_of.values(), findings, copies, step_bytes),
             timings=Timings(capture_s=None, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
         )

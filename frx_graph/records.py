@@ -114,7 +114,7 @@ class Evidence:
 class Finding:
     """One layout problem at one call site, with its fix.
 
-    `bytes_per_step` is the wasted traffic that the fix would save (read + written); `copies` are the layout copies
+    `bytes_per_step` is the traffic that the fix can save at most (read + written); `copies` are the layout copies
     that the finding claims, each claimed by exactly one finding. `confidence` is 0..1. `graph_id` names the graph.
     """
 

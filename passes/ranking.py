@@ -10,15 +10,31 @@ _SEVERITY_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2, Severi
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By severity, highest first, then by the bytes that the fix is expected to save per step, most first.
+    """By severity, highest first, which is the share of the step's traffic that is wasted, or an equal harm of another
+    kind; within one severity by the traffic that the fix is expected to save, most first.
 
-    A finding whose traffic is unknown stands after those of its severity whose traffic is known; ties are broken by
-    call site, so that the same program is always reported in the same order.
+    Ties are broken by bytes and call site, so that the same program is always reported in the same order.
     """
 
-    def key(finding: Finding) -> tuple[int, int, str, int, str]:
-        saved = finding.bytes_per_step
-        known = -saved if saved is not None else 0
-        return (_SEVERITY_ORDER[finding.severity], known, finding.site.file, finding.site.line, finding.rule)
+    def key(finding: Finding) -> tuple[int, float, int, str, int, str]:
+        return (
+            _SEVERITY_ORDER[finding.severity],
+            -expected_saving_pct(finding),
+            -(finding.bytes_per_step or 0),
+            finding.site.file,
+            finding.site.line,
+            finding.rule,
+        )
 
     return tuple(sorted(findings, key=key))
+
+
+def expected_saving_pct(finding: Finding) -> float:
+    """Percent of the step: what was measured, else the middle of the predicted range, weighted by how sure the
+    finding is; 0 where nothing is known."""
+    if finding.saving.measured_pct is not None:
+        return finding.saving.measured_pct
+    least, most = finding.saving.predicted_pct_min, finding.saving.predicted_pct_max
+    if least is None or most is None:
+        return 0.0
+    return finding.confidence * (least + most) / 2

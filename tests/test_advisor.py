@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +26,21 @@ def test_every_version_of_a_frame_that_a_step_runs_counts() -> None:
     assert advice.observed is not None
     assert sum(copy.count for copy in advice.copies) == len(advice.observed) == 6
     assert sum(copy.bytes for copy in advice.copies) == sum(copy.bytes for copy in advice.observed)
+
+
+def test_savings_are_shares_of_the_whole_step() -> None:
+    """The copies that cancel across a graph break stand in two graphs of which each is a part of one step."""
+    model = nn.Sequential(Block(8), Block(16), Block(32)).eval()
+    report = frx_graph.advise(model, (torch.randn(2, 6, 8),), measure=False)
+    savings = [f.saving.predicted_pct_max for f in report.advice.findings if f.copies]
+    assert len(report.advice.graphs) > 1
+    assert sum(saved for saved in savings if saved is not None) <= 100.0
+    copied = sum(c.bytes for f in report.advice.findings for c in f.copies)
+    assert report.totals.bandwidth_overhead_pct is not None
+    whole = 100.0 * copied / report.totals.bandwidth_overhead_pct
+    for found in report.advice.findings:
+        if found.saving.predicted_pct_max and found.bytes_per_step:
+            assert found.bytes_per_step / whole == pytest.approx(found.saving.predicted_pct_max / 100.0)
 
 
 def test_a_graph_break_is_said() -> None:

@@ -35,7 +35,7 @@ def advise(
     ] = None,
     format: Annotated[Format | None, typer.Option("--format", help="Output format.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
-    select: Annotated[list[str] | None, typer.Option(help="Only these rules (FRX001, FRX00; repeatable).")] = None,
+    select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
     write_baseline: Annotated[Path | None, typer.Option(help="Write the findings to a baseline file.")] = None,

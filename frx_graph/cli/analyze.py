@@ -20,7 +20,7 @@ def analyze(
     model: Annotated[str | None, typer.Option(help="Name of the program in the report; the file's otherwise.")] = None,
     format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
-    select: Annotated[list[str] | None, typer.Option(help="Only these rules (FRX001, FRX00; repeatable).")] = None,
+    select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are findings.")] = False,
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,

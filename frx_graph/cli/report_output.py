@@ -16,6 +16,7 @@ from frx_graph.reports.baseline import baseline_of, filter_new, read_baseline, w
 from frx_graph.reports.outcome import Outcome, outcome_of
 from frx_graph.reports.render import Format, render
 from frx_graph.reports.selection import apply_selection, rule_selection
+from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.suppressions import apply_suppressions
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.rules.rule_card import all_cards
@@ -46,7 +47,7 @@ class ReportOptions:
 
 def emit(advice: Advice, options: ReportOptions) -> int:
     """Write the report; the command's exit code: 0 clean, 1 findings, 2 if nothing at all could be analysed."""
-    root = Path.cwd()
+    root = checkout_root(Path.cwd())
     selection = rule_selection(options.select, options.ignore, _known_rules())
     shown = apply_suppressions(apply_selection(advice, selection))
     if options.write_baseline is not None:
@@ -55,7 +56,7 @@ def emit(advice: Advice, options: ReportOptions) -> int:
         shown = filter_new(shown, read_baseline(options.baseline), root)
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and options.output is None
-    text = render(shown, options.format, top=options.top, width=terminal.width, color=color, root=root)
+    text = render(shown, options.format, top=options.top, width=terminal.width, color=color)
     if options.output is None:
         typer.echo(text, nl=not text.endswith("\n"), color=color)
     else:

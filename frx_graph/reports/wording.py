@@ -71,6 +71,8 @@ def impact(finding: Finding) -> Impact:
     """What the fix of a finding saves."""
     share = predicted(finding.saving)
     traffic = [byte_count(finding.bytes_per_step)] if finding.bytes_per_step is not None else []
+    if finding.bytes_per_step == 0:
+        return Impact(("nothing",), finding.basis.value, None)
     if share != UNKNOWN:
         traffic.append(share)
     measured = finite(finding.saving.measured_pct)

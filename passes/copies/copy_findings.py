@@ -11,15 +11,11 @@ import torch
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import ValueFacts
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.ownership import owner
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Risk, Severity
-
-MEASURED_CONFIDENCE = 0.95
-"""The copy stands in the graph as an operator of its own, or this very call was run by itself and seen to copy."""
-CONTRACT_CONFIDENCE = 0.85
-"""The copy follows from the operator layout contract: measured for the operator and stride class, not this shape."""
 
 _COPYING_OPERATORS = frozenset({"aten.clone", "aten._to_copy", "aten.contiguous", "aten.lift_fresh_copy"})
 """Operators that are copies and stand in the graph: nothing about them has to be believed."""
@@ -112,12 +108,12 @@ def copy_finding(
         site=group.site,
         nodes=group.nodes,
         count_per_step=group.count,
-        bytes_per_step=group.bytes,
+        bytes_per_step=most,
         saving=predicted_saving(least, most, analysis.step_bytes),
         effort=effort,
         risk=risk,
         fix=fix,
-        confidence=MEASURED_CONFIDENCE if measured else CONTRACT_CONFIDENCE,
+        confidence=confidence.MEASURED if measured else confidence.INFERRED,
         evidence=(_counts(group), *evidence),
         copies=group.copies,
         graph_id=analysis.facts.graph_id,

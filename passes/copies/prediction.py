@@ -14,6 +14,7 @@ import torch
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
+from frx_graph.evidence.operator_tagger import ACCUMULATION
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import StridePattern, contiguous_strides
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
@@ -185,7 +186,7 @@ def _accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
         yield Copy(
             node=gradient.producer,
             site=users[0].site,
-            operator="AccumulateGrad",
+            operator=ACCUMULATION,
             kind=CopyKind.OPERATOR,
             role=OperandRole.WEIGHT,
             value=gradient_name,

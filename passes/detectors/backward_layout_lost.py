@@ -23,6 +23,7 @@ from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import Layout
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import bytes_text, value_text
 from frx_graph.passes.detectors.detector import Detector
@@ -167,7 +168,7 @@ def _finding(analysis: Analysis, losses: Sequence[_Loss]) -> Finding:
         effort=Effort.ONE_LINE,
         risk=Risk.LOW,
         fix=f"{where}, convert its gradient: `y.register_hook(lambda g: g.contiguous(memory_format={memory_format}))`",
-        confidence=0.9 if all(loss.copies for loss in losses) else 0.7,
+        confidence=confidence.INFERRED if all(loss.copies for loss in losses) else confidence.MODELLED,
         evidence=(
             Evidence(f"{_cause(losses[0])}; the gradient is then {value_text(largest.gradient)}", "graph facts"),
             Evidence(_price(len(losses), moved, at_origin), "graph facts"),

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copies.copy_findings import bytes_text
@@ -50,7 +51,7 @@ _REMEDIES: Mapping[Blocker, _Remedy] = {
         "make the products one: a single Linear with the weights stacked, its result split with `chunk` or `split`",
         Effort.LOCAL,
         Risk.MEDIUM,
-        0.5,
+        confidence.ASSUMED,
         _SEEN,
     ),
     Blocker.REDUCTION: _Remedy(
@@ -58,14 +59,14 @@ _REMEDIES: Mapping[Blocker, _Remedy] = {
         "the factor behind the next product, on a smaller tensor",
         Effort.LOCAL,
         Risk.MEDIUM,
-        0.5,
+        confidence.ASSUMED,
         _SEEN,
     ),
     Blocker.SLICE: _Remedy(
         "take the part first and compute on it alone",
         Effort.LOCAL,
         Risk.LOW,
-        0.8,
+        confidence.MODELLED,
         "strides of the captured graph",
     ),
     Blocker.INDEX: _Remedy(
@@ -112,7 +113,7 @@ _MAX_AUTOTUNE = _Remedy(
     "where they are faster than the library's",
     Effort.ONE_LINE,
     Risk.LOW,
-    0.5,
+    confidence.ASSUMED,
     _READ,
 )
 

@@ -24,6 +24,7 @@ import torch
 from frx_graph.capture.call_site import common_module_path
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import Layout
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.detectors.detector import Detector
@@ -41,7 +42,6 @@ from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
 
 RULE = "FRX004"
-UNMEASURED_CONFIDENCE = 0.3
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -128,7 +128,7 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
         effort=Effort.ONE_LINE,
         risk=Risk.LOW,
         fix=f"convert `{site.module_path}` and its input with `.to(memory_format={memory_format})`, and measure",
-        confidence=UNMEASURED_CONFIDENCE,
+        confidence=confidence.ASSUMED,
         evidence=(
             Evidence(
                 f"not measured: if every one of these kernels converts its images, that is {bytes_text(inside)} per "

@@ -24,6 +24,7 @@ from dataclasses import replace
 from frx_graph.capture.call_site import common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
 from frx_graph.passes.copies.copy_findings import bytes_text
@@ -32,10 +33,6 @@ from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
 
 RULE = "FRX012"
-FOUND_CONFIDENCE = 0.9
-"""The three operators are there; that a fused kernel takes over depends on the backend that torch picks."""
-COMPILED_CONFIDENCE = 0.6
-"""Under Inductor: its `fuse_attention` pass recognises some forms of the same pattern by itself."""
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
@@ -105,7 +102,8 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
         effort=Effort.ONE_LINE if fallback else Effort.LOCAL,
         risk=Risk.LOW if fallback else Risk.MEDIUM,
         fix=_fallback_fix(obstacle) if fallback else _fix(first, obstacle),
-        confidence=COMPILED_CONFIDENCE if compiled else FOUND_CONFIDENCE,
+        # Inductor's `fuse_attention` pass recognises some forms of the same pattern by itself.
+        confidence=confidence.ASSUMED if compiled else confidence.MODELLED,
         evidence=tuple(_evidence(analysis, group)),
         modules=modules,
         graph_id=facts.graph_id,

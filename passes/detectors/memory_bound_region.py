@@ -24,6 +24,7 @@ import torch
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copies.copy_findings import bytes_text
@@ -39,10 +40,6 @@ RULE = "FRX005"
 MATERIAL_SHARE = 0.02
 LEAST_SAVING = 0.01
 """Of the step's traffic: less than this is not worth a line in a report."""
-FUSION_CONFIDENCE = 0.8
-"""Inductor fuses these operators; how much of the saved traffic a cache had absorbed before is not known."""
-PRECISION_CONFIDENCE = 0.5
-"""Half the bytes take half the time only if nothing else limits the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +155,8 @@ def _finding(
         effort=Effort.ONE_LINE,
         risk=Risk.LOW if fused else Risk.MEDIUM,
         fix=_fusion_fix() if fused else _single_fix(analysis, typical),
-        confidence=FUSION_CONFIDENCE if fused else PRECISION_CONFIDENCE,
+        # Half the bytes take half the time only if nothing else limits the operator.
+        confidence=confidence.MODELLED if fused else confidence.ASSUMED,
         basis=basis,
         evidence=tuple(evidence),
         graph_id=analysis.facts.graph_id,

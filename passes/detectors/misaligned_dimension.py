@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_location, module_paths, shared_site, short_name
 from frx_graph.passes.costs.product_dimensions import Dimension, misaligned_on_cpu, misaligned_on_cuda
@@ -28,8 +29,6 @@ RULE = "FRX011"
 LEAST_SHARE = 0.02
 MEDIUM_SHARE = 0.10
 """Of the step's FLOPs: those computed for nothing on a CPU, those of the misaligned operators on a GPU."""
-_CPU_CONFIDENCE = 0.7
-_CUDA_CONFIDENCE = 0.5
 _VECTOR_BYTES = (32, 64)
 """AVX2 and AVX-512: the vectors for which oneDNN's blocked formats have 8 and 16 channels."""
 
@@ -100,7 +99,7 @@ def _finding(analysis: Analysis, instances: Sequence[_Misfit], share: float) -> 
         effort=Effort.LOCAL,
         risk=Risk.HIGH if on_cpu else Risk.MEDIUM,
         fix=_cpu_fix(largest) if on_cpu else _cuda_fix(largest),
-        confidence=_CPU_CONFIDENCE if on_cpu else _CUDA_CONFIDENCE,
+        confidence=confidence.MODELLED if on_cpu else confidence.ASSUMED,
         evidence=(
             Evidence(f"{listed}; {len(sizes)} such sizes in all", "shapes of the captured graph"),
             _cpu_evidence(share) if on_cpu else _cuda_evidence(largest, share),

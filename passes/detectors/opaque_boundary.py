@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_location, module_paths, shared_site
 from frx_graph.passes.copies.copy_findings import bytes_text, value_text
@@ -34,11 +35,6 @@ from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
 
 RULE = "FRX010"
-COPIES_CONFIDENCE = 0.6
-"""The copies are certain; that the operator could do without them is for its author to say."""
-FORCED_CONFIDENCE = 0.8
-"""Seen in Inductor's kernels on the CPU, torch 2.15: two copies more around an operator with the default tag."""
-LOST_CONFIDENCE = 0.6
 _COLLECTIVES = ("_c10d_functional.", "c10d_functional.", "_c10d_functional_autograd.")
 
 
@@ -158,7 +154,9 @@ def _finding(analysis: Analysis, instances: Sequence[_Boundary]) -> Finding:
         effort=Effort.LOCAL,
         risk=Risk.MEDIUM,
         fix=_fix(first),
-        confidence=FORCED_CONFIDENCE if first.forced else COPIES_CONFIDENCE if first.copied else LOST_CONFIDENCE,
+        # Inductor's copies around an operator with the default tag were seen in its kernels (CPU, torch 2.15); that an
+        # operator could do without what it copies itself is for its author to say.
+        confidence=confidence.INFERRED if first.forced else confidence.ASSUMED,
         evidence=tuple(_evidence(first, moved)),
         graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),

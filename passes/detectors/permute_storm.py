@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.permute_chains import (
@@ -42,8 +43,6 @@ from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal
 RULE = "FRX003"
 PROJECTIONS = 3
 """Projections of one module that end in copies from which they count as a storm: queries, keys and values."""
-CONFIDENCE = 0.9
-"""The chain is there; that nothing outside the graph depends on its strides is assumed."""
 _SHOWN = 3
 """Chains shown in the evidence."""
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.linear"})
@@ -161,7 +160,8 @@ def _finding(analysis: Analysis, group: Sequence[_Storm]) -> Finding:
         effort=effort,
         risk=risk,
         fix=fix,
-        confidence=CONFIDENCE,
+        # The chain is there; that nothing outside the graph depends on its strides is assumed.
+        confidence=confidence.INFERRED,
         evidence=tuple(_evidence(facts, group, copies)),
         modules=modules,
         graph_id=facts.graph_id,

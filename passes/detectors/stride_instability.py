@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from frx_graph.capture.call_site import CallSite
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, contiguous_strides, strides_for_order
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.stability.recompile_reasons import RecompileCause, RecompileReason
@@ -61,7 +62,7 @@ def _finding(analysis: Analysis, source: str, reasons: Sequence[RecompileReason]
         effort=Effort.ONE_LINE,
         risk=Risk.LOW,
         fix=_fix(source, value, reasons),
-        confidence=0.95,
+        confidence=confidence.MEASURED,
         basis=Basis.OBSERVED,
         evidence=(
             *(

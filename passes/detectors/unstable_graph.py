@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from frx_graph.capture.captured_graph import GraphBreak
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.stability.recompile_reasons import RecompileCause, RecompileReason
@@ -104,7 +105,7 @@ def _unstable(analysis: Analysis, reasons: Sequence[RecompileReason], *, version
         effort=max((_FIXES[cause][1] for cause in causes), key=list(Effort).index),
         risk=Risk.MEDIUM,
         fix="; ".join(_FIXES[cause][0] for cause in causes),
-        confidence=0.9,
+        confidence=confidence.MEASURED,
         basis=Basis.OBSERVED,
         evidence=(
             *(_group_evidence(cause, by_cause[cause]) for cause in causes),
@@ -136,7 +137,7 @@ def _repeated_break(analysis: Analysis, graph_break: GraphBreak) -> Finding:
         effort=Effort.LOCAL,
         risk=Risk.LOW,
         fix="move what breaks the graph out of the compiled code, or behind a torch operator that Dynamo can trace",
-        confidence=0.9,
+        confidence=confidence.MEASURED,
         basis=Basis.OBSERVED,
         evidence=(Evidence(graph_break.reason.strip(), "Dynamo graph break", Basis.OBSERVED),),
         graph_id=analysis.facts.graph_id,

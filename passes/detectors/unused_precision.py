@@ -20,6 +20,7 @@ import torch
 
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, PrecisionSettings
 from frx_graph.passes.call_groups import module_paths, shared_site
 from frx_graph.passes.costs.operator_costs import compute_dtype
@@ -38,7 +39,6 @@ product), 16 times the 32 that two AVX-512 units do in fp32. Peaks further apart
 GREATEST_GPU_RATIO = 40.0
 """The same for GPUs: by the data sheets (dense, fp32 without TF32), tensor cores are 16 times as fast on an A100, 15
 times on an H100, 30 times on a B200."""
-CONFIDENCE = 0.7
 _ATTENTION = "aten._scaled_dot_product_"
 
 
@@ -57,11 +57,11 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         yield Refusal(RULE, "needs the device's peak arithmetic by dtype, which was not measured")
         return
     faster = _fastest(device.peak_flops)
-    greatest = GREATEST_RATIO if torch.device(device.device).type == "cpu" else GREATEST_GPU_RATIO
+    on_cpu = torch.device(device.device).type == "cpu"
+    greatest = GREATEST_RATIO if on_cpu else GREATEST_GPU_RATIO
     if faster is not None and faster.ratio > greatest:
-        reason = (
-            f"{faster.dtype} was measured {faster.ratio:.0f} times as fast as fp32, which no device is: measure again"
-        )
+        none = "no CPU" if on_cpu else "no GPU"
+        reason = f"{faster.dtype} was measured {faster.ratio:.0f} times as fast as fp32, which {none} is: measure again"
         yield Refusal(RULE, reason)
         return
     if faster is None or (analysis.precision is not None and analysis.precision.autocast):
@@ -130,7 +130,7 @@ def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, bef
         effort=Effort.ONE_LINE,
         risk=Risk.MEDIUM,
         fix=_fix(name, "cuda" if on_cuda else "cpu", train=analysis.facts.train),
-        confidence=CONFIDENCE,
+        confidence=confidence.MODELLED,
         evidence=(
             Evidence(
                 f"{len(ops)} products and convolutions do {100 * flops / total:.0f}% of the step's FLOPs in fp32",

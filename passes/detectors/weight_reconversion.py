@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from frx_graph.evidence.operator_tagger import ACCUMULATION
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
@@ -52,12 +53,11 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each line that converts parameters."""
     for group in copy_groups(analysis, RULE):
         remedy = _remedy(analysis, group)
-        what = "Weight" if len(_parameters(analysis.facts, group)) == 1 else "Weights"
         yield copy_finding(
             group,
             analysis,
             rule=RULE,
-            title=f"{what} converted on every call of {group.largest.operator.removeprefix('aten.')}",
+            title=_title(analysis.facts, group),
             fix=remedy.fix,
             effort=remedy.effort,
             risk=remedy.risk,
@@ -67,6 +67,14 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         )
 
 
+def _title(facts: GraphFacts, group: CopyGroup) -> str:
+    several = len(_parameters(facts, group)) > 1
+    if group.largest.operator == ACCUMULATION:
+        return f"{'Gradients' if several else 'Gradient'} copied into the strides of the weight"
+    weights = "Weights" if several else "Weight"
+    return f"{weights} converted on every call of {group.largest.operator.removeprefix('aten.')}"
+
+
 def _remedy(analysis: Analysis, group: CopyGroup) -> _Remedy:
     """By what makes the largest copy; the smaller ones of the line mostly go with it."""
     copy = group.largest
@@ -74,7 +82,8 @@ def _remedy(analysis: Analysis, group: CopyGroup) -> _Remedy:
     to_strides = sum(c.bytes for c in group.copies if c.kind is not CopyKind.REORDER)
     if copy.kind is CopyKind.REORDER and weight is not None and weight.device.type == "cpu":
         return _onednn_remedy(analysis, to_strides)
-    if "conv" in copy.operator:
+    images = weight is not None and weight.layout is Layout.CHANNELS_LAST
+    if "conv" in copy.operator or (copy.operator == ACCUMULATION and images):
         dims = 2 if weight is None or len(weight.shape) != 5 else 3
         memory_format = "channels_last" if dims == 2 else "channels_last_3d"
         return _Remedy(

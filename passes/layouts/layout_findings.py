@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import Layout
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.view_chain import place
@@ -14,10 +15,6 @@ from frx_graph.passes.layouts.layout_fixes import LayoutChanges
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import severity_of
 from frx_graph.records import HIDDEN_KINDS, Basis, Effort, Evidence, Finding, OperandRole, Refusal, Risk, Saving
-
-MEASURED_CONFIDENCE = 0.9
-OTHER_COMPILER_CONFIDENCE = 0.7
-"""The times are of eager's operators; Inductor calls the same libraries, and fuses what stands around them."""
 
 _SHOWN = 4
 """Names in a list before the rest is counted."""
@@ -64,7 +61,8 @@ def layout_finding(
     copied = _copied_inside(analysis, changes)
     saved = copied - calls * changes.conversion_bytes
     measured = len(changes.anchors) - len(changes.unmeasured)
-    trust = OTHER_COMPILER_CONFIDENCE if analysis.inner == "inductor" else MEASURED_CONFIDENCE
+    # The times are of eager's operators; Inductor calls the same libraries, and fuses what stands around them.
+    trust = confidence.MODELLED if analysis.inner == "inductor" else confidence.INFERRED
     return Finding(
         rule=rule,
         title=title,

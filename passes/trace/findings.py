@@ -14,6 +14,7 @@ from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import NONE
+from frx_graph.passes import confidence
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step, steps_with
@@ -27,15 +28,6 @@ GRAPH_ID = "trace"
 SOURCE = "trace"
 _LISTED = 3
 """Kinds of copies that the evidence names."""
-
-KERNEL_CONFIDENCE = 0.95
-"""A kernel whose name says that it converts ran under this operator."""
-RECORDED_CONFIDENCE = 0.95
-"""The copy's shapes and dtypes were recorded."""
-NAMED_CONFIDENCE = 0.8
-"""Only the names of the operators tell that there was a copy."""
-ORDER_CONFIDENCE = 0.85
-"""Which tensor a kernel converts follows from the order and the times of the kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +145,13 @@ def _severity(share: float | None) -> Severity:
 
 
 def _confidence(group: CopyGroup) -> float:
+    """A conversion kernel says by its name what it does. Which tensor it converts follows from order and times; where
+    operands were not recorded, only the operators' names tell that there was a copy."""
     if group.rule == "FRX004":
-        return KERNEL_CONFIDENCE
+        return confidence.MEASURED
     if group.rule == "FRX007":
-        return ORDER_CONFIDENCE
-    return RECORDED_CONFIDENCE if all(copy.operand is not None for copy in group.copies) else NAMED_CONFIDENCE
+        return confidence.INFERRED
+    return confidence.MEASURED if all(copy.operand is not None for copy in group.copies) else confidence.MODELLED
 
 
 def _evidence(analysis: TraceAnalysis, group: CopyGroup, time_ns: int, share: float | None) -> list[Evidence]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from frx_graph.evidence.trace.gpu_datasheet import GpuPeaks
 from frx_graph.evidence.trace.tree import NONE
+from frx_graph.passes import confidence
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step
@@ -20,10 +21,6 @@ from frx_graph.passes.trace.roofline import Work, common_site, is_memory_bound
 from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
 
 RULE = "FRX005"
-MEASURED_CONFIDENCE = 0.9
-"""Time and traffic are both known."""
-NAMED_CONFIDENCE = 0.7
-"""Only the kinds of the kernels say so."""
 _LISTED = 3
 
 
@@ -65,7 +62,8 @@ def _finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeaks | N
         risk=Risk.MEDIUM,
         fix="let them be fused with what produces their inputs, `torch.compile(model)`, or halve what they move with "
         "bfloat16 (`torch.autocast`)",
-        confidence=MEASURED_CONFIDENCE if len(known) == len(items) else NAMED_CONFIDENCE,
+        # Where the traffic is not recorded, only the kinds of the kernels say so.
+        confidence=confidence.MEASURED if len(known) == len(items) else confidence.MODELLED,
         basis=Basis.OBSERVED,
         evidence=tuple(Evidence(line, SOURCE, Basis.OBSERVED) for line in _lines(analysis, items, known, share, peaks)),
         graph_id=GRAPH_ID,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from frx_graph.evidence.trace.events import HostThread, Operand, Operator
 from frx_graph.evidence.trace.tree import NONE, TraceTree
+from frx_graph.passes import confidence
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step, steps_with
 from frx_graph.passes.trace.copies import TraceCopy
@@ -22,8 +23,6 @@ from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Se
 RULE = "FRX003"
 FEWEST_PER_STEP = 2
 """One reordering may be what the data needs; two at the same line suggest that a producer stores the wrong order."""
-CONFIDENCE = 0.7
-"""Order and sizes match, but a trace does not show that the copy reads that view."""
 
 
 def permute_findings(analysis: TraceAnalysis) -> list[Finding]:
@@ -87,7 +86,8 @@ def _finding(analysis: TraceAnalysis, pairs: Sequence[tuple[TraceCopy, Operator]
         risk=Risk.MEDIUM,
         fix="have the producer write its result in the order that is read, so that neither the view nor the copy is "
         "needed; for queries, keys and values, split and reorder the projection's weight once",
-        confidence=CONFIDENCE,
+        # Order and sizes match, but a trace does not show that the copy reads that view.
+        confidence=confidence.MODELLED,
         basis=Basis.OBSERVED,
         evidence=tuple(Evidence(line, SOURCE, Basis.OBSERVED) for line in lines),
         graph_id=GRAPH_ID,

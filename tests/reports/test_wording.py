@@ -21,6 +21,11 @@ def test_traffic_and_time_each_say_what_they_rest_on(advice):
     assert unknown.sentence == "saving unknown"
 
 
+def test_what_no_fix_can_save(advice):
+    finding = dataclasses.replace(advice.findings[0], bytes_per_step=0, saving=Saving(0.0, 0.0))
+    assert wording.impact(finding).lines == ("nothing", "predicted")
+
+
 def test_time_alone(advice):
     finding = dataclasses.replace(advice.findings[3], saving=Saving(measured_pct=5.0))
     assert wording.impact(finding).lines == ("5.0 % of time", "measured")

@@ -78,7 +78,7 @@ def test_a_finding_carries_the_whole_group_and_the_share_that_a_fix_saves(with_c
         risk=Risk.LOW,
         saved_bytes=(0, 96),
     )
-    assert (finding.count_per_step, finding.bytes_per_step, finding.copies) == (2, 192, group.copies)
+    assert (finding.count_per_step, finding.bytes_per_step, finding.copies) == (2, 96, group.copies)
     assert (finding.saving.predicted_pct_min, finding.saving.predicted_pct_max) == (0.0, 5.0)
     assert finding.severity is Severity.MEDIUM
     assert finding.evidence[0].text == "2 copies per step move 192 B, 1 of them in the backward"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.passes import confidence
 from frx_graph.passes.detectors.backward_layout_lost import DETECTOR, detect
 from frx_graph.records import Basis, Copy, CopyKind, Effort, Finding, OperandRole, Severity
 
@@ -127,7 +128,7 @@ def test_known_copies_count_instead_of_estimates(analyse: Any) -> None:
     analysis = analyse(model, image(), train=True, copies=(copy,))
     (found,) = detect(analysis)
     assert isinstance(found, Finding)
-    assert (found.bytes_per_step, found.confidence) == (12_345, 0.9)
+    assert (found.bytes_per_step, found.confidence) == (12_345, confidence.INFERRED)
     (thrice,) = detect(replace(analysis, facts=replace(analysis.facts, calls=3)))
     assert isinstance(thrice, Finding)
     assert (thrice.bytes_per_step, thrice.count_per_step) == (12_345, 3)  # a copy's bytes are those of all calls

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import StridePattern
-from frx_graph.passes.copies.copy_findings import MEASURED_CONFIDENCE
+from frx_graph.passes import confidence
 from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.passes.detectors.contiguous_churn import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, Finding, Severity
@@ -79,7 +79,7 @@ def test_a_copy_whose_users_take_the_source(churn: Any) -> None:
     assert finding.saving.predicted_pct_min == pytest.approx(10.0)
     assert finding.nodes == ("clone",)
     assert finding.site.file == __file__
-    assert finding.confidence == MEASURED_CONFIDENCE
+    assert finding.confidence == confidence.MEASURED
 
 
 def test_a_weight_that_is_channels_last_already_needs_no_word(churn: Any) -> None:
@@ -295,7 +295,8 @@ def test_a_line_with_copies_of_two_kinds_says_which_could_go(churn: Any) -> None
     assert finding.title == "Reshape that copies"
     assert finding.count_per_step == 2
     assert "For 1 of the 2: store model.weight in this layout once" in finding.fix
-    assert finding.bytes_per_step == 2 * BYTES + 2 * 4 * 8 * 4
+    assert finding.bytes_per_step == 2 * 4 * 8 * 4
+    assert sum(copy.bytes for copy in finding.copies) == 2 * BYTES + 2 * 4 * 8 * 4
     assert finding.saving.predicted_pct_max == pytest.approx(100 * 2 * 4 * 8 * 4 / (1000 * BYTES))
 
 
@@ -329,11 +330,12 @@ def test_the_backward_stands_at_the_forwards_line(churn: Any) -> None:
             return self.second(self.first(x).view(2, 6, 6, 8))
 
     forward, backward = churn(Twice(), X, train=True)
-    assert (forward.count_per_step, forward.bytes_per_step) == (2, 4 * BYTES)
+    assert (forward.count_per_step, sum(copy.bytes for copy in forward.copies)) == (2, 4 * BYTES)
     # The gradient of `view` is reshaped, and the transpose behind it does not let that be a view. The input needs no
     # gradient, so the first layer's reshape has none.
     assert backward.title == "Gradient copied in the backward"
-    assert (backward.count_per_step, backward.bytes_per_step) == (1, 2 * BYTES)
+    assert (backward.count_per_step, sum(copy.bytes for copy in backward.copies)) == (1, 2 * BYTES)
+    assert forward.bytes_per_step == backward.bytes_per_step == 0  # needed as the program stands: no fix saves them
     assert backward.evidence[0].text.endswith("1 of them in the backward")
     assert "autograd makes this copy" in backward.fix
     assert backward.site.function == "forward"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from frx_graph.evidence.operator_measurement import OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.passes.copies.copy_findings import CONTRACT_CONFIDENCE, MEASURED_CONFIDENCE
+from frx_graph.passes import confidence
 from frx_graph.passes.detectors.hidden_copy import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity
 
@@ -61,7 +61,7 @@ def test_a_copying_operator_is_found_with_the_view_that_made_the_strides(
     assert finding.site.file == __file__
     assert finding.title == "native_layer_norm copies its input inside"
     assert finding.severity is Severity.HIGH
-    assert finding.confidence == CONTRACT_CONFIDENCE
+    assert finding.confidence == confidence.INFERRED
     assert any("(2, 36, 8) fp32, strides (288, 1, 36)" in text for text in texts(finding))
     assert any("made so by `transpose(1, 2)` in test_hidden_copy.py:" in text for text in texts(finding))
 
@@ -157,7 +157,7 @@ def test_reorders_around_convolutions_leave_the_weight_to_its_own_rule(analyse: 
 def test_a_measured_call_is_surer_and_names_its_kernel(analyse: Any, reorders: Copies) -> None:
     measured = {node: OperatorMeasurement((), "jit:avx512_core") for node in ("convolution", "convolution_1")}
     (finding,) = DETECTOR.detect(analyse(Conv(), IMAGE, copies=reorders, measurements=measured))
-    assert finding.confidence == MEASURED_CONFIDENCE
+    assert finding.confidence == confidence.MEASURED
     assert "the kernel that runs is jit:avx512_core" in texts(finding)
 
 
@@ -184,7 +184,7 @@ def test_matmul_on_attention_heads_points_at_sdpa(analyse: Any, copy_at: Any) ->
         analyse(Scores(), torch.randn(shape), torch.randn(shape), copies=matmul_copies(copy_at))
     )
     assert (finding.count_per_step, finding.bytes_per_step) == (2, 4 * 2 * 16 * 4 * 8 * 4)
-    assert finding.confidence == MEASURED_CONFIDENCE  # the clone stands in the graph
+    assert finding.confidence == confidence.MEASURED  # the clone stands in the graph
     assert "scaled_dot_product_attention" in finding.fix
 
 

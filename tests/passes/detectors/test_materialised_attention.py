@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frx_graph.passes.detectors.materialised_attention import COMPILED_CONFIDENCE, DETECTOR
+from frx_graph.passes import confidence
+from frx_graph.passes.detectors.materialised_attention import DETECTOR
 from frx_graph.records import Effort, Finding, Refusal, Risk, Severity
 
 BATCH, HEADS, TOKENS, HEAD = 2, 4, 64, 16
@@ -62,7 +63,7 @@ def test_written_out_attention_is_found_with_its_traffic(analyse: Any) -> None:
 def test_under_inductor_nothing_is_promised(analyse: Any) -> None:
     (finding,) = DETECTOR.detect(analyse(Attention(), *qkv(), inner="inductor"))
     assert finding.saving.predicted_pct_min == 0.0
-    assert finding.confidence == COMPILED_CONFIDENCE
+    assert finding.confidence == confidence.ASSUMED
     assert any("fuse_attention" in evidence.text for evidence in finding.evidence)
 
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.passes.copies.copy_findings import CONTRACT_CONFIDENCE, bytes_text
+from frx_graph.passes import confidence
+from frx_graph.passes.copies.copy_findings import bytes_text
+from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.passes.detectors.weight_reconversion import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity
 
@@ -65,7 +67,7 @@ def test_weights_that_onednn_packs_on_every_call(analyse: Any, copy_at: Any) -> 
     assert finding.saving.predicted_pct_max == pytest.approx(10.0)
     assert "freezing" in finding.fix
     assert (finding.effort, finding.risk) == (Effort.LOCAL, Risk.MEDIUM)
-    assert finding.confidence == CONTRACT_CONFIDENCE
+    assert finding.confidence == confidence.INFERRED
     texts = [evidence.text for evidence in finding.evidence]
     assert "converted per step: model.blocks.0.conv.weight, model.blocks.1.conv.weight" in texts
     assert "convolution converts abcd to Acdb16a (2×)" in texts
@@ -131,3 +133,18 @@ def test_a_computed_weight_is_no_weight(analyse: Any, copy_at: Any) -> None:
 
 def test_nothing_converted_nothing_found(analyse: Any) -> None:
     assert list(DETECTOR.detect(analyse(Stack(), X))) == []
+
+
+def test_gradients_that_are_copied_into_their_parameters_strides(analyse: Any) -> None:
+    class Transposed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(6, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.weight.t().exp()
+
+    analysis = analyse(Transposed(), torch.randn(4, 6), train=True)
+    (finding,) = DETECTOR.detect(replace(analysis, copies=predict_copies(analysis.facts, {})))
+    assert finding.title == "Gradient copied into the strides of the weight"
+    assert finding.bytes_per_step == 2 * 24 * 4

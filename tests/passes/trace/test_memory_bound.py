@@ -9,6 +9,7 @@ import torch
 from frx_graph.evidence.trace.events import ActivityKind, Operand
 from frx_graph.evidence.trace.gpu_datasheet import GpuPeaks, peaks_of
 from frx_graph.evidence.trace.tree import build_tree
+from frx_graph.passes import confidence
 from frx_graph.passes.trace.analysis import analyse_trace
 from frx_graph.passes.trace.costs import CallCost, CallCosts
 from frx_graph.passes.trace.memory_bound import memory_bound_findings
@@ -47,7 +48,7 @@ def test_a_pointwise_kernel_waits_for_memory(sketch: Any, make_tensor: Tensor) -
 def test_without_shapes_the_kind_of_kernel_decides(sketch: Any) -> None:
     draw(sketch, "aten::add", POINTWISE, 400)
     (finding,) = findings_of(sketch)
-    assert finding.confidence < 0.9
+    assert finding.confidence == confidence.MODELLED
     assert "bytes and bandwidth are not known" in finding.evidence[1].text
 
 
