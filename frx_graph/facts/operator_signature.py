@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 import torch
@@ -52,15 +53,17 @@ class OperatorSignature:
         return tuple(_tensors((self.args, tuple(value for _, value in self.kwargs))))
 
 
-def signature_of(op: OpFacts, facts: GraphFacts) -> OperatorSignature:
-    """The signature of one call in a graph."""
+def signature_of(
+    op: OpFacts, facts: GraphFacts, strides: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> OperatorSignature:
+    """The signature of one call in a graph; `strides` replaces those of the values that it names."""
 
     def spec(argument: Argument) -> SpecArgument:
         if isinstance(argument, ValueRef):
             value = facts.values.get(argument.name)
             if value is None:
                 return None
-            return TensorSpec(value.shape, value.strides, value.dtype, value.device.type)
+            return TensorSpec(value.shape, strides.get(argument.name, value.strides), value.dtype, value.device.type)
         if isinstance(argument, tuple):
             return tuple(spec(item) for item in argument)
         return argument

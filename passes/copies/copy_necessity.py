@@ -10,7 +10,7 @@ import enum
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -97,7 +97,8 @@ def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
     undone_by = {node: name for node, trial in trials.items() if trial.accepted for name in trial.vanished}
     undoing = {name: node for node, name in undone_by.items()}
     repeats = _repeats(facts, judged)
-    constants = {copy.node for copy in judged if _constant(facts, facts.op_by_node[copy.node].inputs[0])}
+    steady = _constant_values(facts) if judged else frozenset()
+    constants = {copy.node for copy in judged if _constant(facts, facts.op_by_node[copy.node].inputs[0], steady)}
     loops = _loops(facts, [copy for copy in judged if copy.node not in constants])
     verdicts = []
     for copy in copies:
@@ -146,31 +147,27 @@ def _same_layout(facts: GraphFacts, op: OpFacts) -> bool:
     return unchanged and not (source.mutated or result.mutated or result.user_visible)
 
 
-def _constant(facts: GraphFacts, source: str) -> bool:
+def _constant(facts: GraphFacts, source: str, constants: Container[str]) -> bool:
     base = facts.values[view_chain(facts, source).base]
     if base.kind in (InputKind.PARAMETER, InputKind.BUFFER):
         return not base.mutated
-    return not facts.train and _from_constants(facts, source)
+    return source in constants
 
 
-def _from_constants(facts: GraphFacts, value: str) -> bool:
-    """True if everything that `value` is computed from is a parameter, a buffer, or made from nothing (`arange`)."""
-    pending, seen = [value], {value}
-    while pending:
-        known = facts.values[pending.pop()]
-        op = facts.producer(known.name)
-        if known.mutated or len(seen) > MAX_OPERATORS:
-            return False
-        if op is None:
-            if known.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
-                return False
-            continue
+def _constant_values(facts: GraphFacts) -> frozenset[str]:
+    """Values that are computed from parameters, buffers and nothing else (`arange`): the same on every call, unless a
+    step changes the parameters, as one that trains does."""
+    if facts.train:
+        return frozenset()
+    stored = (InputKind.PARAMETER, InputKind.BUFFER)
+    constants = {name for name, value in facts.values.items() if value.kind in stored and not value.mutated}
+    for op in facts.ops:
         overload = overload_of(op.target)
         if overload is None or op.opaque or torch.Tag.nondeterministic_seeded in overload.tags:
-            return False
-        pending.extend(name for name in op.inputs if name not in seen)
-        seen.update(op.inputs)
-    return True
+            continue
+        if all(name in constants for name in op.inputs):
+            constants.update(name for name in op.outputs if not facts.values[name].mutated)
+    return frozenset(constants)
 
 
 def _repeats(facts: GraphFacts, copies: list[Copy]) -> Mapping[str, str]:

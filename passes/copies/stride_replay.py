@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,9 +32,7 @@ def replay(op: OpFacts, facts: GraphFacts, changed: Mapping[str, Strides]) -> tu
     """
     if _result_strides(signature_of(op, facts)) != tuple(facts.values[name].strides for name in op.outputs):
         return None
-    operands = {name: facts.values[name] for name in op.inputs}
-    restored = {name: replace(operands[name], strides=changed[name]) for name in operands if name in changed}
-    return _result_strides(signature_of(op, replace(facts, values=operands | restored)))
+    return _result_strides(signature_of(op, facts, changed))
 
 
 def replay_chain(facts: GraphFacts, chain: ViewChain, base_strides: Strides) -> Strides | None:
