@@ -130,8 +130,8 @@ def is_certain(copy: Copy, analysis: Analysis) -> bool:
 def _counts(group: CopyGroup) -> Evidence:
     backward = group.in_phase(Phase.BACKWARD)
     split = f", {backward} of them in the backward" if backward else ""
-    times = "1 copy" if group.count == 1 else f"{group.count} copies"
-    return Evidence(f"{times} per step move {bytes_text(group.bytes)}{split}", "predicted copies")
+    moved = "1 copy per step moves" if group.count == 1 else f"{group.count} copies per step move"
+    return Evidence(f"{moved} {bytes_text(group.bytes)}{split}", "predicted copies")
 
 
 def value_text(value: ValueFacts) -> str:

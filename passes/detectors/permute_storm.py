@@ -213,9 +213,9 @@ def _evidence(facts: GraphFacts, group: Sequence[_Storm], copies: Sequence[Copy]
         yield Evidence(f"and {len(described) - _SHOWN} more chains", "eager graph")
     if copies:
         count = sum(copy.count for copy in copies)
+        moved = "1 copy moves" if count == 1 else f"{count} copies move"
         yield Evidence(
-            f"on the way {count} copies move {bytes_text(sum(copy.bytes for copy in copies))}; FRX001 and FRX002 count "
-            f"them",
+            f"on the way {moved} {bytes_text(sum(copy.bytes for copy in copies))}; FRX001 and FRX002 count them",
             "predicted copies",
         )
     else:
