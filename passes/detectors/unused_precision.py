@@ -133,7 +133,7 @@ def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, bef
         confidence=confidence.MODELLED,
         evidence=(
             Evidence(
-                f"matrix products, convolutions and attentions, {len(ops)} in all, do {100 * flops / total:.0f}% of the "
+                f"{len(ops)} of the matrix products, convolutions and attentions do {100 * flops / total:.0f}% of the "
                 f"step's FLOPs in fp32",
                 "dtypes of the captured graph and torch's precision settings",
             ),
