@@ -6,7 +6,7 @@ import math
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
@@ -84,9 +84,10 @@ def test_nan_in_a_document_is_refused(advice):
 
 @settings(max_examples=60)
 @given(text=st.text(st.characters(), max_size=30), number=st.floats() | st.none())
+@example(text="half of a pair: \ud800", number=None)
 def test_any_text_and_number_survive(advice, text, number):
     finding = dataclasses.replace(advice.findings[0], title=text, saving=Saving(predicted_pct_min=number))
     again = parse_json(render_json(dataclasses.replace(advice, findings=(finding,)))).findings[0]
-    assert again.title == text
+    assert again.title == text.encode("utf-8", "backslashreplace").decode()  # what UTF-8 cannot hold is spelt out
     expected = number if number is not None and math.isfinite(number) else None
     assert again.saving.predicted_pct_min == expected
