@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from frx_graph.capture.step import run_step
 from frx_graph.errors import OptionError
@@ -29,12 +30,18 @@ def observe_step(
     """The layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler whose
     copies nothing here can see, and whatever the model raises."""
     check_observable(inner)
-    module = model if isinstance(model, nn.Module) else None
+    args, kwargs = pytree.tree_map_only(Tensor, _own_leaf, (tuple(args), dict(kwargs)))
     if inner == "eager":
+        module = model if isinstance(model, nn.Module) else None
         seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module).copies
     else:
-        seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train), module).copies
+        seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train)).copies
     return tuple(observed_record(copy) for copy in seen)
+
+
+def _own_leaf(tensor: Tensor) -> Tensor:
+    """The tensor, without the caller's graph behind it: the backward of the step ends where the step began."""
+    return tensor if tensor.is_leaf else tensor.detach().requires_grad_()
 
 
 def observed_record(copy: ObservedCopy) -> Copy:

@@ -36,7 +36,7 @@ def capture_model(
     """
     kwargs = dict(kwargs or {})
     runs: list[_Runs] = []
-    with _ONE_AT_A_TIME, preserved_state(model if isinstance(model, nn.Module) else None, (args, kwargs)):
+    with _ONE_AT_A_TIME, preserved_state(model, args, kwargs):
         recorder = GraphRecorder(origin, parameter_paths(model))
 
         def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

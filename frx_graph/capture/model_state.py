@@ -1,52 +1,68 @@
-"""Runs code on a model and puts everything back: weights, buffers, gradients, inputs, random number generators."""
+"""Runs code on a model and puts everything back: weights, buffers, gradients, inputs, modes, random generators."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch.nn.parameter import is_lazy
+
+from frx_graph.capture.reachable_state import reachable
 
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
+    """`values` lie in the host's memory; None for a tensor that has none to keep: sparse, nested, on meta."""
+
     tensor: Tensor
-    values: Tensor
+    values: Tensor | None
     gradient: Tensor | None
 
 
-@contextlib.contextmanager
-def preserved_state(module: nn.Module | None, arguments: object = ()) -> Iterator[None]:
-    """On leaving, also by an exception: parameters, buffers and the tensors among `arguments` hold the values and are
-    the objects that they were, gradients are the ones from before, and torch's, numpy's and Python's generators
-    continue where they stood.
+class HeldState:
+    """What `preserved_state` holds while the program runs."""
 
-    Inside, all gradients are None, as after `zero_grad()`, and buffers are copies: writing to a buffer that a graph of
-    the caller's has saved would break its backward. The values of parameters are kept in the host's memory.
+    def __init__(self, saved: Sequence[_Saved], parameters: Sequence[nn.Parameter]) -> None:
+        self._saved = saved
+        self.parameters = tuple(parameters)
+
+    def clear_gradients(self) -> None:
+        """Set the gradients of all parameters and other leaves to None, as after `zero_grad()`."""
+        for entry in self._saved:
+            if entry.tensor.is_leaf and entry.tensor.grad is not None:
+                entry.tensor.grad = None
+
+
+@contextlib.contextmanager
+def preserved_state(*program: object) -> Iterator[HeldState]:
+    """On leaving, also by an exception: all that `program` reaches is as it was.
+
+    `program` is the callables that run and what they are given; `reachable` says what they reach. Parameters, buffers
+    and tensors hold the values and are the objects that they were, gradients are the ones from before, modules are in
+    training or evaluation mode as before, and torch's, numpy's and Python's generators continue where they stood.
+
+    Inside, all gradients are None, and buffers are copies: writing to a buffer that a graph of the caller's has saved
+    would break its backward.
     """
-    owners = [m for m in module.modules() if not isinstance(m, torch.jit.ScriptModule)] if module is not None else []
+    reached = reachable(*program)
+    owners = [m for m in reached.modules if not isinstance(m, torch.jit.ScriptModule)]
     parameters = [(owner, dict(owner._parameters)) for owner in owners]
     buffers = [(owner, dict(owner._buffers)) for owner in owners]
-    held: list[Tensor] = [t for _, named in parameters for t in named.values() if t is not None]
-    held.extend(t for t in pytree.tree_leaves(arguments) if isinstance(t, Tensor))
-    saved = [
-        _Saved(t, t.detach().to("cpu", copy=True), t.grad if t.is_leaf else None)
-        for t in {id(t): t for t in held}.values()
-        if t.layout is torch.strided and not t.is_meta
-    ]
+    modes = [(module, module.training) for module in reached.modules]
+    held = [t for _, named in parameters for t in named.values() if t is not None]
+    saved = _saved([*held, *reached.tensors])
     python_state, numpy_state = random.getstate(), numpy.random.get_state()
-    for entry in saved:
-        if entry.gradient is not None:
-            entry.tensor.grad = None
+    state = HeldState(saved, held)
+    state.clear_gradients()
     _replace_buffers(buffers)
     try:
         with torch.random.fork_rng():
-            yield
+            yield state
     finally:
         random.setstate(python_state)
         numpy.random.set_state(numpy_state)
@@ -54,8 +70,21 @@ def preserved_state(module: nn.Module | None, arguments: object = ()) -> Iterato
             owner._parameters.update(held_parameters)
         for owner, held_buffers in buffers:
             owner._buffers.update(held_buffers)
+        for module, training in modes:
+            module.training = training
         for entry in saved:
             _restore(entry)
+
+
+def _saved(tensors: Iterable[Tensor]) -> list[_Saved]:
+    return [
+        _Saved(
+            tensor=t,
+            values=t.detach().to("cpu", copy=True) if t.layout is torch.strided and not t.is_meta else None,
+            gradient=t.grad if t.is_leaf else None,
+        )
+        for t in {id(t): t for t in tensors if not is_lazy(t)}.values()
+    ]
 
 
 def _replace_buffers(buffers: Sequence[tuple[nn.Module, Mapping[str, Tensor | None]]]) -> None:
@@ -63,21 +92,16 @@ def _replace_buffers(buffers: Sequence[tuple[nn.Module, Mapping[str, Tensor | No
     copies: dict[int, Tensor] = {}
     for owner, named in buffers:
         for name, buffer in named.items():
-            if buffer is not None:
+            if buffer is not None and not is_lazy(buffer):
                 owner._buffers[name] = copies.setdefault(id(buffer), buffer.detach().clone())
 
 
-def clear_gradients(module: nn.Module | None) -> None:
-    """Set every parameter's gradient to None."""
-    for parameter in () if module is None else module.parameters():
-        parameter.grad = None
-
-
 def _restore(entry: _Saved) -> None:
-    with torch.no_grad():
-        current = entry.tensor.detach().to("cpu")
-        # Writing would raise the version counter, and break a graph of the caller's that still waits for its backward.
-        if not torch.equal(current, entry.values):
-            entry.tensor.copy_(entry.values)
+    if entry.values is not None:
+        with torch.no_grad():
+            current = entry.tensor.detach().to("cpu")
+            # Writing would raise the version counter, and break a graph of the caller's that waits for its backward.
+            if not torch.equal(current, entry.values):
+                entry.tensor.copy_(entry.values)
     if entry.tensor.is_leaf:
         entry.tensor.grad = entry.gradient

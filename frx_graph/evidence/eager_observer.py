@@ -14,7 +14,7 @@ from torch import nn
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.model_state import clear_gradients, preserved_state
+from frx_graph.capture.model_state import preserved_state
 from frx_graph.evidence.copy_recorder import CopyRecorder
 from frx_graph.evidence.module_stack import ModuleStack
 from frx_graph.evidence.observed_copy import ObservedCopy, ObservedKind, ObservedRole
@@ -59,17 +59,17 @@ def observe_eager(step: Callable[[], object], module: nn.Module | None) -> Eager
     """Run `step` three times: to warm up, watched, and unwatched.
 
     `step` is one step of the program, backward included if there is one; `module` the model that it runs, for module
-    paths and for putting its state back. Each run begins with gradients of None. Raises what `step` raises, and
-    `EvidenceError` if a profiler is already running.
+    paths. Each run begins with gradients of None, and the state of all that `step` reaches is put back. Raises what
+    `step` raises, and `EvidenceError` if a profiler is already running.
     """
-    with preserved_state(module):
+    with preserved_state(step, module) as state:
         step()
-        clear_gradients(module)
+        state.clear_gradients()
         recorder, modules = CopyRecorder(), ModuleStack(module)
-        tagger = OperatorTagger(recorder, modules, () if module is None else module.parameters())
+        tagger = OperatorTagger(recorder, modules, state.parameters)
         with recorder, modules, tagger:
             step()
-        clear_gradients(module)
+        state.clear_gradients()
         with (untagged := CopyRecorder()), untagged.region("step"):
             step()
     unattributed = untagged.copies("step")

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import nn
 from torch._functorch import config as functorch_config
 
-from frx_graph.capture.model_state import clear_gradients, preserved_state
+from frx_graph.capture.model_state import preserved_state
 from frx_graph.evidence.observed_copy import ObservedCopy
 
 P = ParamSpec("P")
@@ -50,23 +49,23 @@ class InductorObservation:
 def observe_inductor(
     program: Callable[P, T],
     step: Callable[[Callable[P, T]], object],
-    module: nn.Module | None = None,
     *,
     options: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> InductorObservation:
     """Compile `program` and run `step(compiled)` twice: to compile, and recorded.
 
-    `step` is one step, backward included if there is one; `module` is the model whose state is put back; `options` are
-    Inductor's. Raises what compiling and `step` raise, and `EvidenceError` if a profiler is already running.
+    `step` is one step, backward included if there is one; the state of all that it and `program` reach is put back;
+    `options` are Inductor's. Raises what compiling and `step` raise, and `EvidenceError` if a profiler is already
+    running.
     """
     # Inductor takes seconds to import; whoever only observes eager does not wait for it.
     from frx_graph.evidence.inductor_backend import ObservingBackend
 
     backend = ObservingBackend(options or {})
-    with preserved_state(module), functorch_config.patch(enable_autograd_cache=False):
+    with preserved_state(program, step) as state, functorch_config.patch(enable_autograd_cache=False):
         compiled = torch.compile(program, backend=backend, dynamic=dynamic)
         step(compiled)
-        clear_gradients(module)
+        state.clear_gradients()
         backend.record(lambda: step(compiled))
     return InductorObservation(backend.copies(), backend.kernels(), backend.graph_calls)

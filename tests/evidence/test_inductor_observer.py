@@ -23,7 +23,7 @@ def observe(module: nn.Module, *args: Tensor, train: bool = False, **how: Any) -
         if train:
             result.backward(torch.ones_like(result))
 
-    return observe_inductor(module, step, module, **how)
+    return observe_inductor(module, step, **how)
 
 
 def line_of(function: Callable[..., object], text: str) -> int:
