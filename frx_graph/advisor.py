@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 import torch
 
 from frx_graph.advice import Advice, GraphSummary, Timings, Totals, is_quick_win
+from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import Capture, CapturedGraph
+from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.model import capture_model
 from frx_graph.environment import environment_of
-from frx_graph.errors import FrxError, first_line
+from frx_graph.errors import NOT_THE_MODELS, FrxError, first_line
 from frx_graph.evidence.device_calibration import device_profile
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.measurement_cache import MeasuredOperators
@@ -58,11 +60,13 @@ def advise(
     With `train` the backward is analysed, too; with `observe` one real step is run and its copies are shown beside the
     predicted ones. `measure` lets operators be run by themselves for a moment where the operator layout contract does
     not settle what they do. `inner` is the compiler that the program will run under. Raises `TargetError` if the model
-    itself raises, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner`.
+    itself raises or the call cannot be made, `CaptureError` if nothing of it can be captured, `OptionError` for an
+    unknown `inner`.
     """
     check_inner(inner)
     if observe:
         check_observable(inner)
+    check_call(model, args, kwargs)
     name = target or type(model).__name__
     started = time.perf_counter()
     progress("capturing the model")
@@ -77,7 +81,9 @@ def advise(
             observed = observe_step(model, args, dict(kwargs or {}), train=train, inner=inner)
         except FrxError:
             raise
-        except Exception as error:  # noqa: BLE001 - the advice stands without it; what is missing is said
+        except NOT_THE_MODELS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the advice stands without it; what is missing is said
             unseen = Refusal("observation", f"the step could not be watched: {first_line(error)}")
             advice = replace(advice, refusals=(*advice.refusals, unseen))
         else:
@@ -98,7 +104,7 @@ def advise_capture(
     started = time.perf_counter()
     refusals = [Refusal(f.subject, f.reason, site=f.site) for f in capture.failures]
     for found in capture.breaks:
-        reason = found.reason.partition("\n")[0]
+        reason = short_reason(found.reason)
         refusals.append(Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site))
     with _collector_paused():
         facts_of = {graph.graph_id: build_graph_facts(graph) for graph in capture.graphs}

@@ -19,6 +19,10 @@ class FrxError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
+NOT_THE_MODELS = (KeyboardInterrupt, SystemExit)
+"""What may come out of a model without being an error of it: somebody wants the program to end."""
+
+
 def first_line(error: BaseException) -> str:
     """The error's type and the first line of its text, also of one whose text cannot be had."""
     try:

@@ -59,3 +59,13 @@ def test_what_a_higher_order_operator_does_inside_is_said_to_be_unknown() -> Non
     else:
         assert len(report.advice.observed) == 1
     assert any("not known" in refusal.reason and "cond" in refusal.subject for refusal in report.refusals)
+
+
+def test_a_root_module_of_torchs_own_is_named_by_its_path_predicted_and_observed() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()).eval()
+    advice = frx_graph.advise(model, (torch.randn(2, 4, 9, 9),), observe=True).advice
+    assert advice.observed
+    for site in (*(f.site for f in advice.findings), *(copy.site for copy in advice.observed)):
+        assert (site.line, site.module_path, site.function) == (0, "model.0", "Conv2d.forward")
+    bare = frx_graph.advise(nn.Conv2d(4, 8, 3).eval(), (torch.randn(2, 4, 9, 9),)).advice
+    assert {(f.site.module_path, f.site.function) for f in bare.findings} == {("model", "Conv2d.forward")}

@@ -167,6 +167,30 @@ def test_a_graph_that_cannot_be_traced_is_said_and_runs(monkeypatch: pytest.Monk
     assert any("planted" in refusal.reason for refusal in report.refusals)
 
 
+def test_the_step_of_an_optimizer_runs_and_is_refused_with_its_line() -> None:
+    net = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    net(torch.ones(2, 3)).sum().backward()
+    before = net.weight.detach().clone()
+    torch.compile(optimizer.step, backend="frx", options={"inner": "eager"})()
+    assert not torch.equal(net.weight, before)
+    (refusal,) = frx_graph.report(measure=False).refusals
+    assert "optimizer" in refusal.reason
+    assert refusal.site is not None
+    assert refusal.site.file == __file__
+
+
+def test_a_root_module_of_torchs_own_is_named_by_the_line_that_calls_it() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU())
+    _compiled(model)(torch.randn(2, 4, 6, 6))
+    findings = frx_graph.report(measure=False).findings
+    assert findings
+    assert {finding.site.file for finding in findings} == {__file__}
+    assert {finding.site.function for finding in findings} == {
+        "test_a_root_module_of_torchs_own_is_named_by_the_line_that_calls_it"
+    }
+
+
 def _script(body: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", body], capture_output=True, text=True, timeout=120, cwd=_ROOT, check=False

@@ -22,7 +22,14 @@ from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
-from frx_graph.capture.call_site import CallSite, module_path_from_stack, site_from_stack_trace
+from frx_graph.capture.call_site import (
+    UNKNOWN_SITE,
+    CallSite,
+    class_name,
+    module_path_from_stack,
+    site_from_stack_trace,
+    site_in_module,
+)
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
 from frx_graph.capture.real_strides import RealStrides, merge_relayouts
 
@@ -48,11 +55,13 @@ def trace_eager(
     tangents: Sequence[Tangent | None] | None = None,
     calls: int = 1,
     parameters: tuple[int, ...] = (),
+    caller: CallSite = UNKNOWN_SITE,
 ) -> CapturedGraph:
     """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises; callers report it.
 
     `tangents` says, output by output, what gradient the rest of the program sends back; without it every output that
-    a training step would differentiate gets a gradient in the output's own strides, as AOTAutograd assumes.
+    a training step would differentiate gets a gradient in the output's own strides, as AOTAutograd assumes. `caller`,
+    where the program called the model, stands for the line of operators that only torch's own code leads to.
     """
     forward_nodes: set[str] = set()
 
@@ -87,7 +96,7 @@ def trace_eager(
         aten = make_fx(function, record_module_stack=False)(*fakes)
 
     merge_relayouts(aten.graph)
-    sites, phases = _attribute(aten.graph, module_root, forward_nodes)
+    sites, phases = _attribute(aten.graph, module_root, forward_nodes, caller)
     output_args = aten.graph.output_node().args[0]
     visible, gradients = output_args if train and isinstance(output_args, (tuple, list)) else (output_args, ())
     return CapturedGraph(
@@ -152,7 +161,7 @@ def _roots_and_gradients(
 
 
 def _attribute(
-    graph: fx.Graph, module_root: str, forward_nodes: set[str]
+    graph: fx.Graph, module_root: str, forward_nodes: set[str], caller: CallSite
 ) -> tuple[dict[str, CallSite], dict[str, Phase]]:
     """Call site and phase of every node; `forward_nodes` is empty for inference.
 
@@ -169,7 +178,8 @@ def _attribute(
             continue
         stack = node.meta.get("nn_module_stack") or {}
         module_path = module_path_from_stack((entry[0] for entry in stack.values()), module_root)
-        sites[node.name] = site_from_stack_trace(node.stack_trace, module_path)
+        kind = class_name(next(reversed(stack.values()))[1]) if stack else ""
+        sites[node.name] = site_in_module(site_from_stack_trace(node.stack_trace, module_path), kind, caller)
         if node.op == "call_function" and sequence is not None:
             # Operators that autograd does not record share the number of the one before them: the first is the owner.
             forward_by_sequence.setdefault(sequence, sites[node.name])

@@ -7,6 +7,7 @@ live Python stack under a dispatch mode (observation). Both keep the innermost f
 from __future__ import annotations
 
 import re
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 
 _TORCH_ROOT = f"{Path(torch.__file__).parent}/"
 _OWN_ROOT = f"{Path(__file__).parent.parent}/"
+_PYTHON_ROOT = f"{sysconfig.get_path('stdlib')}/"
 _FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
 _ROOT_LOCAL = re.compile(r"^L\['(?:[^'\\]|\\.)*'\]")
@@ -46,7 +48,9 @@ UNKNOWN_SITE = CallSite(file="<unknown>", line=0, function="<unknown>")
 
 
 def is_foreign(file: str) -> bool:
-    """True for frames of torch and of frx-graph itself: never the user's call site."""
+    """True for frames of torch, of Python's own library and of frx-graph itself: never the user's call site."""
+    if file.startswith(_PYTHON_ROOT) and "/site-packages/" not in file and "/dist-packages/" not in file:
+        return True
     return file.startswith((_TORCH_ROOT, _OWN_ROOT, "<frozen", "<eval_with_key>"))
 
 
@@ -66,13 +70,38 @@ def site_from_stack_trace(stack_trace: str | None, module_path: str = "") -> Cal
 
 
 def site_from_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
-    """The innermost user frame at or above a live `frame`."""
+    """The innermost user frame at or above a live `frame`.
+
+    Frames of ours that are the innermost ones only look on. Where one of ours called the program, as `advise` does,
+    what lies above it is no part of the program: then the site is unknown.
+    """
+    looking_on = True
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_foreign(file):
             return CallSite(file, frame.f_lineno, plain_function(frame.f_code.co_name), module_path)
+        looking_on = looking_on and file.startswith(_OWN_ROOT)
+        if not looking_on and file.startswith(_OWN_ROOT):
+            break
         frame = frame.f_back
     return replace(UNKNOWN_SITE, module_path=module_path)
+
+
+def site_in_module(site: CallSite, kind: str, caller: CallSite = UNKNOWN_SITE) -> CallSite:
+    """`site`, or if its line is unknown, `caller`; if that is unknown, too, the class `kind` of the module says where.
+
+    The line of an operator of a bare `nn.Conv2d` or `nn.Sequential` is in torch's own code.
+    """
+    if site.line:
+        return site
+    if caller.line:
+        return replace(caller, module_path=site.module_path)
+    return replace(site, function=f"{kind}.forward") if kind else site
+
+
+def class_name(kind: object) -> str:
+    """The short name of a class, or of the class that `kind` names with its module."""
+    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
 
 
 def module_path_from_stack(sources: Iterable[str], root: str = "model") -> str:

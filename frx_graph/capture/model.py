@@ -12,13 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo.exc import TorchDynamoException
 from torch.utils import _pytree as pytree
 
 from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
+from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
-from frx_graph.errors import CaptureError, TargetError, first_line
+from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
 
 
 def capture_model(
@@ -49,9 +51,11 @@ def capture_model(
             try:
                 outputs = _compiled(model, backend)(*args, **kwargs)
                 gradients = _boundary_gradients(runs, outputs) if train else {}
-            except Exception as error:  # noqa: BLE001 - Dynamo or the model: told apart below, reported either way
+            except NOT_THE_MODELS:
+                raise
+            except BaseException as error:  # noqa: BLE001 - Dynamo or the model: told apart below, reported either way
                 _raise_if_the_models_own(model, args, kwargs)
-                recorder.fail("program", first_line(error))
+                recorder.fail("program", _why(error))
             for run in runs:
                 # Dynamo's cache keeps the compiled graphs: what they hold would stay alive with it.
                 run.outputs = ()
@@ -81,12 +85,17 @@ def _compiled(model: Callable[..., Any], backend: Callable[..., Any]) -> Callabl
 
 def _nothing_captured(capture: Capture, origin: str) -> CaptureError:
     reasons = [f"{failure.subject}: {failure.reason}" for failure in capture.failures]
-    reasons.extend(f"graph break: {found.reason.partition(chr(10))[0]}" for found in capture.breaks)
+    reasons.extend(f"graph break: {short_reason(found.reason)}" for found in capture.breaks)
     return CaptureError(
         f"nothing of {origin} could be captured: {'; '.join(reasons) or 'Dynamo saw no tensor operation that it can'}",
         "Dynamo skips recurrent layers, scripted and quantized modules, sparse tensors and functions under "
         "torch._dynamo.disable; torch._dynamo.explain(model)(*args) shows what it sees",
     )
+
+
+def _why(error: BaseException) -> str:
+    """Dynamo's own errors explain themselves at length; of others the first line will do."""
+    return short_reason(str(error)) if isinstance(error, TorchDynamoException) else first_line(error)
 
 
 class _Runs:
@@ -154,7 +163,9 @@ def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwa
     """Raise `TargetError` if the model fails without us, too; return if only the compiled call failed."""
     try:
         model(*args, **kwargs)
-    except Exception as own:
+    except NOT_THE_MODELS:
+        raise
+    except BaseException as own:
         raise TargetError(
             f"the model raised {first_line(own)}",
             "run model(*args, **kwargs) by itself until it works, then advise again",

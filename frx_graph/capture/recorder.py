@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from frx_graph.capture.call_site import (
     is_foreign,
     module_path_from_stack,
     plain_function,
+    site_from_frame,
     site_from_stack_trace,
 )
 from frx_graph.capture.captured_graph import (
@@ -31,6 +33,7 @@ from frx_graph.capture.captured_graph import (
     InputKind,
     Recompile,
 )
+from frx_graph.capture.unanalysable import unanalysable
 from frx_graph.errors import first_line
 
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
@@ -38,7 +41,8 @@ _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
 
 @dataclass(frozen=True)
 class UntracedGraph:
-    """A Dynamo graph with what was read from it while it was compiled. `fakes` are its placeholders' fake values."""
+    """A Dynamo graph with what was read from it while it was compiled. `fakes` are its placeholders' fake values;
+    `caller` is where the program called what is compiled."""
 
     graph_id: str
     dynamo: fx.GraphModule
@@ -47,6 +51,7 @@ class UntracedGraph:
     module_root: str
     train: bool
     parameters: tuple[int, ...]
+    caller: CallSite = UNKNOWN_SITE
 
 
 class GraphRecorder:
@@ -88,10 +93,15 @@ class GraphRecorder:
             module_root=self._module_root(placeholders, example_inputs),
             parameters=tuple(id(example) for example in example_inputs if isinstance(example, nn.Parameter)),
             train=torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes),
+            caller=site_from_frame(sys._getframe()),
         )
 
     def trace(self, graph: UntracedGraph, tangents: Sequence[Tangent | None] | None = None, calls: int = 1) -> None:
         """Trace a noted graph; one that cannot be traced becomes a failure, never an exception."""
+        reason = unanalysable(graph.dynamo)
+        if reason is not None:
+            self.fail(f"graph {graph.graph_id}", reason, _first_site(graph.dynamo, graph.caller))
+            return
         # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
         fake_mode = next((f.fake_mode for f in graph.fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
         try:
@@ -107,11 +117,10 @@ class GraphRecorder:
                 tangents=tangents,
                 calls=calls,
                 parameters=graph.parameters,
+                caller=graph.caller,
             )
         except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
-            self._failures.append(
-                CaptureFailure(f"graph {graph.graph_id}", first_line(error), _first_site(graph.dynamo))
-            )
+            self.fail(f"graph {graph.graph_id}", first_line(error), _first_site(graph.dynamo, graph.caller))
         else:
             self._graphs.append(captured)
 
@@ -197,8 +206,6 @@ def _graph_input(node: fx.Node, name: str, example: Any, parameter_paths: Mappin
     return GraphInput(name=name, path=path, kind=kind)
 
 
-def _first_site(dynamo: fx.GraphModule) -> CallSite | None:
-    for node in dynamo.graph.nodes:
-        if node.op.startswith("call") and node.stack_trace:
-            return site_from_stack_trace(node.stack_trace)
-    return None
+def _first_site(dynamo: fx.GraphModule, caller: CallSite) -> CallSite:
+    sites = (site_from_stack_trace(n.stack_trace) for n in dynamo.graph.nodes if n.op.startswith("call"))
+    return next((site for site in sites if site.line), caller)

@@ -95,6 +95,8 @@ def _device(name: str | None) -> str | None:
         device = torch.device(name)
     except RuntimeError as error:
         raise OptionError(f"unknown --device {name!r}", "e.g. cpu, cuda, cuda:1") from error
+    if device.type == "meta":
+        raise OptionError("--device meta computes nothing, so there is nothing to advise on", "e.g. cpu, cuda, cuda:1")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise OptionError(f"--device {name}: this torch sees no CUDA device", "frx doctor says why")
     return name

@@ -46,7 +46,9 @@ def load_target(target: str) -> Workload:
         raise TargetError(f"{target} is a {type(factory).__name__}, not a callable", _RETURNS)
     try:
         made = factory()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise TargetError(f"{target} raised {_where(error)}", "call it by itself until it works") from error
     return _checked(target, made)
 
@@ -102,7 +104,9 @@ def _import_file(location: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise TargetError(f"importing {location} raised {_where(error)}", "run it with python first") from error
     return module
 
@@ -119,7 +123,9 @@ def _import_module(location: str) -> ModuleType:
                 f"no module named {location!r}", "for a file, give its path ending in .py, e.g. model.py:build"
             ) from error
         raise TargetError(f"importing {location} raised {_where(error)}", "install what it needs") from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise TargetError(f"importing {location} raised {_where(error)}", "import it in python first") from error
 
 

@@ -17,7 +17,13 @@ from torch._inductor.scheduler import ExternKernelSchedulerNode, ForeachKernelSc
 from torch._inductor.virtualized import V
 from torch._ops import OpOverload
 
-from frx_graph.capture.call_site import CallSite, module_path_from_stack, site_from_stack_trace
+from frx_graph.capture.call_site import (
+    CallSite,
+    class_name,
+    module_path_from_stack,
+    site_from_stack_trace,
+    site_in_module,
+)
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.aten_copies import WEIGHT_OPERAND
 from frx_graph.evidence.observed_copy import ObservedCopy, ObservedKind, ObservedRole
@@ -229,7 +235,8 @@ def site_of(node: fx.Node | None) -> CallSite:
     if node is None:
         return site_from_stack_trace(None)
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    return site_from_stack_trace(node.stack_trace, module_path_from_stack(entry[0] for entry in stack.values()))
+    site = site_from_stack_trace(node.stack_trace, module_path_from_stack(entry[0] for entry in stack.values()))
+    return site_in_module(site, class_name(next(reversed(stack.values()))[1]) if stack else "")
 
 
 def _strides(buffer: str) -> str:

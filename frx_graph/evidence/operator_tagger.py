@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, site_from_frame
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, site_from_frame, site_in_module
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.copy_recorder import CopyRecorder
 from frx_graph.evidence.module_stack import ModuleStack
@@ -69,7 +69,7 @@ class OperatorTagger(TorchDispatchMode):
         tensors = [a for a in pytree.tree_leaves((args, named)) if isinstance(a, Tensor)]
         call = TaggedCall(
             str(getattr(func, "overloadpacket", func)),
-            *self._sites.attribute(tensors, self._modules.path),
+            *self._sites.attribute(tensors, self._modules),
             tuple(self._is_parameter(t) for t in tensors),
             part_of=ACCUMULATION if in_accumulation() else None,
         )
@@ -120,14 +120,14 @@ class _Attribution:
         self._by_sequence: dict[int, CallSite] = {}
         self._by_leaf: dict[int, CallSite] = {}
 
-    def attribute(self, tensors: Sequence[Tensor], module_path: str) -> tuple[CallSite, Phase]:
+    def attribute(self, tensors: Sequence[Tensor], modules: ModuleStack) -> tuple[CallSite, Phase]:
         """Site and phase of the operator that is about to run on `tensors`."""
         node: Any = torch._C._current_autograd_node()
         if node is not None:
             leaf = getattr(node, "variable", None)
             site = self._by_leaf.get(id(leaf)) if leaf is not None else self._by_sequence.get(node._sequence_nr())
             return site or UNKNOWN_SITE, Phase.BACKWARD
-        site = site_from_frame(sys._getframe(), module_path)
+        site = site_in_module(site_from_frame(sys._getframe(), modules.path), modules.kind)
         if torch.is_grad_enabled():
             # Operators that autograd does not record share the number of the one before them: the first is the owner.
             self._by_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, site)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.advice import Environment
-from frx_graph.capture.call_site import CallSite
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.records import Basis, Evidence, Finding
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.quantities import UNKNOWN, byte_count, finite, percent, plural, predicted
@@ -17,9 +17,9 @@ TEXT_LIMIT = 600
 
 
 def location(site: CallSite, root: Path) -> str:
-    """`models/net.py:42`, printable; "unknown call site" where no user frame is known."""
-    if site.file == "<unknown>":
-        return "unknown call site"
+    """`models/net.py:42`, printable; without a known line the module, and "unknown call site" without either."""
+    if site.file == UNKNOWN_SITE.file:
+        return f"module {one_line(site.module_path)}" if site.module_path else "unknown call site"
     file = one_line(short_path(site.file, root))
     return f"{file}:{site.line}" if site.line else file
 
@@ -27,7 +27,7 @@ def location(site: CallSite, root: Path) -> str:
 def place(site: CallSite, root: Path) -> str:
     """The location and the function."""
     function = one_line(site.function)
-    known = function and function != "<unknown>"
+    known = function and function != UNKNOWN_SITE.function
     return f"{location(site, root)} in {function}" if known else location(site, root)
 
 

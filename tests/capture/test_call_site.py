@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,11 +10,16 @@ import pytest
 import torch
 
 from frx_graph.capture.call_site import (
+    UNKNOWN_SITE,
+    CallSite,
+    class_name,
     common_module_path,
+    is_foreign,
     module_path_from_stack,
     plain_function,
     site_from_frame,
     site_from_stack_trace,
+    site_in_module,
 )
 
 _TORCH_FILE = Path(torch.__file__).parent / "nn" / "modules" / "conv.py"
@@ -77,3 +83,24 @@ def test_module_paths(sources: list[str], path: str) -> None:
 )
 def test_common_module_path(paths: list[str], common: str) -> None:
     assert common_module_path(paths) == common
+
+
+def test_frames_of_python_s_library_are_not_the_user_s_but_installed_packages_are() -> None:
+    assert is_foreign(json.__file__)
+    assert is_foreign(str(_TORCH_FILE))
+    assert not is_foreign(pytest.__file__)
+    assert not is_foreign(__file__)
+
+
+def test_without_a_line_the_caller_stands_for_it_then_the_class() -> None:
+    known, lost = CallSite("net.py", 3, "forward", "model.0"), CallSite("<unknown>", 0, "<unknown>", "model.0")
+    caller = CallSite("train.py", 9, "step")
+    assert site_in_module(known, "Conv2d", caller) == known
+    assert site_in_module(lost, "Conv2d", caller) == CallSite("train.py", 9, "step", "model.0")
+    assert site_in_module(lost, "Conv2d") == CallSite("<unknown>", 0, "Conv2d.forward", "model.0")
+    assert site_in_module(UNKNOWN_SITE, "") == UNKNOWN_SITE
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Conv2d, "torch.nn.modules.conv.Conv2d", "Conv2d"])
+def test_a_class_goes_by_its_short_name(kind: object) -> None:
+    assert class_name(kind) == "Conv2d"

@@ -27,6 +27,38 @@ class Raises(nn.Module):
     def forward(self, x):
         raise ValueError("planted\\nwith a second line")
 
+class Odd(BaseException):
+    pass
+
+class RaisesOdd(nn.Module):
+    def forward(self, x):
+        raise Odd("planted")
+
+class Leaves(nn.Module):
+    def forward(self, x):
+        raise SystemExit(3)
+
+def odd():
+    return RaisesOdd(), (torch.randn(2),)
+
+def leaves():
+    return Leaves(), (torch.randn(2),)
+
+def on_meta():
+    with torch.device("meta"):
+        return nn.Linear(2, 2), (torch.randn(2, 2),)
+
+def jagged():
+    rows = [torch.randn(2, 4), torch.randn(3, 4)]
+    return nn.Linear(4, 4), (torch.nested.nested_tensor(rows, layout=torch.jagged),)
+
+@torch.library.custom_op("frx_cli_test::no_fake", mutates_args=())
+def no_fake(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+def without_fake():
+    return no_fake, (torch.randn(2),)
+
 def churn():
     return Churn(), (torch.randn(4, 256, 256),)
 
@@ -143,6 +175,13 @@ def test_configuration_is_read_from_pyproject(frx: Frx, models: Path) -> None:
         (("advise", "models.py:churm"), "did you mean 'churn'"),
         (("advise", "models.py:raises"), "the model raised ValueError: planted"),
         (("advise", "models.py:scalar"), "nothing of"),
+        (("advise", "models.py:odd"), "the model raised Odd: planted"),
+        (("advise", "models.py:leaves"), "the model ended the program with exit code 3"),
+        (("advise", "models.py:on_meta"), "model.weight is on the meta device"),
+        (("advise", "models.py:on_meta", "--observe"), "model.weight is on the meta device"),
+        (("advise", "models.py:jagged"), "nested tensors"),
+        (("advise", "models.py:without_fake"), "frx_cli_test::no_fake has no fake implementation"),
+        (("advise", "models.py:churn", "--device", "meta"), "--device meta"),
         (("advise", "models.py:churn", "--select", "FRX999"), "no rule is called"),
         (("advise", "models.py:churn", "--nonsense"), "--nonsense"),
         (("advise", "models.py:churn", "--dtype", "float23"), "did you mean"),

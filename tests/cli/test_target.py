@@ -29,6 +29,10 @@ def raises():
     raise RuntimeError("first line\\nsecond line")
 def exits():
     raise SystemExit(3)
+class Odd(BaseException):
+    pass
+def odd():
+    raise Odd("odd one")
 value = 3
 """
 
@@ -70,6 +74,7 @@ def test_a_module_is_loaded_from_the_current_folder(folder: Path, monkeypatch: p
         ("bad_kwargs", "as kwargs"),
         ("raises", "RuntimeError: first line"),
         ("exits", "SystemExit"),
+        ("odd", "Odd: odd one"),
     ],
 )
 def test_a_wrong_callable_is_one_clear_error(folder: Path, name: str, said: str) -> None:

@@ -38,6 +38,7 @@ def test_time_alone(advice):
         (CallSite("/project/net.py", 3, "forward"), "net.py:3", "net.py:3 in forward"),
         (CallSite("/project/net.py", 0, "<unknown>"), "net.py", "net.py"),
         (UNKNOWN_SITE, "unknown call site", "unknown call site"),
+        (CallSite("<unknown>", 0, "Conv2d.forward", "model.0"), "module model.0", "module model.0 in Conv2d.forward"),
     ],
 )
 def test_places(site, location, place, root):
