@@ -70,7 +70,8 @@ def advise(
     name = target or type(model).__name__
     started = time.perf_counter()
     progress("capturing the model")
-    capture = capture_model(model, args, kwargs, train=train, origin=name)
+    # What is compiled leaves its graph at a recurrent layer; in eager the layer is operators like any others.
+    capture = capture_model(model, args, kwargs, train=train, origin=name, through_recurrent=inner == "eager")
     captured_s = time.perf_counter() - started
     report = advise_capture(capture, target=name, inner=inner, measure=measure, progress=progress)
     advice = replace(report.advice, timings=replace(report.advice.timings, capture_s=captured_s))
@@ -100,7 +101,10 @@ def advise_capture(
     measure: bool = True,
     progress: Progress = lambda _stage: None,
 ) -> AdviceReport:
-    """Advice on graphs that are already captured and that one step runs, each as often as its `calls` say."""
+    """Advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
+
+    `inner` is the compiler of the graphs that do not name one themselves.
+    """
     started = time.perf_counter()
     refusals = [Refusal(f.subject, f.reason, site=f.site) for f in capture.failures]
     for found in capture.breaks:
@@ -108,7 +112,8 @@ def advise_capture(
         refusals.append(Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site))
     with _collector_paused():
         facts_of = {graph.graph_id: build_graph_facts(graph) for graph in capture.graphs}
-        calls_of = {graph_id: signatures_to_measure(facts, inner) for graph_id, facts in facts_of.items()}
+        inner_of = {graph.graph_id: graph.inner or inner for graph in capture.graphs}
+        calls_of = {graph_id: signatures_to_measure(facts, inner_of[graph_id]) for graph_id, facts in facts_of.items()}
         anchors_of = {graph_id: anchor_signatures(facts) for graph_id, facts in facts_of.items()}
     speaks_for_frame = {_frame(graph_id): graph_id for graph_id in facts_of}
     device = _device(facts_of.values())
@@ -132,14 +137,14 @@ def advise_capture(
     contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")
-    skips = _cudagraph_skips() if inner == "inductor" else 0
+    skips = _cudagraph_skips() if "inductor" in inner_of.values() else 0
     events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
     findings: list[Finding] = []
     summaries: list[GraphSummary] = []
     with _collector_paused():
         measurements_of = {graph_id: _known(calls, measured.measurement) for graph_id, calls in calls_of.items()}
         copies_of = {
-            graph_id: predict_copies(facts, measurements_of[graph_id], contract, inner)
+            graph_id: predict_copies(facts, measurements_of[graph_id], contract, inner_of[graph_id])
             for graph_id, facts in facts_of.items()
         }
         step_bytes = sum(_step_bytes(facts, copies_of[graph_id]) for graph_id, facts in facts_of.items())
@@ -150,7 +155,7 @@ def advise_capture(
                 facts=facts,
                 copies=copies_of[graph_id],
                 step_bytes=step_bytes,
-                inner=inner,
+                inner=inner_of[graph_id],
                 device=profile,
                 layout_times=_known(anchors_of[graph_id], measured.layout_times),
                 measurements=measurements_of[graph_id],
@@ -171,7 +176,12 @@ def advise_capture(
     return AdviceReport(
         Advice(
             target=target,
-            environment=environment_of(device, profile, inner=inner, contract=contract.name if contract else None),
+            environment=environment_of(
+                device,
+                profile,
+                inner=", ".join(dict.fromkeys(inner_of.values())) or inner,
+                contract=contract.name if contract else None,
+            ),
             graphs=tuple(summaries),
             findings=rank(findings),
             refusals=tuple(dict.fromkeys(refusals)),

@@ -11,19 +11,26 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
 from frx_graph.advisor import advise_capture, current_versions
-from frx_graph.capture.captured_graph import Capture
+from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.errors import CaptureError, OptionError
 from frx_graph.options import BackendOptions, backend_options, check_inner
 from frx_graph.reports.advice_report import AdviceReport
 
 Compiled = Callable[..., Any]
+
+_CALLS_NOT_COUNTED = CaptureFailure(
+    "calls per step",
+    "how often a step runs a compiled graph is not counted: each is taken to run once, also where one serves many "
+    "modules; frx_graph.advise(model, args) counts them",
+)
 
 
 class _Session:
@@ -32,17 +39,15 @@ class _Session:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._recorder = GraphRecorder("process")
-        self._inner = "inductor"
         self._print_at_exit = False
         self._warned = False
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
         with self._lock:
-            self._inner = options.inner
             if options.mode == "advise" and not self._print_at_exit:
                 self._print_at_exit = True
                 atexit.register(self._print)
-            self._recorder.record(dynamo, example_inputs)
+            self._recorder.record(dynamo, example_inputs, options.inner)
 
     def warn(self, error: Exception) -> None:
         if not self._warned:
@@ -54,9 +59,9 @@ class _Session:
                 stacklevel=2,
             )
 
-    def capture(self) -> tuple[Capture, str]:
+    def capture(self) -> Capture:
         with self._lock:
-            return self._recorder.capture(), self._inner
+            return self._recorder.capture()
 
     def reported(self) -> None:
         """The user has asked for the report: nothing is left to print at exit."""
@@ -100,19 +105,24 @@ def frx(
 
 
 def report(*, measure: bool = True) -> AdviceReport:
-    """The advice on everything that this process has compiled with `backend="frx"` so far.
+    """The advice on everything that this process has compiled with `backend="frx"` so far, each graph under the inner
+    compiler that it was given to.
+
+    How often a step runs a compiled graph is not counted, because counting would put code of ours into every call: each
+    graph is taken to run once, and the report says so.
 
     With `measure`, operators that the operator layout contract does not settle are run by themselves for a moment.
     Raises `CaptureError` if nothing has been compiled yet.
     """
-    capture, inner = _session.capture()
+    capture = _session.capture()
     if not capture.graphs and not capture.failures:
         raise CaptureError(
             "nothing has been compiled with backend='frx' yet",
             "call the compiled model once; compilation happens on the first call",
         )
     _session.reported()
-    return advise_capture(current_versions(capture), target="process", inner=inner, measure=measure)
+    assumed = replace(capture, failures=(*capture.failures, _CALLS_NOT_COUNTED))
+    return advise_capture(current_versions(assumed), target="process", measure=measure)
 
 
 def clear() -> None:

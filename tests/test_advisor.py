@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import frx_graph
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.model import capture_model
+from frx_graph.errors import CaptureError
+from frx_graph.records import Copy
 
 
 class Block(nn.Module):
@@ -69,3 +80,90 @@ def test_a_root_module_of_torchs_own_is_named_by_its_path_predicted_and_observed
         assert (site.line, site.module_path, site.function) == (0, "model.0", "Conv2d.forward")
     bare = frx_graph.advise(nn.Conv2d(4, 8, 3).eval(), (torch.randn(2, 4, 9, 9),)).advice
     assert {(f.site.module_path, f.site.function) for f in bare.findings} == {("model", "Conv2d.forward")}
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.RNNBase], **how: Any) -> None:
+        super().__init__()
+        self.recurrent = kind(16, 32, **how)
+        self.head = nn.Linear(64 if how.get("bidirectional") else 32, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.recurrent(x)[0])
+
+
+def _places(copies: Iterable[Copy]) -> Counter[tuple[object, ...]]:
+    places: Counter[tuple[object, ...]] = Counter()
+    for copy in copies:
+        key = (*copy.site.location, copy.operator, copy.kind, copy.role, copy.phase)
+        places[*key, "count"] += copy.count
+        places[*key, "bytes"] += copy.bytes
+    return places
+
+
+@pytest.mark.parametrize("how", [{"batch_first": True}, {"num_layers": 2, "bidirectional": True}])
+@pytest.mark.parametrize(
+    ("kind", "train"), [(nn.LSTM, False), (nn.GRU, False), (nn.GRU, True), (nn.RNN, False), (nn.RNN, True)]
+)
+def test_recurrent_layers_copy_what_eager_shows(kind: type[nn.RNNBase], train: bool, how: dict[str, Any]) -> None:
+    model = Recurrent(kind, **how).train(train)
+    advice = frx_graph.advise(model, (torch.randn(12, 4, 16),), train=train, observe=True).advice
+    assert advice.observed is not None
+    assert bool(advice.observed) or "batch_first" not in how
+    assert _places(advice.copies) == _places(advice.observed)
+    assert not any("break" in refusal.subject for refusal in advice.refusals)
+
+
+def test_the_backward_of_a_fused_recurrent_layer_is_said_to_be_unknown() -> None:
+    advice = frx_graph.advise(Recurrent(nn.LSTM), (torch.randn(12, 4, 16),), train=True, observe=True).advice
+    assert advice.observed is not None
+    forward = [_places(c for c in copies if c.phase is Phase.FORWARD) for copies in (advice.copies, advice.observed)]
+    assert forward[0] == forward[1]
+    if any(op.startswith("aten.mkldnn_rnn") for op in (copy.operator for copy in advice.observed)):
+        assert any("mkldnn_rnn_layer_backward" in refusal.subject for refusal in advice.refusals)
+
+
+def test_what_is_compiled_still_leaves_its_graph_at_a_recurrent_layer() -> None:
+    model, args = Recurrent(nn.GRU).eval(), (torch.randn(12, 4, 16),)
+    inside = capture_model(model, args)
+    assert any(node.target is torch.ops.aten.sigmoid_.default for node in inside.graphs[0].aten.graph.nodes)
+    # torch 2.13 gives up on the whole function, 2.15 only on the layer.
+    with contextlib.suppress(CaptureError):
+        compiled = capture_model(model, args, through_recurrent=False)
+        nodes = [node for graph in compiled.graphs for node in graph.aten.graph.nodes]
+        assert not any(node.target is torch.ops.aten.sigmoid_.default for node in nodes)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.inside = nn.Linear(8, 8)
+        self.reentrant = reentrant
+
+    def _part(self, x: Tensor) -> Tensor:
+        return self.inside(x).transpose(1, 2).contiguous().relu()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = checkpoint(self._part, self.first(x), use_reentrant=self.reentrant)
+        return y * 2
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_checkpoint_computes_again_is_observed_at_its_line_and_said_not_to_be_predicted(reentrant: bool) -> None:
+    model = Checkpointed(reentrant=reentrant)
+    advice = frx_graph.advise(model, (torch.randn(4, 8, 8),), train=True, observe=True).advice
+    assert advice.observed is not None
+    assert all(copy.site.line for copy in advice.observed)
+    start = inspect.getsourcelines(Checkpointed._part)[1]
+    clones = [(c.site.line, c.site.module_path, c.phase) for c in advice.observed if c.operator == "aten.clone"]
+    assert clones == [(start + 1, "model", Phase.FORWARD), (start + 1, "model", Phase.BACKWARD)]
+    (refusal,) = (r for r in advice.refusals if r.subject == "activation checkpoint")
+    assert refusal.site is not None
+    assert refusal.site.function == "forward"
+    assert refusal.site.line == inspect.getsourcelines(Checkpointed.forward)[1] + 1
+
+
+def test_a_checkpoint_in_inference_computes_nothing_again() -> None:
+    advice = frx_graph.advise(Checkpointed(reentrant=False).eval(), (torch.randn(4, 8, 8),)).advice
+    assert not any(refusal.subject == "activation checkpoint" for refusal in advice.refusals)

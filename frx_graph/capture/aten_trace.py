@@ -56,6 +56,7 @@ def trace_eager(
     calls: int = 1,
     parameters: tuple[int, ...] = (),
     caller: CallSite = UNKNOWN_SITE,
+    inner: str = "",
 ) -> CapturedGraph:
     """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises; callers report it.
 
@@ -110,6 +111,7 @@ def trace_eager(
         outputs_visible=tuple(n.name for n in pytree.tree_leaves(visible) if isinstance(n, fx.Node)),
         calls=calls,
         parameters=parameters,
+        inner=inner,
         gradients=_parameter_gradients(aten.graph, fakes, gradients, inputs),
     )
 

@@ -43,7 +43,8 @@ class CapturedGraph:
     `phases` are keyed by node name. `graph_id` is Dynamo's compile id, `frame/recompile`. `calls` is how often one step
     runs the graph: a frame that Dynamo compiled once may serve many modules of the same kind. `gradients` pairs each
     parameter's placeholder with the value that becomes its gradient. `parameters` holds the identities of the real
-    parameters: it tells versions of a frame for other modules from versions for other inputs.
+    parameters: it tells versions of a frame for other modules from versions for other inputs. `inner` is the compiler
+    that the program gave the graph to; empty where nothing but the capture compiled it.
     """
 
     graph_id: str
@@ -57,6 +58,7 @@ class CapturedGraph:
     calls: int = 1
     gradients: tuple[tuple[str, str], ...] = ()
     parameters: tuple[int, ...] = ()
+    inner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,13 @@ def capture_model(
     *,
     train: bool = False,
     origin: str = "model",
+    through_recurrent: bool = True,
 ) -> Capture:
     """All graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
 
-    The model runs once, eagerly, on its real inputs; buffers and the random state are put back afterwards. Raises
+    The model runs once, eagerly, on its real inputs; buffers and the random state are put back afterwards. With
+    `through_recurrent` the operators of `nn.LSTM`, `nn.GRU` and `nn.RNN` are captured, too, as they run in eager; a
+    program that is compiled has a graph break at each of them unless it sets Dynamo's `allow_rnn`. Raises
     `TargetError` if the model itself raises, `CaptureError` if it runs but nothing of it could be captured.
     """
     kwargs = dict(kwargs or {})
@@ -47,7 +50,7 @@ def capture_model(
             return run
 
         gradients: dict[str, tuple[Tangent | None, ...]] = {}
-        with _capturing(train):
+        with _capturing(train, through_recurrent):
             try:
                 outputs = _compiled(model, backend)(*args, **kwargs)
                 gradients = _boundary_gradients(runs, outputs) if train else {}
@@ -173,7 +176,7 @@ def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwa
 
 
 @contextlib.contextmanager
-def _capturing(train: bool) -> Iterator[None]:
+def _capturing(train: bool, through_recurrent: bool) -> Iterator[None]:
     """Gradients as asked for, sizes as given, and Dynamo's own log lines kept from the user: failures are reported."""
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -183,7 +186,10 @@ def _capturing(train: bool) -> Iterator[None]:
             torch.set_grad_enabled(train),
             # This call's own sizes are the facts, also of code that the process has compiled for other sizes before.
             torch._dynamo.config.patch(
-                recompile_limit=64, accumulated_recompile_limit=4096, automatic_dynamic_shapes=False
+                recompile_limit=64,
+                accumulated_recompile_limit=4096,
+                automatic_dynamic_shapes=False,
+                allow_rnn=through_recurrent or torch._dynamo.config.allow_rnn,
             ),
         ):
             yield

@@ -23,6 +23,7 @@ from frx_graph.capture.call_site import (
     plain_function,
     site_from_frame,
     site_from_stack_trace,
+    site_in_module,
 )
 from frx_graph.capture.captured_graph import (
     Capture,
@@ -36,6 +37,7 @@ from frx_graph.capture.captured_graph import (
 from frx_graph.capture.unanalysable import unanalysable
 from frx_graph.errors import first_line
 
+_RECOMPUTED = "the backward computes its operators again, and makes their copies again: the copies of the forward are counted once"
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
 
 
@@ -71,9 +73,12 @@ class GraphRecorder:
         self._recompiles: list[Recompile] = []
         self._failures: list[CaptureFailure] = []
 
-    def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
-        """Note and trace one Dynamo graph, with a backward if gradients are enabled and something needs one."""
-        self.trace(self.note(dynamo, example_inputs))
+    def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], inner: str) -> str:
+        """Note and trace one Dynamo graph that `inner` compiles, with a backward if gradients are enabled and something
+        needs one. Returns the graph's id."""
+        graph = self.note(dynamo, example_inputs)
+        self.trace(graph, inner=inner)
+        return graph.graph_id
 
     def note(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> UntracedGraph:
         """What must be read while Dynamo is compiling the graph: its id, its inputs, why it ended, why it was
@@ -96,7 +101,13 @@ class GraphRecorder:
             caller=site_from_frame(sys._getframe()),
         )
 
-    def trace(self, graph: UntracedGraph, tangents: Sequence[Tangent | None] | None = None, calls: int = 1) -> None:
+    def trace(
+        self,
+        graph: UntracedGraph,
+        tangents: Sequence[Tangent | None] | None = None,
+        calls: int = 1,
+        inner: str = "",
+    ) -> None:
         """Trace a noted graph; one that cannot be traced becomes a failure, never an exception."""
         reason = unanalysable(graph.dynamo)
         if reason is not None:
@@ -118,11 +129,14 @@ class GraphRecorder:
                 calls=calls,
                 parameters=graph.parameters,
                 caller=graph.caller,
+                inner=inner,
             )
         except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
             self.fail(f"graph {graph.graph_id}", first_line(error), _first_site(graph.dynamo, graph.caller))
         else:
             self._graphs.append(captured)
+            for site in _checkpoints(graph.dynamo, graph.caller) if graph.train else ():
+                self.fail("activation checkpoint", _RECOMPUTED, site)
 
     def fail(self, subject: str, reason: str, site: CallSite | None = None) -> None:
         """Note a part of the program that was not captured."""
@@ -204,6 +218,12 @@ def _graph_input(node: fx.Node, name: str, example: Any, parameter_paths: Mappin
     else:
         path = module_path_from_stack([_plain_source(source)])
     return GraphInput(name=name, path=path, kind=kind)
+
+
+def _checkpoints(dynamo: fx.GraphModule, caller: CallSite) -> list[CallSite]:
+    """Where the program calls `torch.utils.checkpoint`; Dynamo makes the same operator of both of its variants."""
+    nodes = dynamo.graph.find_nodes(op="call_function", target=torch.ops.higher_order.tag_activation_checkpoint)
+    return list(dict.fromkeys(site_in_module(site_from_stack_trace(node.stack_trace), "", caller) for node in nodes))
 
 
 def _first_site(dynamo: fx.GraphModule, caller: CallSite) -> CallSite:

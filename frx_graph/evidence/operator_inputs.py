@@ -14,6 +14,9 @@ from frx_graph.facts.layout import storage_extent
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 
 _NAMESPACES = frozenset({"aten", "prims"})
+_WITH_WORKSPACE = frozenset({"aten.mkldnn_rnn_layer_backward", "aten._cudnn_rnn_backward", "aten.miopen_rnn_backward"})
+"""Operators that read and write a workspace which only the forward call can make: its fake has no element
+(`torch/_meta_registrations.py`), and with one of that size they write over whatever lies behind it."""
 _BLOCK = 1 << 16
 """Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
 
@@ -34,7 +37,10 @@ def overload_of(target: str) -> OpOverload:
 
 
 def build_arguments(signature: OperatorSignature) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments. Raises what torch raises for sizes that do not fit into memory."""
+    """Positional and keyword arguments. Raises `LookupError` for an operator whose arguments cannot be made up, and
+    what torch raises for sizes that do not fit into memory."""
+    if str(overload_of(signature.target).overloadpacket) in _WITH_WORKSPACE:
+        raise LookupError(f"{signature.target} needs the workspace of its own forward call")
     generator = torch.Generator().manual_seed(0)
     args = [_value(argument, generator) for argument in signature.args]
     kwargs = {name: _value(argument, generator) for name, argument in signature.kwargs}

@@ -123,10 +123,19 @@ class _Attribution:
     def attribute(self, tensors: Sequence[Tensor], modules: ModuleStack) -> tuple[CallSite, Phase]:
         """Site and phase of the operator that is about to run on `tensors`."""
         node: Any = torch._C._current_autograd_node()
+        if node is not None and torch.is_grad_enabled():
+            # Backward formulas run without gradients: what runs with them is a checkpoint's forward, computed again.
+            again = self._by_frame(tensors, modules)
+            if again.line:
+                return again, Phase.BACKWARD
         if node is not None:
             leaf = getattr(node, "variable", None)
             site = self._by_leaf.get(id(leaf)) if leaf is not None else self._by_sequence.get(node._sequence_nr())
             return site or UNKNOWN_SITE, Phase.BACKWARD
+        return self._by_frame(tensors, modules), Phase.FORWARD
+
+    def _by_frame(self, tensors: Sequence[Tensor], modules: ModuleStack) -> CallSite:
+        """The live frame's site, also noted for the backward that is to come."""
         site = site_in_module(site_from_frame(sys._getframe(), modules.path), modules.kind)
         if torch.is_grad_enabled():
             # Operators that autograd does not record share the number of the one before them: the first is the owner.
@@ -134,4 +143,4 @@ class _Attribution:
             for tensor in tensors:
                 if tensor.is_leaf and tensor.requires_grad:
                     self._by_leaf.setdefault(id(tensor), site)
-        return site, Phase.FORWARD
+        return site

@@ -74,3 +74,9 @@ def test_conversion_reaches_lists_and_leaves_other_ranks_alone() -> None:
 def test_results_without_values() -> None:
     values, indices = on_meta_device(OperatorSignature("aten.topk.default", (spec((4, 8)), 3)))
     assert (values.shape, indices.dtype, values.device.type) == ((4, 3), torch.int64, "meta")
+
+
+def test_an_operator_that_needs_the_workspace_of_another_call_is_not_made_up() -> None:
+    signature = OperatorSignature("aten.mkldnn_rnn_layer_backward.default", (spec((2, 3)),), ())
+    with pytest.raises(LookupError, match="workspace"):
+        build_arguments(signature)
