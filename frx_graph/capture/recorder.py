@@ -37,7 +37,7 @@ from frx_graph.capture.captured_graph import (
 from frx_graph.capture.unanalysable import unanalysable
 from frx_graph.errors import first_line
 
-_RECOMPUTED = "the backward computes its operators again, and makes their copies again: the copies of the forward are counted once"
+_RECOMPUTED = "the backward computes its operators again and repeats their copies: only those of the forward are counted"
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
 
 
