@@ -107,9 +107,7 @@ def advise_capture(
     """
     started = time.perf_counter()
     refusals = [Refusal(f.subject, f.reason, site=f.site) for f in capture.failures]
-    for found in capture.breaks:
-        reason = short_reason(found.reason)
-        refusals.append(Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site))
+    refusals.extend(_between_graphs(capture))
     with _collector_paused():
         facts_of = {graph.graph_id: build_graph_facts(graph) for graph in capture.graphs}
         inner_of = {graph.graph_id: graph.inner or inner for graph in capture.graphs}
@@ -205,6 +203,16 @@ def current_versions(capture: Capture) -> Capture:
             latest[key] = graph
     distinct = {_program(graph): graph for graph in latest.values()}
     return replace(capture, graphs=tuple(distinct.values()))
+
+
+def _between_graphs(capture: Capture) -> list[Refusal]:
+    """Each place where the program leaves its graphs, once; several without a known line are told apart by reason."""
+    places: dict[tuple[object, ...], Refusal] = {}
+    for found in capture.breaks:
+        reason = short_reason(found.reason)
+        refusal = Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site)
+        places.setdefault(found.site.location if found.site.line else (reason,), refusal)
+    return list(places.values())
 
 
 def _frame(graph_id: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import torch
 
@@ -40,9 +39,8 @@ class PrecisionSettings:
             matmul_tf32, cudnn_tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
         except RuntimeError:
             # The older switches refuse to be read once a program has set the newer `fp32_precision`.
-            matmul_tf32 = torch.backends.cuda.matmul.fp32_precision == "tf32"
-            cudnn: Any = torch.backends.cudnn
-            cudnn_tf32 = cudnn.conv.fp32_precision == "tf32"
+            matmul_tf32 = getattr(torch.backends.cuda.matmul, "fp32_precision", None) == "tf32"
+            cudnn_tf32 = getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None) == "tf32"
             precision = "high" if matmul_tf32 else "highest"
         return PrecisionSettings(precision, matmul_tf32, cudnn_tf32, torch.is_autocast_enabled(device))
 

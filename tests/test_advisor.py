@@ -17,6 +17,7 @@ import frx_graph
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.errors import CaptureError
+from frx_graph.evidence import inductor_backend
 from frx_graph.records import Copy
 
 
@@ -167,3 +168,14 @@ def test_what_a_checkpoint_computes_again_is_observed_at_its_line_and_said_not_t
 def test_a_checkpoint_in_inference_computes_nothing_again() -> None:
     advice = frx_graph.advise(Checkpointed(reentrant=False).eval(), (torch.randn(4, 8, 8),)).advice
     assert not any(refusal.subject == "activation checkpoint" for refusal in advice.refusals)
+
+
+def test_a_torch_without_the_hook_into_inductor_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Config:
+        """Inductor's configuration, of a version without the hook."""
+
+    monkeypatch.setattr(inductor_backend, "inductor_config", Config())
+    model, args = nn.Linear(4, 4).eval(), (torch.randn(2, 4),)
+    advice = frx_graph.advise(model, args, inner="inductor", observe=True, measure=False).advice
+    assert advice.observed is None
+    assert any(r.subject == "observation" and "Inductor's schedule" in r.reason for r in advice.refusals)

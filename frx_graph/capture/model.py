@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
+from frx_graph.capture.dynamo_events import bookmark, breaks_since
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
@@ -50,6 +51,7 @@ def capture_model(
             return run
 
         gradients: dict[str, tuple[Tangent | None, ...]] = {}
+        mark = bookmark()
         with _capturing(train, through_recurrent):
             try:
                 outputs = _compiled(model, backend)(*args, **kwargs)
@@ -59,6 +61,7 @@ def capture_model(
             except BaseException as error:  # noqa: BLE001 - Dynamo or the model: told apart below, reported either way
                 _raise_if_the_models_own(model, args, kwargs)
                 recorder.fail("program", _why(error))
+            recorder.note_breaks(breaks_since(mark))
             for run in runs:
                 # Dynamo's cache keeps the compiled graphs: what they hold would stay alive with it.
                 run.outputs = ()

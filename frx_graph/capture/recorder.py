@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._dynamo.utils import get_metrics_context
 from torch._guards import CompileContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -18,9 +17,7 @@ from frx_graph.capture.aten_trace import Tangent, trace_eager
 from frx_graph.capture.call_site import (
     UNKNOWN_SITE,
     CallSite,
-    is_foreign,
     module_path_from_stack,
-    plain_function,
     site_from_frame,
     site_from_stack_trace,
     site_in_module,
@@ -34,10 +31,11 @@ from frx_graph.capture.captured_graph import (
     InputKind,
     Recompile,
 )
+from frx_graph.capture.dynamo_events import graph_break, recompile_reason, untold
 from frx_graph.capture.unanalysable import unanalysable
 from frx_graph.errors import first_line
 
-_RECOMPUTED = "the backward computes its operators again and repeats their copies: only those of the forward are counted"
+_RECOMPUTED = "the backward computes its operators again and repeats their copies; only the forward's are counted"
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
 
 
@@ -69,9 +67,9 @@ class GraphRecorder:
         self._ids: set[str] = set()
         self._parameter_paths = dict(parameter_paths or {})
         self._graphs: list[CapturedGraph] = []
-        self._breaks: dict[GraphBreak, None] = {}
+        self._breaks: dict[GraphBreak, GraphBreak] = {}
         self._recompiles: list[Recompile] = []
-        self._failures: list[CaptureFailure] = []
+        self._failures = [CaptureFailure(subject, reason) for subject, reason in untold()]
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], inner: str) -> str:
         """Note and trace one Dynamo graph that `inner` compiles, with a backward if gradients are enabled and something
@@ -142,6 +140,11 @@ class GraphRecorder:
         """Note a part of the program that was not captured."""
         self._failures.append(CaptureFailure(subject, reason, site))
 
+    def note_breaks(self, breaks: Iterable[GraphBreak]) -> None:
+        """Note graph breaks; the first one at a place, with the graph that ended there, speaks for all."""
+        for found in breaks:
+            self._breaks.setdefault(found, found)
+
     def capture(self) -> Capture:
         """All that was recorded so far."""
         return Capture(
@@ -176,16 +179,10 @@ class GraphRecorder:
     def _record_events(self, dynamo: fx.GraphModule, graph_id: str) -> None:
         reason = getattr(dynamo, "compile_subgraph_reason", None)
         if reason is not None and reason.graph_break:
-            frames = [f for f in reason.user_stack or () if not is_foreign(f.filename)]
-            site = UNKNOWN_SITE
-            if frames:
-                last = frames[-1]
-                site = CallSite(last.filename, last.lineno or 0, plain_function(last.name))
-            self._breaks.setdefault(GraphBreak(str(reason.reason).strip(), site, graph_id))
-        context = get_metrics_context()
-        recompile = context._metrics.get("recompile_reason") if context.in_progress() else None
+            self.note_breaks([graph_break(reason, graph_id)])
+        recompile = recompile_reason()
         if recompile:
-            self._recompiles.append(Recompile(graph_id, str(recompile)))
+            self._recompiles.append(Recompile(graph_id, recompile))
 
 
 def _source_name(node: fx.Node) -> str:

@@ -17,10 +17,11 @@ others print meanwhile appears afterwards. The profiler's own announcements on s
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -60,6 +61,11 @@ _OPERAND_OF: Mapping[str, Mapping[str, int]] = MappingProxyType(
 _running = threading.Lock()
 
 
+def keeping_events(profiler: Callable[..., Any]) -> Mapping[str, Any]:
+    """The argument that keeps the profiler's warning about discarded events quiet, where this version of torch has it."""
+    return {"acc_events": True} if "acc_events" in inspect.signature(profiler).parameters else {}
+
+
 class CopyRecorder:
     """Records inside `with`; see the module's text. Raises `EvidenceError` if another recorder or torch profiler is
     already running: the profiler exists once per process."""
@@ -87,7 +93,7 @@ class CopyRecorder:
             activities = [ProfilerActivity.CPU]
             if torch.cuda.is_available():
                 activities.append(ProfilerActivity.CUDA)
-            self._profile = profile(activities=activities, record_shapes=True, acc_events=True)
+            self._profile = profile(activities=activities, record_shapes=True, **keeping_events(profile))
             self._stack.callback(self._stop_profiler)
             with captured(STDERR, _not_kineto):
                 self._profile.start()

@@ -205,7 +205,16 @@ def _seconds(call: Callable[[], object], device: torch.device, clock: Clock) -> 
 def _ieee_matmuls(device_type: str) -> Iterator[None]:
     """fp32 products in fp32 arithmetic, whatever TF32 or bf16 shortcut the program allows."""
     backend: Any = torch.backends.cuda if device_type == "cuda" else torch.backends.mkldnn
-    matmul = backend.matmul
+    matmul: Any = getattr(backend, "matmul", None)
+    if not hasattr(matmul, "fp32_precision"):
+        # The older switch, of versions of torch without the newer one; it holds for all devices.
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
+        return
     before = matmul.fp32_precision
     matmul.fp32_precision = "ieee"
     try:

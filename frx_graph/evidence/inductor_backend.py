@@ -59,10 +59,13 @@ class _CompiledGraph:
 class ObservingBackend:
     """What `torch.compile` gets as its backend: Inductor, with its schedules read on the way.
 
-    Compiled graphs go on running, unwatched, after `record`.
+    Compiled graphs go on running, unwatched, after `record`. Raises `NotImplementedError` on a torch without a hook
+    behind Inductor's fusion.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
+        if not hasattr(inductor_config, "_post_fusion_custom_pass"):
+            raise NotImplementedError("this version of torch does not let Inductor's schedule be read")
         self._options = options
         self._recorder = CopyRecorder()
         self._recording = False

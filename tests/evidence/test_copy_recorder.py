@@ -10,6 +10,7 @@ from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence import copy_recorder
 from frx_graph.evidence.copy_recorder import CopyRecorder
 from frx_graph.evidence.operator_measurement import Mechanism
 
@@ -209,3 +210,18 @@ def test_conversion_kernels_of_a_gpu_convolution() -> None:
     converted = [c for c in recorder.copies("plain") if c.mechanism is Mechanism.KERNEL]
     assert all(c.shape in {tuple(image.shape), tuple(weight.shape), (2, 64, 28, 28)} for c in converted)
     assert recorder.implementations("plain")
+
+
+def test_a_profiler_that_cannot_keep_events_is_started_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[bool] = []
+    real = profile
+
+    def older(*, activities: Any, record_shapes: bool) -> Any:
+        started.append(record_shapes)
+        return real(activities=activities, record_shapes=record_shapes)
+
+    monkeypatch.setattr(copy_recorder, "profile", older)
+    with CopyRecorder() as recorder, recorder.region("copy"):
+        torch.randn(4, 6).t().contiguous()
+    assert started == [True]
+    assert len(recorder.copies("copy")) == 1

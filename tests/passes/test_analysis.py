@@ -31,3 +31,15 @@ def test_autocast_is_seen() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert PrecisionSettings.current("cpu").autocast
     assert not PrecisionSettings.current("cpu").autocast
+
+
+def test_without_either_switch_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise RuntimeError("mixed")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+    monkeypatch.setattr(torch.backends.cuda, "matmul", object())
+    monkeypatch.setattr(torch.backends, "cudnn", object())
+    settings = PrecisionSettings.current("cpu")
+    assert not settings.matmul_tf32
+    assert not settings.cudnn_tf32

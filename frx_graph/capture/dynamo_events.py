@@ -1,0 +1,81 @@
+"""What Dynamo tells about its own work: graph breaks, functions that it gave up on, recompiles.
+
+It tells in private places, which were seen on torch 2.13 and 2.15. One that this version of torch does not have makes
+the list shorter, and `untold` says so; it never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch._dynamo import utils as dynamo_utils
+
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, is_foreign, plain_function
+from frx_graph.capture.captured_graph import GraphBreak
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """How far Dynamo's lists went at one moment."""
+
+    breaks: int
+    compilations: tuple[object, ...]
+
+
+def bookmark() -> Bookmark:
+    """Now."""
+    return Bookmark(len(_break_reasons()), tuple(_compilations()))
+
+
+def breaks_since(mark: Bookmark) -> tuple[GraphBreak, ...]:
+    """All graph breaks since then, those before which there was nothing to compile among them, and the functions that
+    Dynamo gave up on: the rest of such a function runs uncompiled."""
+    known = {id(compilation) for compilation in mark.compilations}
+    abandoned = (c for c in _compilations() if id(c) not in known and getattr(c, "fail_reason", None))
+    found = [graph_break(reason) for reason in _break_reasons()[mark.breaks :] if reason.graph_break]
+    return tuple(dict.fromkeys([*found, *map(_abandoned, abandoned)]))
+
+
+def graph_break(reason: Any, graph_id: str = "") -> GraphBreak:
+    """A `GraphCompileReason`, at its innermost frame of the user's."""
+    frames = [f for f in reason.user_stack or () if not is_foreign(f.filename)]
+    site = CallSite(frames[-1].filename, frames[-1].lineno or 0, plain_function(frames[-1].name)) if frames else None
+    return GraphBreak(str(reason.reason).strip(), site or UNKNOWN_SITE, graph_id)
+
+
+def recompile_reason() -> str | None:
+    """Why Dynamo is compiling the present frame again; None where it is the first time, or where torch does not say."""
+    current = getattr(dynamo_utils, "get_metrics_context", None)
+    context = current() if current is not None else None
+    metrics = getattr(context, "_metrics", None)
+    if context is None or metrics is None or not context.in_progress():
+        return None
+    reason = metrics.get("recompile_reason")
+    return str(reason) if reason else None
+
+
+def untold() -> Iterator[tuple[str, str]]:
+    """Subject and reason of everything that this version of torch does not tell."""
+    if not hasattr(dynamo_utils, "graph_break_reasons") or not hasattr(dynamo_utils, "get_compilation_metrics"):
+        yield "graph breaks", "this version of torch does not list them all: code between graphs may go unmentioned"
+    current = getattr(dynamo_utils, "get_metrics_context", None)
+    if current is None or not hasattr(current(), "_metrics"):
+        yield "recompiles", "this version of torch does not say why a frame is compiled again"
+
+
+def _abandoned(compilation: Any) -> GraphBreak:
+    file, line = compilation.fail_user_frame_filename, compilation.fail_user_frame_lineno
+    known = file and not is_foreign(file)
+    site = CallSite(file, line or 0, plain_function(str(compilation.co_name))) if known else UNKNOWN_SITE
+    return GraphBreak(str(compilation.fail_reason).strip(), site)
+
+
+def _break_reasons() -> Sequence[Any]:
+    return getattr(dynamo_utils, "graph_break_reasons", ())
+
+
+def _compilations() -> Iterable[Any]:
+    listed = getattr(dynamo_utils, "get_compilation_metrics", None)
+    return listed() if listed is not None else ()
