@@ -62,7 +62,7 @@ _running = threading.Lock()
 
 
 def keeping_events(profiler: Callable[..., Any]) -> Mapping[str, Any]:
-    """The argument that keeps the profiler's warning about discarded events quiet, where this version of torch has it."""
+    """The argument that keeps the profiler quiet about discarded events, where this version of torch has it."""
     return {"acc_events": True} if "acc_events" in inspect.signature(profiler).parameters else {}
 
 
