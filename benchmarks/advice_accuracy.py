@@ -18,7 +18,7 @@ import gc
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,9 +27,10 @@ from tabulate import tabulate
 from zoo import ZOO, ZooEntry, zoo_entry
 
 import frx_graph
+from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.step import run_step
-from frx_graph.evidence.eager_observer import observe_eager
-from frx_graph.observe import observed_record
+from frx_graph.evidence.copy_recorder import CopyRecorder
+from frx_graph.observe import observe_step
 from frx_graph.passes.copies.ownership import owner
 from frx_graph.records import Copy, Finding
 
@@ -172,16 +173,26 @@ def compare(entry: ZooEntry, train: bool) -> Comparison:
     model, args, kwargs = entry.build(train)
     advice = frx_graph.advise(model, args, kwargs, train=train).advice
     torch._dynamo.reset()
-    observation = observe_eager(lambda: run_step(model, args, kwargs, train=train), model)
-    observed = [observed_record(copy) for copy in observation.copies]
+    observed = observe_step(model, args, kwargs, train=train, inner="eager")
     claimed = [copy for finding in advice.findings for copy in finding.copies]
     return Comparison(
         network=entry.name,
         train=train,
         rows=rows(observed, claimed),
         unlisted=unlisted(advice.copies, advice.findings),
-        unwatched=Amount(observation.untagged_count, observation.untagged_bytes),
+        unwatched=unwatched(lambda: run_step(model, args, kwargs, train=train)),
     )
+
+
+def unwatched(step: Callable[[], object]) -> Amount:
+    """The copies of one step whose operators nobody watches: the second run, as the first may do more."""
+    with preserved_state(step) as state:
+        step()
+        state.clear_gradients()
+        with (recorder := CopyRecorder()), recorder.region("step"):
+            step()
+    copies = recorder.copies("step")
+    return Amount(len(copies), sum(copy.bytes for copy in copies))
 
 
 def share(value: float | None) -> str:

@@ -73,7 +73,6 @@ class CallCost:
     """Time of one call of a small compiled function: medians in seconds, over blocks of calls in turn."""
 
     blocks: int
-    calls_per_block: int
     inductor_s: float
     frx_s: float
 
@@ -182,7 +181,7 @@ def call_worker(blocks: int, calls: int) -> dict[str, float]:
 
 def call_cost(blocks: int, calls: int) -> CallCost:
     medians = in_fresh_process("call", str(blocks), str(calls))
-    return CallCost(blocks, calls, inductor_s=medians["inductor"], frx_s=medians["frx"])
+    return CallCost(blocks, inductor_s=medians["inductor"], frx_s=medians["frx"])
 
 
 def analysis_worker(nodes: int) -> dict[str, float]:

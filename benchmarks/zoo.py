@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 Built: TypeAlias = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
-Family: TypeAlias = Literal["convolution", "transformer", "u-net", "own"]
 
 BATCH = 2
 IMAGE = 224
@@ -33,7 +32,6 @@ class ZooEntry:
     """One network. `build(train)` makes a fresh model, its positional and its keyword arguments."""
 
     name: str
-    family: Family
     build: Callable[[bool], Built]
 
 
@@ -286,19 +284,19 @@ def attention_block(train: bool = False) -> Built:
 
 
 ZOO: tuple[ZooEntry, ...] = (
-    ZooEntry("resnet18", "convolution", resnet18),
-    ZooEntry("resnet50", "convolution", resnet50),
-    ZooEntry("convnext_tiny", "convolution", convnext_tiny),
-    ZooEntry("mobilenet_v2", "convolution", mobilenet_v2),
-    ZooEntry("segformer", "transformer", segformer),
-    ZooEntry("swin_tiny", "transformer", swin_tiny),
-    ZooEntry("vit_small", "transformer", vit_small),
-    ZooEntry("bert_base", "transformer", bert_base),
-    ZooEntry("unet_2d", "u-net", unet_2d),
-    ZooEntry("autoencoder_kl", "u-net", autoencoder_kl),
-    ZooEntry("unet_3d", "u-net", unet_3d),
-    ZooEntry("shufflenet", "own", shufflenet),
-    ZooEntry("attention_block", "own", attention_block),
+    ZooEntry("resnet18", resnet18),
+    ZooEntry("resnet50", resnet50),
+    ZooEntry("convnext_tiny", convnext_tiny),
+    ZooEntry("mobilenet_v2", mobilenet_v2),
+    ZooEntry("segformer", segformer),
+    ZooEntry("swin_tiny", swin_tiny),
+    ZooEntry("vit_small", vit_small),
+    ZooEntry("bert_base", bert_base),
+    ZooEntry("unet_2d", unet_2d),
+    ZooEntry("autoencoder_kl", autoencoder_kl),
+    ZooEntry("unet_3d", unet_3d),
+    ZooEntry("shufflenet", shufflenet),
+    ZooEntry("attention_block", attention_block),
 )
 
 _BY_NAME: Mapping[str, ZooEntry] = {entry.name: entry for entry in ZOO}

@@ -33,9 +33,9 @@ def observe_step(
     args, kwargs = pytree.tree_map_only(Tensor, _own_leaf, (tuple(args), dict(kwargs)))
     if inner == "eager":
         module = model if isinstance(model, nn.Module) else None
-        seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module).copies
+        seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module)
     else:
-        seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train)).copies
+        seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train))
     return tuple(observed_record(copy) for copy in seen)
 
 

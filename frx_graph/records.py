@@ -7,7 +7,7 @@ Unknown is None, never zero.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
@@ -145,4 +145,4 @@ class Refusal:
     subject: str
     reason: str
     nodes: tuple[str, ...] = ()
-    site: CallSite | None = field(default=None)
+    site: CallSite | None = None

@@ -94,7 +94,6 @@ def _copies_below(call: OperatorEvent) -> Iterator[SeenCopy]:
             source=str(list(source.strides)),
             target=str(list(target.strides)),
             role=operand_role(call.name, operand),
-            seconds=copy.duration_ns / 1e9,
             operand=operand,
         )
 

@@ -27,14 +27,6 @@ _BACKWARD_WRITES: tuple[tuple[int | tuple[int, ...] | None, str], ...] = ((1, "o
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceKernel:
-    """One kernel as the profiler saw it on the device."""
-
-    name: str
-    duration_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class ConvolutionOperands:
     """Shapes of what a convolution call reads, in the order of its arguments, and of its result (None if unknown)."""
 
@@ -50,15 +42,15 @@ def is_conversion(name: str) -> bool:
     return found is not None and found[1].lower() != found[2].lower()
 
 
-def converted(kernels: Sequence[DeviceKernel], call: ConvolutionOperands) -> tuple[SeenCopy, ...]:
-    """The conversions among the kernels of one convolution call, in order."""
+def converted(kernels: Sequence[str], call: ConvolutionOperands) -> tuple[SeenCopy, ...]:
+    """The conversions among the kernels of one convolution call, which are given by name, in order."""
     backward = call.operator.endswith("convolution_backward")
     reads = deque(_BACKWARD_READS if backward else _FORWARD_READS)
     writes = deque(_BACKWARD_WRITES if backward else [(call.output, "output")])
     seen: list[SeenCopy] = []
     for kernel in kernels:
-        found = _CONVERSION.search(kernel.name)
-        if found is None or not is_conversion(kernel.name):
+        found = _CONVERSION.search(kernel)
+        if found is None or not is_conversion(kernel):
             continue
         operand: int | None = None
         shape: tuple[int, ...] | None = None
@@ -82,7 +74,6 @@ def converted(kernels: Sequence[DeviceKernel], call: ConvolutionOperands) -> tup
                 source=found[1].lower(),
                 target=found[2].lower(),
                 role=role,
-                seconds=kernel.duration_ns / 1e9,
                 operand=operand,
             )
         )

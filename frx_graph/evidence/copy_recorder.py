@@ -36,7 +36,6 @@ from frx_graph.evidence.aten_copies import layout_copies
 from frx_graph.evidence.console_capture import STDERR, STDOUT, CapturedText, c_library, captured
 from frx_graph.evidence.conversion_kernels import (
     ConvolutionOperands,
-    DeviceKernel,
     converted,
     convolution_output,
     is_conversion,
@@ -164,7 +163,7 @@ class CopyRecorder:
             for call in made:
                 launched, output = _launched(call, kernels)
                 copies[key].extend(_converted(call, launched, output))
-                names[key].extend(kernel.name for kernel in launched if not is_conversion(kernel.name))
+                names[key].extend(kernel for kernel in launched if not is_conversion(kernel))
         self._copies = {key: tuple(found) for key, found in copies.items()}
         self._implementations = {key: tuple(dict.fromkeys(found)) for key, found in names.items()}
 
@@ -240,27 +239,27 @@ def _seen(reorder: LayoutReorder, operator: str) -> SeenCopy:
         source=reorder.source,
         target=reorder.target,
         role=reorder.role,
-        seconds=None if reorder.milliseconds is None else reorder.milliseconds / 1e3,
         operand=None if reorder.result else _OPERAND_OF.get(operator, {}).get(reorder.argument),
     )
 
 
-def _kernels(events: Sequence[Any]) -> Mapping[int, tuple[list[DeviceKernel], Any]]:
-    """Correlation id of an operator call → the device kernels that it launched itself, and its concrete arguments."""
-    found: defaultdict[int, list[DeviceKernel]] = defaultdict(list)
+def _kernels(events: Sequence[Any]) -> Mapping[int, tuple[list[str], Any]]:
+    """Correlation id of an operator call → the names of the device kernels that it launched itself, and its concrete
+    arguments."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
     arguments: dict[int, Any] = {}
     for event in sorted(events, key=lambda e: e.start_ns()):
         if event.device_type() == DeviceType.CPU:
             if event.name() == "aten::convolution":
                 arguments[event.correlation_id()] = event.concrete_inputs()
         elif event.linked_correlation_id() > 0:
-            found[event.linked_correlation_id()].append(DeviceKernel(event.name(), event.duration_ns()))
+            found[event.linked_correlation_id()].append(event.name())
     return {key: (found.get(key, []), arguments.get(key)) for key in found.keys() | arguments.keys()}
 
 
 def _launched(
-    call: OperatorEvent, kernels: Mapping[int, tuple[list[DeviceKernel], Any]]
-) -> tuple[list[DeviceKernel], tuple[int, ...] | None]:
+    call: OperatorEvent, kernels: Mapping[int, tuple[list[str], Any]]
+) -> tuple[list[str], tuple[int, ...] | None]:
     """The kernels of a call and everything below it, and the shape of its result where it is a convolution's."""
     if not kernels:
         return [], None
@@ -270,9 +269,7 @@ def _launched(
     return launched, output
 
 
-def _converted(
-    call: OperatorEvent, launched: Sequence[DeviceKernel], output: tuple[int, ...] | None
-) -> tuple[SeenCopy, ...]:
+def _converted(call: OperatorEvent, launched: Sequence[str], output: tuple[int, ...] | None) -> tuple[SeenCopy, ...]:
     if not launched or not call.tensors:
         return ()
     shapes = tuple(tensor.sizes for tensor in call.tensors)

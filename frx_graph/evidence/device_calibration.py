@@ -85,7 +85,6 @@ def calibrate(device: torch.device | str, *, clock: Clock = time.perf_counter) -
         bandwidth_bytes_per_s=bandwidth,
         peak_flops={dtype: peak for dtype, peak in peaks.items() if peak is not None},
         preferred_alignment_bytes=preferred_alignment_bytes(resolved.type),
-        measured=True,
     )
 
 
@@ -257,7 +256,6 @@ class _StoredProfile(BaseModel):
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             peak_flops={getattr(torch, name): peak for name, peak in self.peak_flops.items()},
             preferred_alignment_bytes=self.preferred_alignment_bytes,
-            measured=True,
         )
 
 

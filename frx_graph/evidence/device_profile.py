@@ -21,7 +21,6 @@ class DeviceProfile:
     bandwidth_bytes_per_s: float
     peak_flops: Mapping[torch.dtype, float]
     preferred_alignment_bytes: int
-    measured: bool
 
     def ridge_point(self, dtype: torch.dtype) -> float | None:
         """FLOPs per byte above which an operator of `dtype` is compute-bound; None where the peak is unknown."""

@@ -1,19 +1,16 @@
 """Runs one step of an eager program and attributes the layout copies that it really makes to its call sites.
 
-Two runs are recorded. In the first each ATen operator runs in a recorder region of its own, which says where each copy
-comes from. Watching operators one by one can change what composite operators do, so the second runs unwatched and
-counts copies over the whole step: where the totals differ, the attribution is off by that much.
+Each ATen operator runs in a recorder region of its own, which says where each copy comes from. Watching operators one
+by one can change what composite operators do; how much that matters is the accuracy benchmark's to tell, which runs the
+same step unwatched beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from torch import nn
 
-from frx_graph.capture.call_site import CallSite
-from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model_state import preserved_state
 from frx_graph.evidence.copy_recorder import CopyRecorder
 from frx_graph.evidence.module_stack import ModuleStack
@@ -24,39 +21,8 @@ from frx_graph.evidence.operator_tagger import ACCUMULATION, OperatorTagger, Tag
 _EXPLICIT = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy", "aten.lift_fresh_copy", "aten.copy_"})
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorTime:
-    """All calls of one operator at one call site in one step, watched: a few microseconds a call are the watching."""
-
-    operator: str
-    site: CallSite
-    phase: Phase
-    count: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class EagerObservation:
-    """One step. `untagged_count` and `untagged_bytes` are the totals of the unwatched run."""
-
-    copies: tuple[ObservedCopy, ...]
-    times: tuple[OperatorTime, ...]
-    untagged_count: int
-    untagged_bytes: int
-
-    @property
-    def count(self) -> int:
-        """Copies that were attributed."""
-        return len(self.copies)
-
-    @property
-    def bytes(self) -> int:
-        """Traffic of the copies that were attributed."""
-        return sum(copy.bytes for copy in self.copies)
-
-
-def observe_eager(step: Callable[[], object], module: nn.Module | None) -> EagerObservation:
-    """Run `step` three times: to warm up, watched, and unwatched.
+def observe_eager(step: Callable[[], object], module: nn.Module | None) -> tuple[ObservedCopy, ...]:
+    """The layout copies of one `step`, which is run twice: to warm up, and watched.
 
     `step` is one step of the program, backward included if there is one; `module` the model that it runs, for module
     paths. Each run begins with gradients of None, and the state of all that `step` reaches is put back. Raises what
@@ -69,16 +35,7 @@ def observe_eager(step: Callable[[], object], module: nn.Module | None) -> Eager
         tagger = OperatorTagger(recorder, modules, state.parameters)
         with recorder, modules, tagger:
             step()
-        state.clear_gradients()
-        with (untagged := CopyRecorder()), untagged.region("step"):
-            step()
-    unattributed = untagged.copies("step")
-    return EagerObservation(
-        copies=tuple(_observed(tagger.calls, recorder)),
-        times=_times(tagger.calls),
-        untagged_count=len(unattributed),
-        untagged_bytes=sum(copy.bytes for copy in unattributed),
-    )
+    return tuple(_observed(tagger.calls, recorder))
 
 
 def _observed(calls: Sequence[TaggedCall], recorder: CopyRecorder) -> Iterator[ObservedCopy]:
@@ -95,7 +52,6 @@ def _observed(calls: Sequence[TaggedCall], recorder: CopyRecorder) -> Iterator[O
                 bytes=seen.bytes,
                 source=seen.source,
                 target=seen.target,
-                seconds=seen.seconds,
             )
 
 
@@ -114,13 +70,3 @@ def _role(call: TaggedCall, seen: SeenCopy) -> ObservedRole:
     if seen.operand is not None and seen.operand < len(call.parameters):
         return "weight" if call.parameters[seen.operand] else "input"
     return "weight" if seen.role == "weight" else "output" if seen.role == "output" else "input"
-
-
-def _times(calls: Sequence[TaggedCall]) -> tuple[OperatorTime, ...]:
-    grouped: dict[tuple[str, CallSite, Phase], list[float]] = {}
-    for call in calls:
-        grouped.setdefault((call.operator, call.site, call.phase), []).append(call.seconds)
-    return tuple(
-        OperatorTime(operator, site, phase, len(seconds), sum(seconds))
-        for (operator, site, phase), seconds in grouped.items()
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import fx
@@ -23,9 +22,7 @@ from frx_graph.evidence.observed_copy import OUTSIDE, ObservedCopy
 from frx_graph.evidence.operator_measurement import Mechanism, SeenCopy
 
 _NO_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "triton.cudagraphs": False}
-_KERNEL_CALL = re.compile(r"^\s*(?P<kernel>(?:cpp|triton)_\w+)(?:\.run)?\((?P<arguments>.*)\)")
 _RESULT = re.compile(r"^\s*(?P<name>\w+) = |\bout=(?P<out>\w+)")
-_WORD = re.compile(r"\w+")
 
 
 class _CompiledGraph:
@@ -43,18 +40,6 @@ class _CompiledGraph:
         names = (found["name"] or found["out"] for found in _RESULT.finditer(text))
         return next((self.externs[n] for n in names if n in self.externs), ExternCall(operator, UNKNOWN_SITE))
 
-    def kernels(self) -> tuple[str, ...]:
-        """The generated kernels, in order of their calls."""
-        return tuple(call["kernel"] for line in self.source if (call := _KERNEL_CALL.match(line)) is not None)
-
-    def kernel_of(self, buffer: str) -> str | None:
-        """The first generated kernel that gets `buffer`: the one that fills it."""
-        for line in self.source:
-            call = _KERNEL_CALL.match(line)
-            if call is not None and buffer in _WORD.findall(call["arguments"]):
-                return call["kernel"]
-        return None
-
 
 class ObservingBackend:
     """What `torch.compile` gets as its backend: Inductor, with its schedules read on the way.
@@ -63,10 +48,9 @@ class ObservingBackend:
     behind Inductor's fusion.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self) -> None:
         if not hasattr(inductor_config, "_post_fusion_custom_pass"):
             raise NotImplementedError("this version of torch does not let Inductor's schedule be read")
-        self._options = options
         self._recorder = CopyRecorder()
         self._recording = False
         self._entered: list[_CompiledGraph] = []
@@ -74,7 +58,7 @@ class ObservingBackend:
 
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
         """Compile one graph."""
-        return compile_fx(graph, examples, inner_compile=self._compile, config_patches={**self._options, **_NO_CACHE})
+        return compile_fx(graph, examples, inner_compile=self._compile, config_patches=_NO_CACHE)
 
     def record(self, step: Callable[[], object]) -> None:
         """Run `step` with everything recorded."""
@@ -88,22 +72,9 @@ class ObservingBackend:
                 self._outside.__exit__(None, None, None)
                 self._recording = False
 
-    @property
-    def graph_calls(self) -> int:
-        """How many times compiled graphs were entered while recording."""
-        return len(self._entered)
-
-    def kernels(self) -> tuple[str, ...]:
-        """The generated kernels of the graphs that ran, in order."""
-        return tuple(kernel for graph in self._entered for kernel in graph.kernels())
-
     def copies(self) -> tuple[ObservedCopy, ...]:
         """The copies of the recorded step: of generated kernels, of library calls, and outside of compiled graphs."""
-        found = [
-            replace(copy, implementation=graph.kernel_of(buffer))
-            for graph in self._entered
-            for buffer, copy in graph.copies.items()
-        ]
+        found = [copy for graph in self._entered for copy in graph.copies.values()]
         for index, (call, phase) in enumerate(self._calls):
             found.extend(_observed(seen, call, phase) for seen in self._recorder.copies(index))
         outside = ExternCall(OUTSIDE, UNKNOWN_SITE)
@@ -176,5 +147,4 @@ def _observed(seen: SeenCopy, call: ExternCall, phase: Phase) -> ObservedCopy:
         bytes=seen.bytes,
         source=seen.source,
         target=seen.target,
-        seconds=seen.seconds,
     )

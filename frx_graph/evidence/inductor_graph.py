@@ -46,7 +46,6 @@ class GeneratedGraph:
     """What one compiled graph does besides arithmetic. `copies` are keyed by the buffer that they write, `externs` by
     the buffers that they make."""
 
-    phase: Phase
     copies: Mapping[str, ObservedCopy]
     externs: Mapping[str, ExternCall]
 
@@ -64,7 +63,7 @@ def read_schedule(groups: Sequence[Any], phase: Phase) -> GeneratedGraph:
             if isinstance(node, SchedulerNode):
                 copies.update(_copy(node, nodes, makers, phase))
     externs = {name: _extern_call(node) for name, node in makers.items() if isinstance(node, ExternKernelSchedulerNode)}
-    return GeneratedGraph(phase, copies, externs)
+    return GeneratedGraph(copies, externs)
 
 
 def _kernels(group: Any) -> Iterator[Sequence[Any]]:

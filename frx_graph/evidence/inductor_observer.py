@@ -12,9 +12,8 @@ operators. The program is compiled through a backend of its own, so what is alre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch._functorch import config as functorch_config
@@ -26,46 +25,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class InductorObservation:
-    """One step. `kernels` are the generated kernels of the graphs that ran, in order of their graphs; `graph_calls`
-    is how many times compiled graphs were entered."""
+def observe_inductor(program: Callable[P, T], step: Callable[[Callable[P, T]], object]) -> tuple[ObservedCopy, ...]:
+    """Compile `program` and run `step(compiled)` twice: to compile, and recorded; the layout copies of the second.
 
-    copies: tuple[ObservedCopy, ...]
-    kernels: tuple[str, ...]
-    graph_calls: int
-
-    @property
-    def count(self) -> int:
-        """Copies of the step."""
-        return len(self.copies)
-
-    @property
-    def bytes(self) -> int:
-        """Traffic of the copies."""
-        return sum(copy.bytes for copy in self.copies)
-
-
-def observe_inductor(
-    program: Callable[P, T],
-    step: Callable[[Callable[P, T]], object],
-    *,
-    options: Mapping[str, Any] | None = None,
-    dynamic: bool | None = None,
-) -> InductorObservation:
-    """Compile `program` and run `step(compiled)` twice: to compile, and recorded.
-
-    `step` is one step, backward included if there is one; the state of all that it and `program` reach is put back;
-    `options` are Inductor's. Raises what compiling and `step` raise, and `EvidenceError` if a profiler is already
-    running.
+    `step` is one step, backward included if there is one; the state of all that it and `program` reach is put back.
+    Raises what compiling and `step` raise, and `EvidenceError` if a profiler is already running.
     """
     # Inductor takes seconds to import; whoever only observes eager does not wait for it.
     from frx_graph.evidence.inductor_backend import ObservingBackend
 
-    backend = ObservingBackend(options or {})
+    backend = ObservingBackend()
     with preserved_state(program, step) as state, functorch_config.patch(enable_autograd_cache=False):
-        compiled = torch.compile(program, backend=backend, dynamic=dynamic)
+        compiled = torch.compile(program, backend=backend)
         step(compiled)
         state.clear_gradients()
         backend.record(lambda: step(compiled))
-    return InductorObservation(backend.copies(), backend.kernels(), backend.graph_calls)
+    return backend.copies()

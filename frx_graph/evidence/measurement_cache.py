@@ -42,25 +42,21 @@ class _StoredCopy(_Stored):
     source: str
     target: str
     role: Literal["input", "weight", "output"]
-    seconds: _Seconds | None
     operand: Annotated[int, Field(ge=0)] | None
 
 
 class _StoredMeasurement(_Stored):
     copies: tuple[_StoredCopy, ...]
     implementation: str | None
-    seconds: _Seconds | None
 
 
 class _StoredTimes(_Stored):
     plain_seconds: _Seconds | None
     channels_last_seconds: _Seconds | None
-    implementation_plain: str | None
-    implementation_channels_last: str | None
 
 
 class _StoredFile(_Stored):
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     measurements: dict[str, _StoredMeasurement] = {}
     layout_times: dict[str, _StoredTimes] = {}
 
@@ -186,7 +182,6 @@ def _measurement(stored: _StoredMeasurement) -> OperatorMeasurement:
     return OperatorMeasurement(
         copies=tuple(SeenCopy(**copy.model_dump()) for copy in stored.copies),
         implementation=stored.implementation,
-        seconds=stored.seconds,
     )
 
 
@@ -194,7 +189,6 @@ def _stored_measurement(measurement: OperatorMeasurement) -> _StoredMeasurement:
     return _StoredMeasurement(
         copies=tuple(_StoredCopy.model_validate(copy, from_attributes=True) for copy in measurement.copies),
         implementation=measurement.implementation,
-        seconds=measurement.seconds,
     )
 
 

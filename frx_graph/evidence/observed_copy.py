@@ -31,5 +31,3 @@ class ObservedCopy:
     bytes: int
     source: str
     target: str
-    seconds: float | None = None
-    implementation: str | None = None

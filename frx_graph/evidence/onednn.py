@@ -62,16 +62,12 @@ class MemoryDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One executed primitive. `milliseconds` is oneDNN's own timing of it."""
+    """One executed primitive."""
 
     kind: str
     implementation: str
     prop_kind: str
     arguments: tuple[MemoryDescriptor, ...]
-    attributes: str
-    auxiliary: str
-    problem: str
-    milliseconds: float | None
 
     def argument(self, name: str) -> MemoryDescriptor | None:
         """The descriptor of `src`, `wei`, `bia` or `dst`."""
@@ -137,7 +133,7 @@ def _row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, str] | N
     """
     values = [value for place, value in enumerate(fields) if not (place < 3 and value in ("v1", "primitive"))]
     names = [name for name in columns if name != "timestamp"]
-    if len(values) == len(names) + 1 and _number(values[0]) is not None:
+    if len(values) == len(names) + 1 and _is_number(values[0]):
         del values[0]
     return dict(zip(names, values, strict=True)) if len(values) == len(names) else None
 
@@ -164,8 +160,7 @@ def _template(fields: Sequence[str]) -> list[str] | None:
 
 def _primitive(row: Mapping[str, str]) -> Primitive:
     kind = row.get("primitive", "")
-    problem = row.get("problem_desc", "")
-    dims = _dims(kind, problem)
+    dims = _dims(kind, row.get("problem_desc", ""))
     return Primitive(
         kind=kind,
         implementation=row.get("implementation", ""),
@@ -175,10 +170,6 @@ def _primitive(row: Mapping[str, str]) -> Primitive:
             for text in row.get("memory_descriptors", "").split()
             if (descriptor := _descriptor(text, dims)) is not None
         ),
-        attributes=row.get("attributes", ""),
-        auxiliary=row.get("auxiliary", ""),
-        problem=problem,
-        milliseconds=_number(row.get("exec_time", "")),
     )
 
 
@@ -195,12 +186,11 @@ def _descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryDescrip
     return MemoryDescriptor(argument, dtype, tag, strides, dims.get(argument))
 
 
-def _number(text: str) -> float | None:
+def _is_number(text: str) -> bool:
     try:
-        value = float(text)
+        return math.isfinite(float(text))
     except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+        return False
 
 
 def _dims(kind: str, problem: str) -> Mapping[str, tuple[int, ...]]:

@@ -23,7 +23,6 @@ class LayoutReorder:
     target: str
     role: str
     argument: str
-    milliseconds: float | None
     result: bool
     """True if the primitive wrote the tensor, false if it read it."""
 
@@ -55,7 +54,6 @@ def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...
                 target=target.format,
                 role=role,
                 argument=argument,
-                milliseconds=primitive.milliseconds,
                 result=result,
             )
         )

@@ -1,4 +1,4 @@
-"""What running one operator by itself showed: the copies it makes inside, the implementation it took, its time."""
+"""What running one operator by itself showed: the copies it makes inside, the implementation it took, its times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Mechanism(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class SeenCopy:
     """One copy as the profiler or the oneDNN log showed it. `source` and `target` name the two memory formats (oneDNN
-    tags, or stride lists for ATen); `seconds` is the copy's own time where it was reported."""
+    tags, or stride lists for ATen)."""
 
     mechanism: Mechanism
     shape: tuple[int, ...]
@@ -29,7 +29,6 @@ class SeenCopy:
     target: str
     role: str
     """`input`, `weight` or `output`: what the copied tensor is to the operator."""
-    seconds: float | None = None
     operand: int | None = None
     """Position of the copied tensor among the operator's tensor arguments; None for a result or where it is unknown."""
 
@@ -47,12 +46,11 @@ class OperatorMeasurement:
     """One operator call, run by itself on the device at hand.
 
     `implementation` is the library's own name for the kernel that it chose (oneDNN: `jit:avx512_core`), None where
-    nothing names it. `seconds` is the median time of a call, None where it was not timed.
+    nothing names it.
     """
 
     copies: tuple[SeenCopy, ...]
     implementation: str | None = None
-    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,6 @@ class LayoutTimes:
 
     plain_seconds: float | None
     channels_last_seconds: float | None
-    implementation_plain: str | None = None
-    implementation_channels_last: str | None = None
 
     @property
     def gain_seconds(self) -> float | None:

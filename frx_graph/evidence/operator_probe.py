@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch._C._autograd import _profiler_enabled
 from torch.utils._python_dispatch import _disable_current_modes
 
 from frx_graph.errors import EvidenceError
@@ -42,44 +43,42 @@ _DISTURBED = 2.0
 def measure_operators(
     signatures: Iterable[OperatorSignature],
     *,
-    timed: bool = False,
     on_failure: FailureReport = lambda _signature, _reason: None,
     progress: Progress = lambda _signature: None,
 ) -> Mapping[OperatorSignature, OperatorMeasurement]:
     """The copies that each call makes inside and the implementation it takes; signatures that could not be run are
     missing from the result.
 
-    Each distinct call is run once under the recorder, after a first run on a GPU or if `timed`. With `timed` it is run
-    several times more, outside the recorder.
+    Each distinct call is run once under the recorder, on a GPU after a first run.
     """
     distinct = list(dict.fromkeys(signatures))
+    if not distinct:
+        return {}
     ran: list[OperatorSignature] = []
+    recorder = CopyRecorder()
 
-    def record(signature: OperatorSignature, recorder: CopyRecorder) -> None:
+    def record(signature: OperatorSignature) -> None:
         call = _call(signature)
-        if timed or any(tensor.device != "cpu" for tensor in signature.tensors):
+        if any(tensor.device != "cpu" for tensor in signature.tensors):
             call()
         with recorder.region(signature):
             call()
         ran.append(signature)
 
-    recorder = _recorded(distinct, record, on_failure, progress)
-    if recorder is None:
-        return {}
-    seconds: dict[OperatorSignature, float] = {}
-    if timed:
-        with _isolated(ran):
-            for signature in ran:
+    try:
+        with _isolated(distinct), recorder:
+            for signature in distinct:
+                progress(signature)
                 with _reported(signature, on_failure):
-                    (runs,) = take_turns(
-                        (_call(signature),), _clock(signature), budget_s=_BUDGET_S, least_repetitions=_LEAST_REPETITIONS
-                    )
-                    seconds[signature] = statistics.median(undisturbed_runs(runs))
+                    record(signature)
+    except EvidenceError as error:
+        for signature in distinct:
+            on_failure(signature, str(error))
+        return {}
     return {
         signature: OperatorMeasurement(
             copies=recorder.copies(signature),
             implementation=", ".join(recorder.implementations(signature)) or None,
-            seconds=seconds.get(signature),
         )
         for signature in ran
     }
@@ -89,7 +88,6 @@ def time_layouts(
     signatures: Iterable[OperatorSignature],
     *,
     budget_s: float = _BUDGET_S,
-    least_repetitions: int = _LEAST_REPETITIONS,
     on_failure: FailureReport = lambda _signature, _reason: None,
     progress: Progress = lambda _signature: None,
 ) -> Mapping[OperatorSignature, LayoutTimes]:
@@ -101,33 +99,23 @@ def time_layouts(
     seconds per anchor.
     """
     distinct = [s for s in dict.fromkeys(signatures) if any(len(t.shape) in PLAIN for t in s.tensors)]
-    ran: list[OperatorSignature] = []
-
-    def record(signature: OperatorSignature, recorder: CopyRecorder) -> None:
-        for number, formats in enumerate((PLAIN, CHANNELS_LAST)):
-            call = _call(signature, formats)
-            with recorder.region((signature, number)):
-                call()
-        ran.append(signature)
-
-    recorder = _recorded(distinct, record, on_failure, progress)
-    if recorder is None:
+    if _profiler_enabled():
+        for signature in distinct:
+            on_failure(signature, "a torch profiler is running, which slows down what is timed")
         return {}
-    samples: dict[OperatorSignature, tuple[list[float], ...]] = {signature: ([], []) for signature in ran}
-    with _isolated(ran):
-        for signature in (*ran, *ran):
+    samples: dict[OperatorSignature, tuple[list[float], ...]] = {signature: ([], []) for signature in distinct}
+    with _isolated(distinct):
+        for signature in (*distinct, *distinct):
             progress(signature)
             with _reported(signature, on_failure):
                 calls = (_call(signature, PLAIN), _call(signature, CHANNELS_LAST))
-                turns = take_turns(calls, _clock(signature), budget_s=budget_s / 2, least_repetitions=least_repetitions)
+                turns = take_turns(calls, _clock(signature), budget_s=budget_s / 2)
                 for all_runs, new_runs in zip(samples[signature], turns, strict=True):
                     all_runs.extend(new_runs)
     return {
         signature: LayoutTimes(
             plain_seconds=statistics.median(undisturbed_runs(plain)),
             channels_last_seconds=statistics.median(undisturbed_runs(channels_last)),
-            implementation_plain=", ".join(recorder.implementations((signature, 0))) or None,
-            implementation_channels_last=", ".join(recorder.implementations((signature, 1))) or None,
         )
         for signature, (plain, channels_last) in samples.items()
         if plain and channels_last
@@ -135,7 +123,7 @@ def time_layouts(
 
 
 def take_turns(
-    calls: Sequence[Callable[[], object]], clock: Clock, *, budget_s: float, least_repetitions: int
+    calls: Sequence[Callable[[], object]], clock: Clock, *, budget_s: float, least_repetitions: int = _LEAST_REPETITIONS
 ) -> tuple[list[float], ...]:
     """Seconds of each call's runs, made in turn (A B A B). Every call is run once before, untimed.
 
@@ -161,29 +149,6 @@ def undisturbed_runs(seconds: Sequence[float]) -> list[float]:
     scheduler's time slice: slower ones say more about that than about the operator."""
     fastest = min(seconds, default=0.0)
     return [taken for taken in seconds if taken <= _DISTURBED * fastest]
-
-
-def _recorded(
-    signatures: Sequence[OperatorSignature],
-    record: Callable[[OperatorSignature, CopyRecorder], None],
-    on_failure: FailureReport,
-    progress: Progress,
-) -> CopyRecorder | None:
-    """A finished recorder after `record` ran for every signature; None where no recorder can run at all."""
-    if not signatures:
-        return None
-    recorder = CopyRecorder()
-    try:
-        with _isolated(signatures), recorder:
-            for signature in signatures:
-                progress(signature)
-                with _reported(signature, on_failure):
-                    record(signature, recorder)
-    except EvidenceError as error:
-        for signature in signatures:
-            on_failure(signature, str(error))
-        return None
-    return recorder
 
 
 def _call(signature: OperatorSignature, formats: Mapping[int, torch.memory_format] | None = None) -> Callable[[], Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +37,6 @@ class TaggedCall:
     site: CallSite
     phase: Phase
     parameters: tuple[bool, ...]
-    seconds: float = 0.0
     part_of: str | None = None
     uses: int = 0
 
@@ -75,13 +73,8 @@ class OperatorTagger(TorchDispatchMode):
         )
         clone = self._clone_behind(call, tensors)
         self.calls.append(call)
-        on_gpu = any(t.is_cuda for t in tensors)
         with self._recorder.region(len(self.calls) - 1):
-            begin = time.perf_counter()
             result = func(*args, **named)
-            if on_gpu:
-                torch.cuda.synchronize()
-            call.seconds = time.perf_counter() - begin
         self._last_clone = (result, call) if call.operator == "aten.clone" else None
         if clone is not None:
             self._reshaped[id(result)] = (weakref.ref(result), clone)

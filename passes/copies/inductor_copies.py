@@ -88,14 +88,15 @@ def _readers(value: str, facts: GraphFacts) -> Iterator[OpFacts]:
 
 
 def _conversions(op: OpFacts, facts: GraphFacts, flow: Dataflow) -> Iterator[Copy]:
-    """What a convolution that Inductor runs in channels-last has converted before it: a weight that is kept plain, and
-    an image that neither a loop nor another convolution made."""
-    first = 1 if op.operator == "aten.convolution_backward" else 0
-    image, weight = facts.input_values(op)[first : first + 2]
-    if _arrives_plain(weight) and op.phase is Phase.FORWARD:
+    """What a convolution of the forward that Inductor runs in channels-last has converted before it: a weight that is
+    kept plain, and an image that neither a loop nor another convolution made."""
+    if op.operator != "aten.convolution" or op.phase is not Phase.FORWARD:
+        return
+    image, weight = facts.input_values(op)[:2]
+    if _arrives_plain(weight):
         yield _conversion(op, weight, OperandRole.WEIGHT)
     maker = flow.maker(flow.root(image.name))
-    if _arrives_plain(image) and op.phase is Phase.FORWARD and (maker is None or _ends_loops(maker, flow)):
+    if _arrives_plain(image) and (maker is None or _ends_loops(maker, flow)):
         yield _conversion(op, image, OperandRole.INPUT)
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from frx_graph.records import Copy, CopyKind, OperandRole
 
-OWNING_RULES = ("FRX001", "FRX002", "FRX007")
-
 
 def owner(copy: Copy) -> str:
     """The code of the rule that claims `copy`."""

@@ -42,13 +42,10 @@ def step_traffic(facts: GraphFacts) -> int:
     return sum(traffic_of(op, facts, storages).bytes for op in facts.ops)
 
 
-def roofline_points(
-    facts: GraphFacts, timings: Mapping[str, float] | None = None, costs: Mapping[str, OpCost] | None = None
-) -> tuple[RooflinePoint, ...]:
+def roofline_points(facts: GraphFacts, costs: Mapping[str, OpCost] | None = None) -> tuple[RooflinePoint, ...]:
     """One point for all calls of an operator at one call site, phase and dtype, in order of first execution.
 
-    Numbers are those of a step, which may run the graph several times. `timings` are seconds of one call by node
-    name; a point's `seconds` is None unless all its calls were timed. Calls that move nothing, and those whose FLOPs
+    Numbers are those of a step, which may run the graph several times. Calls that move nothing, and those whose FLOPs
     are unknown, have no place on a roofline and are left out. `costs` spares computing `op_costs(facts)` again.
     """
     costs = op_costs(facts) if costs is None else costs
@@ -57,7 +54,7 @@ def roofline_points(
         cost = costs[op.node]
         if cost.bytes and cost.flops is not None:
             groups.setdefault((op.operator, op.site.location, op.phase, dtype_name(op, facts)), []).append(op)
-    return tuple(_point(key, ops, facts.calls, costs, timings or {}) for key, ops in groups.items())
+    return tuple(_point(key, ops, facts.calls, costs) for key, ops in groups.items())
 
 
 def compute_dtype(op: OpFacts, facts: GraphFacts) -> torch.dtype | None:
@@ -76,10 +73,8 @@ def _point(
     ops: Sequence[OpFacts],
     calls: int,
     costs: Mapping[str, OpCost],
-    timings: Mapping[str, float],
 ) -> RooflinePoint:
     operator, _, phase, dtype = key
-    timed = [timings[op.node] for op in ops if op.node in timings]
     site = replace(ops[0].site, module_path=common_module_path(op.site.module_path for op in ops))
     return RooflinePoint(
         operator=operator,
@@ -89,5 +84,5 @@ def _point(
         count=calls * len(ops),
         flops=calls * sum(costs[op.node].flops or 0 for op in ops),
         bytes=calls * sum(costs[op.node].bytes for op in ops),
-        seconds=calls * sum(timed) if len(timed) == len(ops) else None,
+        seconds=None,
     )

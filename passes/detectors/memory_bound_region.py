@@ -34,7 +34,7 @@ from frx_graph.passes.costs.roofline import RooflinePosition, roofline_position
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_roles import FusionRole
 from frx_graph.passes.severity import predicted_saving, severity_of
-from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk
+from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
 
 RULE = "FRX005"
 MATERIAL_SHARE = 0.02
@@ -141,8 +141,6 @@ def _finding(
             )
         )
     evidence.extend(_attention_evidence(analysis, typical))
-    basis, measured = _measured(analysis, instances, position)
-    evidence.extend(measured)
     return Finding(
         rule=RULE,
         title=f"{names_text(typical.ops)}: memory-bound{', not fused' if fused else ''}{_phase_text(anchors)}",
@@ -157,7 +155,6 @@ def _finding(
         fix=_fusion_fix() if fused else _single_fix(analysis, typical),
         # Half the bytes take half the time only if nothing else limits the operator.
         confidence=confidence.MODELLED if fused else confidence.ASSUMED,
-        basis=basis,
         evidence=tuple(evidence),
         graph_id=analysis.facts.graph_id,
         modules=module_paths(anchors),
@@ -193,7 +190,7 @@ def _roofline_evidence(position: RooflinePosition, device: DeviceProfile) -> Evi
     return Evidence(
         f"{position.intensity:.2g} FLOP per byte, below the ridge point of {position.ridge:.3g}: at most {share:.2g}% "
         f"of the device's peak is attainable, in {1e3 * position.predicted_seconds:.3g} ms per step or more",
-        f"roofline of {device.name}" + (", measured" if device.measured else ""),
+        f"roofline of {device.name}, measured",
     )
 
 
@@ -202,22 +199,6 @@ def _attention_evidence(analysis: Analysis, region: _Region) -> list[Evidence]:
     if analysis.attention_nodes.isdisjoint(op.node for op in region.ops):
         return []
     return [Evidence("part of an attention that stores its scores: FRX012's fix ends this traffic too", "FRX012")]
-
-
-def _measured(
-    analysis: Analysis, instances: Sequence[_Region], position: RooflinePosition
-) -> tuple[Basis, list[Evidence]]:
-    """The time that the operators took when they were run by themselves, if every one of them was timed."""
-    seconds = [analysis.measurements.get(op.node) for region in instances for op in region.ops]
-    timed = [entry.seconds for entry in seconds if entry is not None and entry.seconds is not None]
-    if len(timed) < len(seconds):
-        return Basis.PREDICTED, []
-    total = analysis.facts.calls * sum(timed)
-    text = (
-        f"{1e3 * total:.3g} ms per step when run one by one: "
-        f"{100.0 * position.predicted_seconds / total:.0f}% of the roofline's rate"
-    )
-    return Basis.OBSERVED, [Evidence(text, "operator measurements", Basis.OBSERVED)]
 
 
 DETECTOR = Detector(RULE, "memory_bound_region", detect)

@@ -32,11 +32,6 @@ class FusionGroup:
     saved_bytes: int
     flops: int
 
-    @property
-    def fused_bytes(self) -> int:
-        """Traffic of the group as one kernel."""
-        return self.bytes - self.saved_bytes
-
 
 class Dataflow:
     """Which operators really read and make which memory, with views and layout copies looked through.

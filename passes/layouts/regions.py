@@ -48,16 +48,10 @@ class BoundaryValue:
 
 @dataclass(frozen=True, slots=True)
 class LayoutRegion:
-    """One region of one phase. `members` are its nodes in execution order, `anchors` those whose speed depends on the
-    layout. `layout` is what the anchors run in now, None if they differ."""
+    """The edge of one region of one phase: the values that come in and go out."""
 
-    phase: Phase
-    rank: int
-    anchors: tuple[str, ...]
-    members: tuple[str, ...]
     inputs: tuple[BoundaryValue, ...]
     outputs: tuple[BoundaryValue, ...]
-    layout: Layout | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +93,6 @@ def layout_groups(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutGroup,
         )
         groups.append(LayoutGroup(group[0].rank, group, tuple(regions)))
     return tuple(groups)
-
-
-def layout_regions(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutRegion, ...]:
-    """The regions of all groups."""
-    return tuple(region for group in layout_groups(facts, inner) for region in group.regions)
 
 
 def anchor_signatures(facts: GraphFacts) -> Mapping[str, OperatorSignature]:
@@ -184,15 +173,9 @@ def _region(
             free = [reader for reader in outside if reader.node not in group]
             wanted = wanted_layouts(facts, name, free, visible=name in visible)
             outputs.append(_boundary(facts.values[name], wanted))
-    layouts = {operator.layout for operator in operators if operator.anchor}
     return LayoutRegion(
-        phase=operators[0].op.phase,
-        rank=operators[0].rank,
-        anchors=tuple(operator.op.node for operator in operators if operator.anchor),
-        members=tuple(operator.op.node for operator in operators),
         inputs=tuple(_boundary(facts.values[name]) for name in read if name not in produced),
         outputs=tuple(outputs),
-        layout=layouts.pop() if len(layouts) == 1 else None,
     )
 
 

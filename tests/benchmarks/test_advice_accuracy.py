@@ -162,7 +162,7 @@ def test_the_advice_on_a_small_network_is_true(
     train: bool, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FRX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "measured"))
-    entry = ZooEntry("small", "own", lambda train: (Small().train(train), (torch.randn(2, 8, 10, 10),), {}))
+    entry = ZooEntry("small", lambda train: (Small().train(train), (torch.randn(2, 8, 10, 10),), {}))
     result = compare(entry, train)
     assert broken_bounds(result) == []
     total = score(result.rows)

@@ -15,7 +15,7 @@ from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 
 COMPILE = CompileCost("net", 5, 10.0, 10.9, 10.0, 10.9, 0.1)
-CALL = CallCost(400, 100, 10e-6, 11.9e-6)
+CALL = CallCost(400, 10e-6, 11.9e-6)
 ANALYSES = [AnalysisCost(n, 10, n * 1e-4, n * 1e-3, 10**9) for n in (1_000, 10_000, 100_000)]
 
 

@@ -68,8 +68,6 @@ def test_a_copy_is_described(recorded: CopyRecorder) -> None:
     assert (copy.mechanism, copy.shape, copy.itemsize) == (Mechanism.ATEN, (4, 8, 16), 4)
     assert (copy.source, copy.target) == ("[128, 1, 8]", "[128, 16, 1]")
     assert (copy.role, copy.operand) == ("input", 0)
-    assert copy.seconds is not None
-    assert copy.seconds > 0
 
 
 def test_a_key_that_was_never_used(recorded: CopyRecorder) -> None:

@@ -16,9 +16,9 @@ from frx_graph.evidence.operator_measurement import LayoutTimes, Mechanism, Oper
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 
 TENSOR = TensorSpec((4, 8), (1, 4), torch.float32, "cpu")
-COPY = SeenCopy(Mechanism.ATEN, (4, 8), 4, "[1, 4]", "[8, 1]", "input", 1e-6, 0)
+COPY = SeenCopy(Mechanism.ATEN, (4, 8), 4, "[1, 4]", "[8, 1]", "input", 0)
 MEASUREMENT = OperatorMeasurement((COPY,), "a kernel")
-TIMES = LayoutTimes(2.0, 1.0, "one", None)
+TIMES = LayoutTimes(2.0, None)
 
 
 def relu(size: int) -> OperatorSignature:
@@ -107,9 +107,9 @@ def test_a_real_measurement_survives_the_file(tmp_path: Path) -> None:
         "",
         "{",
         "null",
-        '{"version": 2, "measurements": {}, "layout_times": {}}',
-        '{"version": 1, "measurements": {"x": {"copies": [], "implementation": null, "seconds": NaN}}}',
-        '{"version": 1, "measurements": {"x": {"copies": [{"shape": [-1]}], "implementation": null, "seconds": 0}}}',
+        '{"version": 1, "measurements": {}, "layout_times": {}}',
+        '{"version": 2, "layout_times": {"x": {"plain_seconds": NaN, "channels_last_seconds": 1}}}',
+        '{"version": 2, "measurements": {"x": {"copies": [{"shape": [-1]}], "implementation": null}}}',
         "\x00\xff",
     ],
 )

@@ -16,7 +16,7 @@ from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.layouts.regions import anchor_signatures
 from frx_graph.records import Effort, Finding, Refusal, Risk
 
-CPU = DeviceProfile("cpu", "a CPU", 10e9, {}, 64, True)
+CPU = DeviceProfile("cpu", "a CPU", 10e9, {}, 64)
 CHANNELS_LAST = torch.channels_last
 X = torch.randn(1, 4, 14, 14)
 

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.device_profile import DeviceProfile
-from frx_graph.evidence.operator_measurement import OperatorMeasurement
 from frx_graph.passes.detectors.memory_bound_region import DETECTOR
-from frx_graph.records import Basis, Finding, Refusal, Severity
+from frx_graph.records import Finding, Refusal, Severity
 
 # Ridge points of 10 FLOP per byte in fp32 and 40 in bf16.
 DEVICE = DeviceProfile(
@@ -19,7 +18,6 @@ DEVICE = DeviceProfile(
     bandwidth_bytes_per_s=1e9,
     peak_flops={torch.float32: 1e10, torch.bfloat16: 4e10},
     preferred_alignment_bytes=64,
-    measured=True,
 )
 FP32_ONLY = replace(DEVICE, peak_flops={torch.float32: 1e10})
 X = torch.randn(64, 32)
@@ -130,25 +128,6 @@ def test_bf16_is_not_offered_where_it_is_slow(analyse):
     emulated = replace(DEVICE, peak_flops={torch.float32: 1e10, torch.bfloat16: 1e8})
 
     assert list(DETECTOR.detect(analyse(nn.Linear(256, 256), torch.randn(1, 256), device=emulated, step_bytes=1))) == []
-
-
-def test_measured_times_are_held_against_the_roofline(analyse):
-    predicted = analyse(Chain(), X, device=DEVICE, step_bytes=6 * N)
-    times = {op.node: OperatorMeasurement((), seconds=2 * 2 * N / 1e9) for op in predicted.facts.ops}
-
-    (finding,) = DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=6 * N, measurements=times))
-
-    assert finding.basis is Basis.OBSERVED
-    assert "50% of the roofline's rate" in finding.evidence[-1].text
-
-
-def test_one_operator_without_a_time_leaves_the_prediction(analyse):
-    predicted = analyse(Chain(), X, device=DEVICE, step_bytes=6 * N)
-    times = {predicted.facts.ops[0].node: OperatorMeasurement((), seconds=1.0)}
-
-    (finding,) = DETECTOR.detect(analyse(Chain(), X, device=DEVICE, step_bytes=6 * N, measurements=times))
-
-    assert finding.basis is Basis.PREDICTED
 
 
 def test_the_backward_is_looked_at_too(analyse):

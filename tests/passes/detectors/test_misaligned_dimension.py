@@ -14,8 +14,8 @@ from frx_graph.passes.costs.product_dimensions import Dimension, misaligned_on_c
 from frx_graph.passes.detectors.misaligned_dimension import DETECTOR
 from frx_graph.records import Finding, Refusal, Severity
 
-CPU = DeviceProfile("cpu", "a CPU with AVX-512", 1e10, {torch.float32: 1e11}, 64, measured=True)
-GPU = DeviceProfile("cuda", "a GPU", 1e12, {torch.float32: 1e13, torch.bfloat16: 1e14}, 16, measured=True)
+CPU = DeviceProfile("cpu", "a CPU with AVX-512", 1e10, {torch.float32: 1e11}, 64)
+GPU = DeviceProfile("cuda", "a GPU", 1e12, {torch.float32: 1e13, torch.bfloat16: 1e14}, 16)
 IEEE = PrecisionSettings("highest", matmul_tf32=False, cudnn_tf32=False, autocast=False)
 TF32 = PrecisionSettings("high", matmul_tf32=True, cudnn_tf32=True, autocast=False)
 

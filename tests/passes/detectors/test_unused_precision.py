@@ -13,9 +13,7 @@ from frx_graph.passes.analysis import PrecisionSettings
 from frx_graph.passes.detectors.unused_precision import DETECTOR
 from frx_graph.records import Finding, Refusal, Severity
 
-DEVICE = DeviceProfile(
-    "cpu", "test device", 1e12, {torch.float32: 1e9, torch.bfloat16: 4e9, torch.float16: 1e8}, 64, measured=True
-)
+DEVICE = DeviceProfile("cpu", "test device", 1e12, {torch.float32: 1e9, torch.bfloat16: 4e9, torch.float16: 1e8}, 64)
 IEEE = PrecisionSettings("highest", matmul_tf32=False, cudnn_tf32=False, autocast=False)
 MODEL = nn.Linear(64, 32, bias=False)
 X = torch.randn(16, 64)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
-from frx_graph.passes.layouts.regions import LayoutRegion, anchor_signatures, layout_groups, layout_regions
+from frx_graph.passes.layouts.regions import LayoutGroup, LayoutRegion, anchor_signatures, layout_groups
 
 PLAIN, CHANNELS_LAST = Layout.PLAIN, Layout.CHANNELS_LAST
 IMAGE = (2, 4, 8, 8)
@@ -21,8 +21,20 @@ def facts_of(analyse: Any, model: nn.Module, *args: Tensor, train: bool = False)
     return facts
 
 
-def operators(facts: GraphFacts, nodes: tuple[str, ...]) -> list[str]:
-    return [facts.op_by_node[node].operator.removeprefix("aten.") for node in nodes]
+def members(group: LayoutGroup) -> list[str]:
+    return [member.op.operator.removeprefix("aten.") for member in group.operators]
+
+
+def anchors(group: LayoutGroup) -> list[str]:
+    return [member.op.operator.removeprefix("aten.") for member in group.operators if member.anchor]
+
+
+def regions(facts: GraphFacts) -> list[LayoutRegion]:
+    return [region for group in layout_groups(facts) for region in group.regions]
+
+
+def anchor_layouts(facts: GraphFacts, inner: str) -> set[Layout]:
+    return {member.layout for group in layout_groups(facts, inner) for member in group.operators if member.anchor}
 
 
 class Residual(nn.Module):
@@ -41,9 +53,9 @@ class Residual(nn.Module):
 
 def test_a_residual_block_is_one_region_that_flatten_ends(analyse: Any) -> None:
     facts = facts_of(analyse, Residual(), torch.randn(IMAGE))
-    (region,) = layout_regions(facts)
-    assert operators(facts, region.anchors) == ["convolution", "convolution", "max_pool2d_with_indices"]
-    assert operators(facts, region.members) == [
+    (group,) = layout_groups(facts)
+    assert anchors(group) == ["convolution", "convolution", "max_pool2d_with_indices"]
+    assert members(group) == [
         "convolution",
         "native_batch_norm",
         "relu_",
@@ -51,12 +63,13 @@ def test_a_residual_block_is_one_region_that_flatten_ends(analyse: Any) -> None:
         "add",
         "max_pool2d_with_indices",
     ]
-    assert (region.phase, region.rank, region.layout) == (Phase.FORWARD, 4, PLAIN)
+    assert (group.rank, len(group.regions)) == (4, 1)
+    assert {member.layout for member in group.operators} == {PLAIN}
 
 
 def test_an_input_that_two_members_read_crosses_the_edge_once(analyse: Any) -> None:
     facts = facts_of(analyse, Residual(), torch.randn(IMAGE))
-    (region,) = layout_regions(facts)
+    (region,) = regions(facts)
     (entering,) = region.inputs
     assert facts.values[entering.name].path == "x"
     assert (entering.layout, entering.bytes) == (PLAIN, 2 * 4 * 8 * 8 * 4)
@@ -64,14 +77,14 @@ def test_an_input_that_two_members_read_crosses_the_edge_once(analyse: Any) -> N
 
 def test_what_a_flatten_and_a_linear_layer_read_is_wanted_plain(analyse: Any) -> None:
     facts = facts_of(analyse, Residual(), torch.randn(IMAGE))
-    (region,) = layout_regions(facts)
+    (region,) = regions(facts)
     (leaving,) = region.outputs
     assert (leaving.layout, leaving.bytes, leaving.wanted) == (PLAIN, 2 * 4 * 4 * 4 * 4, (PLAIN,))
 
 
 def test_a_global_pool_wants_nothing(analyse: Any) -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-    (region,) = layout_regions(facts_of(analyse, model, torch.randn(IMAGE)))
+    (region,) = regions(facts_of(analyse, model, torch.randn(IMAGE)))
     assert [value.wanted for value in region.outputs] == [()]
 
 
@@ -88,7 +101,7 @@ class Attend(nn.Module):
 
 
 def test_patches_for_a_transformer_are_wanted_channels_last(analyse: Any) -> None:
-    (region,) = layout_regions(facts_of(analyse, Attend(), torch.randn(IMAGE)))
+    (region,) = regions(facts_of(analyse, Attend(), torch.randn(IMAGE)))
     assert [(value.layout, value.wanted) for value in region.outputs] == [(PLAIN, (CHANNELS_LAST,))]
 
 
@@ -107,8 +120,8 @@ class Decoder(nn.Module):
 
 def test_cat_over_channels_and_upsampling_join(analyse: Any) -> None:
     facts = facts_of(analyse, Decoder(), torch.randn(IMAGE))
-    (region,) = layout_regions(facts)
-    assert operators(facts, region.members) == [
+    (group,) = layout_groups(facts)
+    assert members(group) == [
         "sigmoid",
         "convolution",
         "upsample_nearest2d",
@@ -119,11 +132,12 @@ def test_cat_over_channels_and_upsampling_join(analyse: Any) -> None:
 
 
 def test_the_caller_is_assumed_to_want_what_it_gets_now(analyse: Any) -> None:
-    plain = layout_regions(facts_of(analyse, Decoder(), torch.randn(IMAGE)))[0]
+    (plain,) = regions(facts_of(analyse, Decoder(), torch.randn(IMAGE)))
     assert [value.wanted for value in plain.outputs] == [(PLAIN,)]
     x = torch.randn(IMAGE).to(memory_format=torch.channels_last)
-    channels_last = layout_regions(facts_of(analyse, Decoder(), x))[0]
-    assert channels_last.layout is CHANNELS_LAST
+    facts = facts_of(analyse, Decoder(), x)
+    (channels_last,) = regions(facts)
+    assert anchor_layouts(facts, "eager") == {CHANNELS_LAST}
     assert [value.wanted for value in channels_last.outputs] == [(CHANNELS_LAST,)]
 
 
@@ -160,10 +174,10 @@ class Gate(nn.Module):
 
 def test_values_without_an_order_join_nothing_and_are_no_anchors(analyse: Any) -> None:
     facts = facts_of(analyse, Gate(), torch.randn(IMAGE))
-    (region,) = layout_regions(facts)
-    assert operators(facts, region.anchors) == ["convolution"]
-    assert operators(facts, region.members) == ["convolution", "mul"]
-    assert list(anchor_signatures(facts)) == list(region.anchors)
+    (group,) = layout_groups(facts)
+    assert anchors(group) == ["convolution"]
+    assert members(group) == ["convolution", "mul"]
+    assert list(anchor_signatures(facts)) == [member.op.node for member in group.operators if member.anchor]
 
 
 class TiedWeight(nn.Module):
@@ -193,24 +207,25 @@ def test_a_conversion_that_the_program_asks_for_separates(analyse: Any) -> None:
     model = Pinned().to(memory_format=torch.channels_last)
     x = torch.randn(IMAGE).to(memory_format=torch.channels_last)
     facts = facts_of(analyse, model, x)
-    before, after = layout_regions(facts)
+    before, after = regions(facts)
     assert [value.wanted for value in before.outputs] == [(PLAIN,)]
     assert [value.layout for value in after.inputs] == [PLAIN]
-    assert (before.layout, after.layout) == (CHANNELS_LAST, CHANNELS_LAST)  # the second weight is channels-last
+    assert anchor_layouts(facts, "eager") == {CHANNELS_LAST}  # the second weight is channels-last
 
 
 def test_forward_and_backward_are_two_regions_of_one_group(analyse: Any) -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
     facts = facts_of(analyse, model, torch.randn(IMAGE), train=True)
     (group,) = layout_groups(facts)
-    assert [region.phase for region in group.regions] == [Phase.FORWARD, Phase.BACKWARD]
-    assert operators(facts, group.regions[1].anchors) == ["convolution_backward"] * 2
+    assert len(group.regions) == 2
+    assert anchors(group) == ["convolution"] * 2 + ["convolution_backward"] * 2
+    assert {member.op.phase for member in group.operators} == {Phase.FORWARD, Phase.BACKWARD}
 
 
 def test_values_saved_for_the_backward_cross_the_edge_but_nobody_outside_wants_them(analyse: Any) -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1))
     facts = facts_of(analyse, model, torch.randn(IMAGE), train=True)
-    forward, backward = layout_regions(facts)
+    forward, backward = regions(facts)
     saved = {value.name for value in forward.outputs} & {value.name for value in backward.inputs}
     assert "relu" in {facts.values[name].producer for name in saved}
     assert all(value.wanted == () for value in forward.outputs)
@@ -218,8 +233,8 @@ def test_values_saved_for_the_backward_cross_the_edge_but_nobody_outside_wants_t
 
 def test_three_dimensional_images_have_rank_5(analyse: Any) -> None:
     model = nn.Sequential(nn.Conv3d(4, 4, 3), nn.MaxPool3d(2))
-    (region,) = layout_regions(facts_of(analyse, model, torch.randn(2, 4, 6, 6, 6)))
-    assert (region.rank, len(region.anchors)) == (5, 2)
+    (group,) = layout_groups(facts_of(analyse, model, torch.randn(2, 4, 6, 6, 6)))
+    assert (group.rank, len(anchors(group))) == (5, 2)
 
 
 @pytest.mark.parametrize(
@@ -250,17 +265,16 @@ def test_a_slice_of_channels_keeps_the_layout_of_what_it_is_cut_from(analyse: An
 
 def test_inductor_on_the_cpu_runs_every_2d_convolution_channels_last(analyse: Any) -> None:
     facts = facts_of(analyse, Residual(), torch.randn(IMAGE))
-    assert [region.layout for region in layout_regions(facts, "eager")] == [PLAIN]
-    assert [region.layout for region in layout_regions(facts, "inductor")] == [CHANNELS_LAST]
+    assert anchor_layouts(facts, "eager") == {PLAIN}
+    assert anchor_layouts(facts, "inductor") == {CHANNELS_LAST}
 
 
 def test_inductor_leaves_3d_convolutions_alone(analyse: Any) -> None:
     facts = facts_of(analyse, nn.Conv3d(4, 4, 3), torch.randn(2, 4, 6, 6, 6))
-    assert [region.layout for region in layout_regions(facts, "inductor")] == [PLAIN]
+    assert anchor_layouts(facts, "inductor") == {PLAIN}
 
 
-def test_every_anchor_lies_in_exactly_one_region(analyse: Any) -> None:
+def test_every_anchor_lies_in_exactly_one_group(analyse: Any) -> None:
     facts = facts_of(analyse, Decoder(), torch.randn(IMAGE), train=True)
-    regions: tuple[LayoutRegion, ...] = layout_regions(facts)
-    anchors = [node for region in regions for node in region.anchors]
-    assert sorted(anchors) == sorted(set(anchors)) == sorted(anchor_signatures(facts))
+    nodes = [member.op.node for group in layout_groups(facts) for member in group.operators if member.anchor]
+    assert sorted(nodes) == sorted(set(nodes)) == sorted(anchor_signatures(facts))
