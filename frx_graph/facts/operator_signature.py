@@ -10,7 +10,6 @@ from typing import TypeAlias
 import torch
 
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueRef
-from frx_graph.facts.layout import StridePattern, stride_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +20,6 @@ class TensorSpec:
     strides: tuple[int, ...]
     dtype: torch.dtype
     device: str
-
-    @property
-    def pattern(self) -> StridePattern:
-        """The operator layout contract's class."""
-        return stride_pattern(self.shape, self.strides)
 
     @property
     def bytes(self) -> int:

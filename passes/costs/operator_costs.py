@@ -22,11 +22,6 @@ class OpCost:
     bytes: int
     flops: int | None
 
-    @property
-    def intensity(self) -> float | None:
-        """FLOPs per byte; None where FLOPs are unknown or nothing is moved."""
-        return None if self.flops is None or self.bytes == 0 else self.flops / self.bytes
-
 
 def op_costs(facts: GraphFacts) -> dict[str, OpCost]:
     """The cost of every operator call by node name; linear in the size of the graph."""

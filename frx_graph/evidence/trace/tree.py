@@ -62,15 +62,6 @@ class TraceTree:
         return self.trace.activities
 
     @cached_property
-    def children(self) -> tuple[tuple[int, ...], ...]:
-        """By operator: the operators it called itself, in order."""
-        called: list[list[int]] = [[] for _ in self.operators]
-        for index, parent in enumerate(self.parents):
-            if parent != NONE:
-                called[parent].append(index)
-        return tuple(tuple(indices) for indices in called)
-
-    @cached_property
     def launched(self) -> tuple[tuple[int, ...], ...]:
         """By operator: the device activities that it launched itself."""
         by_operator: list[list[int]] = [[] for _ in self.operators]

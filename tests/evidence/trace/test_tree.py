@@ -32,7 +32,6 @@ def parents(tree: TraceTree) -> dict[str, str | None]:
 def test_operators_nest_by_time_on_their_thread() -> None:
     tree = build_tree(trace(op("c", 20, 30), op("a", 0, 100), op("b", 10, 50), op("d", 60, 70), op("e", 20, 30, OTHER)))
     assert parents(tree) == {"a": None, "b": "a", "c": "b", "d": "a", "e": None}
-    assert [tree.operators[index].name for index in tree.children[0]] == ["b", "d"]
     assert tree.self_ns[0] == 50
 
 
