@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.copies.view_chain import is_view
 
 SOFTMAX = frozenset({"aten._softmax", "aten.softmax", "aten._safe_softmax"})
 FALLBACK_SOFTMAX = "aten._safe_softmax"
 """Only `scaled_dot_product_attention` itself emits it, when it takes its math path."""
 _PRODUCTS = frozenset({"aten.bmm", "aten.mm", "aten.matmul", "aten.baddbmm"})
-_PASS_THROUGH = frozenset({"aten.clone", "aten._to_copy", "aten.native_dropout", "aten.dropout"})
+_PASS_THROUGH = LAYOUT_COPIES | {"aten.native_dropout", "aten.dropout"}
 _SCALES = frozenset({"aten.mul", "aten.div", "aten.mul_", "aten.div_"})
 _BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})
 _MASKS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
@@ -316,7 +317,7 @@ def _source(facts: GraphFacts, value: str) -> Iterator[str]:
     for _ in range(_MAX_STEPS):
         yield value
         op = facts.producer(value)
-        if op is None or not (is_view(op) or op.operator in ("aten.clone", "aten._to_copy")):
+        if op is None or not (is_view(op) or op.operator in LAYOUT_COPIES):
             return
         value = op.inputs[0]
 

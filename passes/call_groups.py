@@ -12,13 +12,11 @@ from frx_graph.facts.graph_facts import OpFacts
 Item = TypeVar("Item")
 
 
-def by_location(items: Iterable[Item], op_of: Callable[[Item], OpFacts]) -> list[list[Item]]:
-    """Items by the file and line of their operator, in order of first appearance; by module path where no line is
-    known."""
-    groups: dict[tuple[str, int, str], list[Item]] = {}
+def by_place(items: Iterable[Item], site_of: Callable[[Item], CallSite]) -> list[list[Item]]:
+    """Items by the place of their call site (`CallSite.place`), in order of first appearance."""
+    groups: dict[object, list[Item]] = {}
     for item in items:
-        site = op_of(item).site
-        groups.setdefault((site.file, site.line, "" if site.line else site.module_path), []).append(item)
+        groups.setdefault(site_of(item).place, []).append(item)
     return list(groups.values())
 
 

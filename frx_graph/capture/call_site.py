@@ -39,6 +39,12 @@ class CallSite:
         """The key under which predicted and observed copies are compared."""
         return (self.file, self.line)
 
+    @property
+    def place(self) -> tuple[str, int, str, str]:
+        """The key under which calls become one finding: file, line and function, whatever the module instance. Where no
+        line is known the module path stands for it, so that such calls do not all fall together."""
+        return (self.file, self.line, self.function, "" if self.line else self.module_path)
+
     def __str__(self) -> str:
         """`file:line`, as editors and terminals link it."""
         return f"{self.file}:{self.line}" if self.line else self.file

@@ -25,6 +25,7 @@ from types import MappingProxyType
 from frx_graph.evidence.operator_events import OperatorEvent, TensorUse
 from frx_graph.evidence.operator_measurement import Mechanism, SeenCopy
 from frx_graph.facts.layout import is_dense
+from frx_graph.facts.operator_families import EXPLICIT_COPIES, LAYOUT_COPIES, profiled
 
 WEIGHT_OPERAND: Mapping[str, int] = MappingProxyType(
     {
@@ -42,11 +43,9 @@ WEIGHT_OPERAND: Mapping[str, int] = MappingProxyType(
 )
 """Operator → position of the operand that holds the layer's weight in ordinary use."""
 
-_CALLED_FOR_THE_COPY = frozenset(
-    {"aten::clone", "aten::_to_copy", "aten::to", "aten::contiguous", "aten::reshape", "aten::lift_fresh_copy"}
-)
+_CALLED_FOR_THE_COPY = profiled(EXPLICIT_COPIES) | {"aten::to", "aten::reshape"}
 _ACCUMULATION = "torch::autograd::AccumulateGrad"
-_COPYING = frozenset({"aten::clone", "aten::_to_copy"})
+_COPYING = profiled(LAYOUT_COPIES)
 _CHANGES_ONLY_THE_VIEW = frozenset(
     f"aten::{name}_"
     for name in (

@@ -17,8 +17,9 @@ from frx_graph.evidence.module_stack import ModuleStack
 from frx_graph.evidence.observed_copy import ObservedCopy, ObservedKind, ObservedRole
 from frx_graph.evidence.operator_measurement import Mechanism, SeenCopy
 from frx_graph.evidence.operator_tagger import ACCUMULATION, OperatorTagger, TaggedCall
+from frx_graph.facts.operator_families import EXPLICIT_COPIES
 
-_EXPLICIT = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy", "aten.lift_fresh_copy", "aten.copy_"})
+_EXPLICIT = EXPLICIT_COPIES | {"aten.copy_"}
 
 
 def observe_eager(step: Callable[[], object], module: nn.Module | None) -> tuple[ObservedCopy, ...]:

@@ -27,10 +27,11 @@ from frx_graph.capture.call_site import (
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.aten_copies import WEIGHT_OPERAND
 from frx_graph.evidence.observed_copy import ObservedCopy, ObservedKind, ObservedRole
+from frx_graph.facts.operator_families import FOLDED_PRODUCTS
 
 _MOVES = frozenset({"load", "store", "get_index"})
 _ASKED_FOR = frozenset({"aten.clone", "aten.contiguous", "aten.copy", "prims.clone"})
-_MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"})
+"""What Inductor's decompositions leave of the copies that a program asks for; `copy` is a functionalised `copy_`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ def _asked(clone: fx.Node) -> tuple[str, ObservedKind]:
     view = next(iter(clone.users))
     if str(view.meta.get("original_aten", "")) != "aten._unsafe_view.default":
         return "aten.clone", "explicit"
-    products = [user for user in view.users if _operator(user) in _MATRIX_PRODUCTS and site_of(user) == site_of(clone)]
+    products = [user for user in view.users if _operator(user) in FOLDED_PRODUCTS and site_of(user) == site_of(clone)]
     return ("aten.matmul", "operator") if products else ("aten.reshape", "reshape")
 
 

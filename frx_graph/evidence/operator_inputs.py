@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from frx_graph.facts.layout import storage_extent
+from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 
 _NAMESPACES = frozenset({"aten", "prims"})
@@ -21,17 +22,14 @@ _BLOCK = 1 << 16
 """Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
 
 
-def overload_of(target: str) -> OpOverload:
+def own_overload(target: str) -> OpOverload:
     """The overload that `aten.convolution.default` names. Raises `LookupError` for anything that is not an operator of
     torch's own: what somebody else's operator does to the world is unknown, so it is not run for the sake of knowing.
     """
-    namespace, _, rest = target.partition(".")
-    packet_name, _, overload_name = rest.partition(".")
-    if namespace not in _NAMESPACES:
+    if target.partition(".")[0] not in _NAMESPACES:
         raise LookupError(f"{target} is not one of torch's own operators")
-    packet = getattr(getattr(torch.ops, namespace), packet_name, None)
-    overload = getattr(packet, overload_name or "default", None)
-    if not isinstance(overload, OpOverload):
+    overload = find_overload(target)
+    if overload is None:
         raise LookupError(f"this version of torch has no operator {target}")
     return overload
 
@@ -58,7 +56,7 @@ def on_meta_device(signature: OperatorSignature) -> Any:
             return [on_meta(item) for item in argument]
         return argument
 
-    overload = overload_of(signature.target)
+    overload = own_overload(signature.target)
     return overload(
         *(on_meta(argument) for argument in signature.args),
         **{name: on_meta(argument) for name, argument in signature.kwargs},

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.copy_recorder import CopyRecorder
-from frx_graph.evidence.operator_inputs import build_arguments, converted_to, overload_of
+from frx_graph.evidence.operator_inputs import build_arguments, converted_to, own_overload
 from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.operator_signature import OperatorSignature
 
@@ -152,7 +152,7 @@ def undisturbed_runs(seconds: Sequence[float]) -> list[float]:
 
 
 def _call(signature: OperatorSignature, formats: Mapping[int, torch.memory_format] | None = None) -> Callable[[], Any]:
-    overload = overload_of(signature.target)
+    overload = own_overload(signature.target)
     args, kwargs = build_arguments(signature)
     if formats is not None:
         args = converted_to(args, formats)

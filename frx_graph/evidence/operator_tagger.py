@@ -18,9 +18,9 @@ from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, site_from_frame,
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.copy_recorder import CopyRecorder
 from frx_graph.evidence.module_stack import ModuleStack
+from frx_graph.facts.operator_families import FOLDED_PRODUCTS
 
 ACCUMULATION = "AccumulateGrad"
-_MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.addbmm"})
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class OperatorTagger(TorchDispatchMode):
                 continue
             made = reshaped[1]
             made.uses += 1
-            folded = made.uses == 1 and call.operator in _MATRIX_PRODUCTS and call.site == made.site
+            folded = made.uses == 1 and call.operator in FOLDED_PRODUCTS and call.site == made.site
             made.part_of = "aten.matmul" if folded else "aten.reshape"
         if self._last_clone is None or call.operator != "aten._unsafe_view" or tensors[0] is not self._last_clone[0]:
             return None

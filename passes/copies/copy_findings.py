@@ -11,14 +11,13 @@ import torch
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import ValueFacts
+from frx_graph.facts.operator_families import EXPLICIT_COPIES
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.copies.ownership import owner
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Risk, Severity
-
-_COPYING_OPERATORS = frozenset({"aten.clone", "aten._to_copy", "aten.contiguous", "aten.lift_fresh_copy"})
-"""Operators that are copies and stand in the graph: nothing about them has to be believed."""
 
 _DTYPE_NAMES: Mapping[torch.dtype, str] = {
     torch.float32: "fp32",
@@ -70,18 +69,9 @@ class CopyGroup:
 
 
 def copy_groups(analysis: Analysis, rule: str) -> tuple[CopyGroup, ...]:
-    """The copies that `rule` answers for, grouped by file, line and function, in order of first appearance.
-
-    Copies of which no line is known are grouped by module path, so that they do not all fall together.
-    """
-    groups: dict[tuple[str, int, str, str], list[Copy]] = {}
-    for copy in analysis.copies:
-        if owner(copy) != rule:
-            continue
-        site = copy.site
-        nowhere = site.module_path if not site.line else ""
-        groups.setdefault((site.file, site.line, site.function, nowhere), []).append(copy)
-    return tuple(CopyGroup(tuple(copies)) for copies in groups.values())
+    """The copies that `rule` answers for, by place, in order of first appearance."""
+    owned = (copy for copy in analysis.copies if owner(copy) == rule)
+    return tuple(CopyGroup(tuple(copies)) for copies in by_place(owned, lambda copy: copy.site))
 
 
 def copy_finding(
@@ -124,7 +114,7 @@ def copy_finding(
 def is_certain(copy: Copy, analysis: Analysis) -> bool:
     """True if the copy is an operator of the graph, or was seen when its operator was run by itself."""
     op = analysis.facts.op_by_node.get(copy.node)
-    return (op is not None and op.operator in _COPYING_OPERATORS) or copy.node in analysis.measurements
+    return (op is not None and op.operator in EXPLICIT_COPIES) or copy.node in analysis.measurements
 
 
 def _counts(group: CopyGroup) -> Evidence:

@@ -18,16 +18,16 @@ import torch
 from frx_graph.capture.captured_graph import InputKind
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout, StridePattern, stride_pattern
+from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.stride_replay import Strides, overload_of, replay, same_strides
+from frx_graph.passes.copies.stride_replay import Strides, replay, same_strides
 from frx_graph.passes.copies.view_chain import identity, is_view, view_chain
 from frx_graph.records import Copy
 
 MAX_OPERATORS = 48
 """Operators looked at behind one copy. A transformer block has about 30; beyond one block a copy that nobody needs yet
 is one that nobody can be sure about."""
-
-_COPYING = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy"})
 
 
 class Necessity(enum.StrEnum):
@@ -127,7 +127,7 @@ def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
 
 def _is_judgeable(facts: GraphFacts, copy: Copy) -> bool:
     op = facts.op_by_node.get(copy.node)
-    return op is not None and op.operator in _COPYING and len(op.outputs) == 1 and bool(op.inputs)
+    return op is not None and op.operator in LAYOUT_COPIES and len(op.outputs) == 1 and bool(op.inputs)
 
 
 def _ends(facts: GraphFacts, op: OpFacts) -> tuple[ValueFacts, ValueFacts]:
@@ -162,7 +162,7 @@ def _constant_values(facts: GraphFacts) -> frozenset[str]:
     stored = (InputKind.PARAMETER, InputKind.BUFFER)
     constants = {name for name, value in facts.values.items() if value.kind in stored and not value.mutated}
     for op in facts.ops:
-        overload = overload_of(op.target)
+        overload = find_overload(op.target)
         if overload is None or op.opaque or torch.Tag.nondeterministic_seeded in overload.tags:
             continue
         if all(name in constants for name in op.inputs):
@@ -238,7 +238,7 @@ def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) 
         op = facts.ops[index]
         if len(done) > MAX_OPERATORS:
             return _Trial(accepted=False)
-        if op.operator in _COPYING and _would_be_noop(facts, op, changed):
+        if op.operator in LAYOUT_COPIES and _would_be_noop(facts, op, changed):
             vanished.append(op.node)
             continue
         if not _takes(analysis, op, changed):
@@ -278,7 +278,7 @@ def _takes(analysis: Analysis, op: OpFacts, changed: Mapping[str, Strides]) -> b
     """True if `op` is known to run on the changed strides without a copy inside."""
     if op.opaque or op.mutates:
         return False
-    if is_view(op) or op.pointwise or op.operator in _COPYING:
+    if is_view(op) or op.pointwise or op.operator in LAYOUT_COPIES:
         return True
     return all(
         _accepts(analysis, op, index, analysis.facts.values[name], changed[name])

@@ -16,18 +16,18 @@ from dataclasses import replace
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, is_channels_last, is_contiguous, strides_for_order
+from frx_graph.facts.operator_families import CONVOLUTIONS, LAYOUT_COPIES
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 from frx_graph.passes.fusion.fusion_groups import Dataflow
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 
-_CONVOLUTIONS = frozenset({"aten.convolution", "aten.convolution_backward"})
 IMAGE_RANK = 4
 
 
 def runs_channels_last(op: OpFacts, facts: GraphFacts, forced: frozenset[Phase]) -> bool:
     """True for a 2-D convolution whose phase Inductor runs in channels-last as a whole."""
-    return op.operator in _CONVOLUTIONS and op.phase in forced and _rank(op, facts) == IMAGE_RANK
+    return op.operator in CONVOLUTIONS and op.phase in forced and _rank(op, facts) == IMAGE_RANK
 
 
 def forced_phases(facts: GraphFacts, inner: str) -> frozenset[Phase]:
@@ -57,13 +57,9 @@ def left_by_inductor(copies: Sequence[Copy], facts: GraphFacts) -> list[Copy]:
     for op in facts.ops:
         if runs_channels_last(op, facts, forced):
             left.extend(_conversions(op, facts, flow))
-        if not _is_copy_node(op) or _between_buffers(op, flow):
+        if op.operator not in LAYOUT_COPIES or _between_buffers(op, flow):
             left.extend(by_node.get(op.node, ()))
     return left
-
-
-def _is_copy_node(op: OpFacts) -> bool:
-    return op.operator in ("aten.clone", "aten._to_copy")
 
 
 def _between_buffers(copy: OpFacts, flow: Dataflow) -> bool:
@@ -101,7 +97,7 @@ def _conversions(op: OpFacts, facts: GraphFacts, flow: Dataflow) -> Iterator[Cop
 
 
 def _ends_loops(maker: OpFacts, flow: Dataflow) -> bool:
-    return not flow.fuses(maker) and maker.operator not in _CONVOLUTIONS
+    return not flow.fuses(maker) and maker.operator not in CONVOLUTIONS
 
 
 def _arrives_plain(value: ValueFacts) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from frx_graph.capture.captured_graph import InputKind, Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import contiguous_strides
+from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.copies.stride_replay import Strides, replay, same_strides
 from frx_graph.passes.copies.view_chain import REORDERING_VIEWS, is_view
 
@@ -17,7 +18,6 @@ MAX_LENGTH = 32
 COMPOSABLE = 3
 """Reorderings in a row from which a chain counts as one permute in disguise. Two are ordinary: every attention swaps
 heads and sequence of its keys, and then sequence and dim."""
-COPYING = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy"})
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def is_transparent(facts: GraphFacts, op: OpFacts) -> bool:
     if op.mutates or len(op.outputs) != 1:
         return False
     before, after = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
-    if op.operator in COPYING:
+    if op.operator in LAYOUT_COPIES:
         return before.dtype is after.dtype
     return op.pointwise and before.shape == after.shape
 
@@ -195,6 +195,6 @@ def _states(facts: GraphFacts, chain: Chain) -> Iterator[tuple[int, int, tuple[i
 
 
 def _with_copies(chain: Chain, last: int) -> int:
-    while last + 1 < len(chain.steps) and chain.steps[last + 1].op.operator in COPYING:
+    while last + 1 < len(chain.steps) and chain.steps[last + 1].op.operator in LAYOUT_COPIES:
         last += 1
     return last

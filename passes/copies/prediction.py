@@ -17,6 +17,7 @@ from frx_graph.evidence.operator_measurement import Mechanism, OperatorMeasureme
 from frx_graph.evidence.operator_tagger import ACCUMULATION
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import StridePattern, contiguous_strides
+from frx_graph.facts.operator_families import EXPLICIT_COPIES, FOLDED_PRODUCTS
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
 from frx_graph.passes.copies.inductor_copies import (
     IMAGE_RANK,
@@ -28,8 +29,6 @@ from frx_graph.passes.copies.inductor_copies import (
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 from frx_graph.rules.operator_contract import OperatorContract
 
-_EXPLICIT = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy", "aten.lift_fresh_copy"})
-_MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.addbmm", "aten.linear"})
 _WRITES_ITS_OUTPUT = frozenset({"aten.copy_", "aten.copy", "aten.fill_", "aten.zero_", "aten.empty", "aten.new_empty"})
 """Operators whose copy is their meaning, or that do not read: nothing hidden to look for."""
 
@@ -40,7 +39,7 @@ def may_copy_inside(op: OpFacts) -> bool:
     Pointwise operators run on any strides through TensorIterator, and views do not touch memory.
     """
     return bool(op.inputs) and not (
-        op.view or op.pointwise or op.opaque or op.operator in _EXPLICIT or op.operator in _WRITES_ITS_OUTPUT
+        op.view or op.pointwise or op.opaque or op.operator in EXPLICIT_COPIES or op.operator in _WRITES_ITS_OUTPUT
     )
 
 
@@ -67,7 +66,7 @@ def predict_copies(
     copies: list[Copy] = []
     forced = forced_phases(facts, inner)
     for op in facts.ops:
-        if op.operator in _EXPLICIT:
+        if op.operator in EXPLICIT_COPIES:
             copies.extend(_explicit_copy(op, facts))
         elif may_copy_inside(op):
             measurement = measured.get(op.node)
@@ -167,7 +166,7 @@ def _sole_matrix_product(view: OpFacts, facts: GraphFacts) -> OpFacts | None:
     """The product that matmul runs on what it folded. A reshape that the user wrote stands at a site of its own, or
     feeds its product through a module of its own."""
     users = _users_in_phase(facts.values[view.outputs[0]], facts, view)
-    if len(users) != 1 or users[0].operator not in _MATRIX_PRODUCTS:
+    if len(users) != 1 or users[0].operator not in FOLDED_PRODUCTS:
         return None
     return users[0] if users[0].site == view.site else None
 

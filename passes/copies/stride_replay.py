@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec, signature_of
 from frx_graph.passes.copies.view_chain import ViewChain, view_chain
 
@@ -72,7 +72,7 @@ def same_strides(shape: tuple[int, ...], first: Strides, second: Strides) -> boo
 @functools.lru_cache(maxsize=8192)
 def _result_strides(signature: OperatorSignature) -> tuple[Strides, ...] | None:
     """What the fake operator says; None where it refuses. Cached: a model's layers ask the same questions."""
-    overload = overload_of(signature.target)
+    overload = find_overload(signature.target)
     if overload is None:
         return None
     try:
@@ -91,15 +91,6 @@ def _result_strides(signature: OperatorSignature) -> tuple[Strides, ...] | None:
 @functools.cache
 def _fake_mode() -> FakeTensorMode:
     return FakeTensorMode()
-
-
-@functools.cache
-def overload_of(target: str) -> OpOverload | None:
-    """The operator that `OpFacts.target` names; None for a higher-order operator or one that is not registered."""
-    namespace, _, rest = target.partition(".")
-    packet, _, name = rest.rpartition(".")
-    found = getattr(getattr(getattr(torch.ops, namespace, None), packet, None), name, None)
-    return found if isinstance(found, OpOverload) else None
 
 
 def _fake(argument: SpecArgument) -> Any:

@@ -44,11 +44,11 @@ def roofline_points(facts: GraphFacts, costs: Mapping[str, OpCost] | None = None
     are unknown, have no place on a roofline and are left out. `costs` spares computing `op_costs(facts)` again.
     """
     costs = op_costs(facts) if costs is None else costs
-    groups: dict[tuple[str, tuple[str, int], Phase, str], list[OpFacts]] = {}
+    groups: dict[tuple[str, object, Phase, str], list[OpFacts]] = {}
     for op in facts.ops:
         cost = costs[op.node]
         if cost.bytes and cost.flops is not None:
-            groups.setdefault((op.operator, op.site.location, op.phase, dtype_name(op, facts)), []).append(op)
+            groups.setdefault((op.operator, op.site.place, op.phase, dtype_name(op, facts)), []).append(op)
     return tuple(_point(key, ops, facts.calls, costs) for key, ops in groups.items())
 
 
@@ -64,7 +64,7 @@ def dtype_name(op: OpFacts, facts: GraphFacts) -> str:
 
 
 def _point(
-    key: tuple[str, tuple[str, int], Phase, str],
+    key: tuple[str, object, Phase, str],
     ops: Sequence[OpFacts],
     calls: int,
     costs: Mapping[str, OpCost],

@@ -8,11 +8,10 @@ import torch
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
+from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.passes.analysis import PrecisionSettings
 from frx_graph.passes.layouts.memory_order import memory_order
 
-CONVOLUTIONS = frozenset({"aten.convolution", "aten.convolution_backward"})
-MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
 _FP32_BYTES = 4
 _IMAGE_CHANNELS = 4
 """Grey, RGB, RGBA: libraries have kernels of their own for a first layer, and nobody can choose another number."""

@@ -25,6 +25,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRe
 from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.copies.copy_findings import bytes_text, value_text
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
@@ -73,12 +74,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each line whose backward lost the layout."""
     if forced_channels_last(analysis.facts, Phase.BACKWARD, analysis.inner):
         return
-    losses: dict[tuple[str, int, str, str], list[_Loss]] = {}
-    for loss in _losses(analysis):
-        site = _site(loss)
-        nowhere = site.module_path if not site.line else ""
-        losses.setdefault((site.file, site.line, site.function, nowhere), []).append(loss)
-    for group in losses.values():
+    for group in by_place(_losses(analysis), _site):
         if sum(loss.bytes for loss in group):
             yield _finding(analysis, group)
 

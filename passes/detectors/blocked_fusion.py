@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
+from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_blockers import BlockedFusion, Blocker, blocked_fusions
@@ -121,7 +121,7 @@ _MAX_AUTOTUNE = _Remedy(
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each line where fusion stops and that costs a material share of the step's traffic."""
     places = blocked_fusions(analysis.kernels, analysis.events.breaks, analysis.inner)
-    for at_line in by_location(places, lambda place: place.op):
+    for at_line in by_place(places, lambda place: place.op.site):
         by_blocker: dict[Blocker, list[BlockedFusion]] = {}
         for place in at_line:
             by_blocker.setdefault(place.blocker, []).append(place)

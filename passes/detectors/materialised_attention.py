@@ -37,7 +37,7 @@ RULE = "FRX012"
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each line whose softmax belongs to materialised attentions, forward traffic only."""
-    groups: dict[tuple[str, int, str, bool], list[Attention]] = {}
+    groups: dict[tuple[object, bool], list[Attention]] = {}
     for attention in analysis.attentions:
         if scores_traffic(analysis.facts, attention) <= operand_traffic(attention):
             continue
@@ -45,8 +45,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         if refusal is not None:
             yield refusal
             continue
-        site = attention.softmax.site
-        key = (site.file, site.line, site.function, attention.softmax.operator == FALLBACK_SOFTMAX)
+        key = (attention.softmax.site.place, attention.softmax.operator == FALLBACK_SOFTMAX)
         groups.setdefault(key, []).append(attention)
     for group in groups.values():
         yield _finding(analysis, group)

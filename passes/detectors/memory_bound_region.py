@@ -26,7 +26,7 @@ from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.call_groups import by_location, module_paths, names_text, shared_site, short_name
+from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.view_chain import view_chain
 from frx_graph.passes.costs.operator_costs import compute_dtype
@@ -96,7 +96,7 @@ def _single_regions(analysis: Analysis) -> list[_Region]:
 def _findings(
     analysis: Analysis, device: DeviceProfile, regions: Iterable[_Region], *, fused: bool
 ) -> Iterable[Finding]:
-    for instances in by_location(regions, lambda region: region.anchor):
+    for instances in by_place(regions, lambda region: region.anchor.site):
         typical = _typical(instances)
         dtype = compute_dtype(typical.anchor, analysis.facts)
         calls = analysis.facts.calls

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.call_groups import by_location, module_paths, shared_site, short_name
+from frx_graph.passes.call_groups import by_place, module_paths, shared_site, short_name
 from frx_graph.passes.costs.product_dimensions import Dimension, misaligned_on_cpu, misaligned_on_cuda
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
@@ -55,7 +55,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         return
     total = sum(cost.flops or 0 for cost in analysis.costs.values())
     misfits = [misfit for op in analysis.facts.ops if (misfit := _misfit(op, analysis)) is not None]
-    for instances in by_location(misfits, lambda misfit: misfit.op):
+    for instances in by_place(misfits, lambda misfit: misfit.op.site):
         share = sum(misfit.share for misfit in instances) / total if total else 0.0
         if share >= LEAST_SHARE:
             yield _finding(analysis, instances, share)

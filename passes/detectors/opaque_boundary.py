@@ -21,9 +21,10 @@ from dataclasses import dataclass
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
+from frx_graph.facts.operator_families import is_collective
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.call_groups import by_location, module_paths, shared_site
+from frx_graph.passes.call_groups import by_place, module_paths, shared_site
 from frx_graph.passes.copies.copy_findings import bytes_text, value_text
 from frx_graph.passes.copies.view_chain import is_view, view_chain
 from frx_graph.passes.detectors.detector import Detector
@@ -35,7 +36,6 @@ from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
 
 RULE = "FRX010"
-_COLLECTIVES = ("_c10d_functional.", "c10d_functional.", "_c10d_functional_autograd.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Boundary:
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each line with an operator that changes the layout around it."""
     boundaries = [boundary for op in analysis.facts.ops if op.opaque for boundary in _boundary(op, analysis)]
-    for instances in by_location(boundaries, lambda boundary: boundary.op):
+    for instances in by_place(boundaries, lambda boundary: boundary.op.site):
         yield _finding(analysis, instances)
 
 
@@ -171,7 +171,7 @@ def _title(boundary: _Boundary) -> str:
 
 def _fix(boundary: _Boundary) -> str:
     op = boundary.op
-    if op.operator.startswith(_COLLECTIVES):
+    if is_collective(op.operator):
         return (
             "a collective makes its operand contiguous: communicate a flat buffer (`x.flatten()` of the storage order, "
             "or a bucket that is packed once) and restore the strides behind it with a view"

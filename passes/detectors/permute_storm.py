@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.operator_families import LAYOUT_COPIES, MATRIX_PRODUCTS
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.permute_chains import (
-    COPYING,
     Chain,
     Span,
     cancelling,
@@ -45,7 +45,7 @@ PROJECTIONS = 3
 """Projections of one module that end in copies from which they count as a storm: queries, keys and values."""
 _SHOWN = 3
 """Chains shown in the evidence."""
-_PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.linear"})
+_PRODUCTS = MATRIX_PRODUCTS | {"aten.linear"}
 
 
 class _Kind(enum.StrEnum):
@@ -71,7 +71,7 @@ class _Storm:
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each kind and line on which such chains begin."""
     by_node, by_value = _copies_by_place(analysis)
-    groups: dict[tuple[_Kind, str, int, str], list[_Storm]] = {}
+    groups: dict[tuple[_Kind, object], list[_Storm]] = {}
     wasted: dict[tuple[str, ...], _Storm] = {}
     projections: list[Chain] = []
     for chain in chains(analysis.facts):
@@ -87,8 +87,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     for storm in (*wasted.values(), *_projected(analysis.facts, projections, by_node, by_value)):
         if not storm.copies and analysis.inner == "inductor":
             continue  # A view that Inductor compiles is an index: it costs not even a dispatch.
-        site = storm.site
-        groups.setdefault((storm.kind, site.file, site.line, site.function), []).append(storm)
+        groups.setdefault((storm.kind, storm.site.place), []).append(storm)
     for group in groups.values():
         yield _finding(analysis, group)
 
@@ -129,7 +128,7 @@ def _copies_by_place(analysis: Analysis) -> tuple[Mapping[str, list[Copy]], Mapp
     by_value: dict[str, list[Copy]] = {}
     for copy in analysis.copies:
         op = analysis.facts.op_by_node.get(copy.node)
-        if op is not None and op.operator in COPYING:
+        if op is not None and op.operator in LAYOUT_COPIES:
             by_node.setdefault(copy.node, []).append(copy)
         elif copy.kind is CopyKind.OPERATOR:
             by_value.setdefault(copy.value, []).append(copy)

@@ -20,11 +20,11 @@ import torch
 
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, PrecisionSettings
 from frx_graph.passes.call_groups import module_paths, shared_site
 from frx_graph.passes.costs.operator_costs import compute_dtype
-from frx_graph.passes.costs.product_dimensions import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.passes.costs.roofline import roofline_position
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE

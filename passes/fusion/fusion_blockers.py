@@ -14,6 +14,7 @@ import torch
 
 from frx_graph.capture.captured_graph import GraphBreak, Phase
 from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.facts.operator_families import MATRIX_PRODUCTS, is_collective
 from frx_graph.passes.costs.operator_costs import compute_dtype
 from frx_graph.passes.costs.operator_traffic import operand_bytes
 from frx_graph.passes.fusion.fusion_groups import Dataflow, FusionGroup, Kernels
@@ -51,7 +52,7 @@ class BlockedFusion:
     detail: str
 
 
-_WITH_EPILOGUE = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution"})
+_WITH_EPILOGUE = MATRIX_PRODUCTS | {"aten.convolution"}
 _ONEDNN_EPILOGUES = frozenset(
     {"relu", "sigmoid", "tanh", "hardswish", "leaky_relu", "hardtanh", "gelu", "silu", "add", "native_batch_norm"}
 )
@@ -59,7 +60,6 @@ _ONEDNN_EPILOGUES = frozenset(
 batch norm with stored statistics, which it folds into the weights."""
 _HALF = (torch.bfloat16, torch.float16)
 _SCATTERS = frozenset({"index_put", "index_add", "index_copy", "scatter", "scatter_add", "scatter_reduce"})
-_COLLECTIVES = frozenset({"_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "_dtensor"})
 
 
 def blocked_fusions(kernels: Kernels, breaks: Sequence[GraphBreak], inner: str) -> list[BlockedFusion]:
@@ -223,12 +223,11 @@ def _walls(kernels: Kernels) -> Iterator[BlockedFusion]:
 def _wall(op: OpFacts, flow: Dataflow) -> Blocker | None:
     if op.phase is not Phase.FORWARD or flow.roles[op.node] is not FusionRole.BARRIER:
         return None
-    namespace, _, name = op.operator.partition(".")
     if op.opaque:
-        return None if namespace in _COLLECTIVES else Blocker.OPAQUE
+        return None if is_collective(op.operator) else Blocker.OPAQUE
     if crosses_devices(op, flow.facts):
         return Blocker.DEVICE
-    return Blocker.INDEX if name.removesuffix("_") in _SCATTERS else None
+    return Blocker.INDEX if op.operator.partition(".")[2].removesuffix("_") in _SCATTERS else None
 
 
 def _made_for(root: str, op: OpFacts, kernels: Kernels) -> bool:

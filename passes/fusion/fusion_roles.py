@@ -12,6 +12,7 @@ import enum
 from collections.abc import Iterable
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.costs.operator_traffic import allocates
 
 
@@ -99,7 +100,7 @@ def fusion_role(op: OpFacts, facts: GraphFacts) -> FusionRole:
 
 def is_layout_copy(op: OpFacts, facts: GraphFacts) -> bool:
     """True for a node that copies a tensor to other strides and changes neither its values nor its dtype or device."""
-    if op.operator not in ("aten.clone", "aten._to_copy") or not op.inputs or not op.outputs:
+    if op.operator not in LAYOUT_COPIES or not op.inputs or not op.outputs:
         return False
     source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
     return source.dtype is result.dtype and source.device == result.device

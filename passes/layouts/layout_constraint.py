@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import enum
 
-import torch
 from torch._functorch import config as functorch_config
-from torch._ops import OpOverload
 
 from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.facts.operator_overload import find_overload
 
 
 class LayoutConstraint(enum.StrEnum):
@@ -23,7 +22,7 @@ class LayoutConstraint(enum.StrEnum):
 def layout_constraint(op: OpFacts) -> LayoutConstraint | None:
     """The constraint under which Inductor calls a custom operator: its strictest tag, else torch's default for
     operators without one. None for a higher-order operator and for one that is no longer registered."""
-    overload = _overload(op.target)
+    overload = find_overload(op.target)
     if overload is None:
         return None
     tags = {tag.name for tag in overload.tags}
@@ -33,14 +32,6 @@ def layout_constraint(op: OpFacts) -> LayoutConstraint | None:
 
 def is_default(op: OpFacts) -> bool:
     """True if the operator's registration names no constraint."""
-    overload = _overload(op.target)
+    overload = find_overload(op.target)
     names = {constraint.value for constraint in LayoutConstraint}
     return overload is not None and names.isdisjoint(tag.name for tag in overload.tags)
-
-
-def _overload(target: str) -> OpOverload | None:
-    parts = target.split(".")
-    found: object = torch.ops
-    for part in parts:
-        found = getattr(found, part, None)
-    return found if isinstance(found, OpOverload) else None

@@ -17,12 +17,12 @@ from frx_graph.facts.layout import (
     is_contiguous,
     strides_for_order,
 )
+from frx_graph.facts.operator_families import MATRIX_PRODUCTS
 from frx_graph.passes.copies.stride_replay import Strides, replay
 from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.passes.layouts.memory_order import memory_order
 from frx_graph.passes.layouts.operator_classes import LayoutRole, operator_class
 
-_MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"})
 """Run on a transposed operand as well as on a contiguous one."""
 
 _MOST_READERS = 64
@@ -111,4 +111,4 @@ def _suits(reader: OpFacts, shape: tuple[int, ...], strides: Strides | None) -> 
         return True
     rank = len(shape)
     swapped = (*range(rank - 2), rank - 1, rank - 2)
-    return reader.operator in _MATRIX_PRODUCTS and rank >= 2 and follows_order(shape, strides, swapped)
+    return reader.operator in MATRIX_PRODUCTS and rank >= 2 and follows_order(shape, strides, swapped)

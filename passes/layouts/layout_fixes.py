@@ -11,6 +11,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.layouts.layout_choice import LayoutChange
 
 
@@ -142,9 +143,6 @@ def changes_by_fix(analysis: Analysis, changes: Sequence[LayoutChange]) -> list[
         if all_anchors_in(analysis, of_rank, of_rank[0].target, rank):
             found.append((LayoutChanges(of_rank, analysis.facts), True))
             continue
-        by_line: dict[tuple[str, int, str], list[LayoutChange]] = {}
-        for change in of_rank:
-            site = analysis.facts.op_by_node[change.anchors[0]].site
-            by_line.setdefault((site.file, site.line, site.function), []).append(change)
-        found.extend((LayoutChanges(tuple(group), analysis.facts), False) for group in by_line.values())
+        by_line = by_place(of_rank, lambda change: analysis.facts.op_by_node[change.anchors[0]].site)
+        found.extend((LayoutChanges(tuple(group), analysis.facts), False) for group in by_line)
     return found

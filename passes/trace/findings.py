@@ -50,12 +50,11 @@ def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
 
 
 def _groups(analysis: TraceAnalysis) -> list[CopyGroup]:
-    gathered: dict[tuple[str, str, int, str], list[TraceCopy]] = defaultdict(list)
+    gathered: dict[tuple[str, object], list[TraceCopy]] = defaultdict(list)
     for copy in analysis.copies:
-        site = analysis.site(copy.operator)
-        gathered[(copy.rule, site.file, site.line, site.function)].append(copy)
+        gathered[copy.rule, analysis.site(copy.operator).place].append(copy)
     groups: list[CopyGroup] = []
-    for (rule, *_), copies in gathered.items():
+    for (rule, _), copies in gathered.items():
         site = analysis.site(copies[0].operator)
         groups.append(
             CopyGroup(rule, replace(site, module_path=common_module_path(_modules(analysis, copies))), tuple(copies))
@@ -103,14 +102,13 @@ def _finding(analysis: TraceAnalysis, group: CopyGroup, alone_ns: int) -> Findin
 def observed_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple[Copy, ...]:
     """One record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies whose size or
     role is not known have none."""
-    gathered: dict[tuple[str, int, str, str, str, OperandRole, Phase], list[TraceCopy]] = defaultdict(list)
+    gathered: dict[tuple[object, str, str, OperandRole, Phase], list[TraceCopy]] = defaultdict(list)
     for copy in copies:
         if copy.bytes is not None and copy.role is not None:
-            site = analysis.site(copy.operator)
-            label = _label(analysis, copy)
-            gathered[(site.file, site.line, site.function, label, copy.kind, copy.role, copy.phase)].append(copy)
+            place = analysis.site(copy.operator).place
+            gathered[place, _label(analysis, copy), copy.kind, copy.role, copy.phase].append(copy)
     records: list[Copy] = []
-    for (*_, label, _, role, phase), same in gathered.items():
+    for (_, label, _, role, phase), same in gathered.items():
         first = same[0]
         records.append(
             Copy(

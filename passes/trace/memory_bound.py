@@ -7,12 +7,13 @@ over within microseconds waits for its launch, not for memory, and does not coun
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 from frx_graph.evidence.trace.gpu_datasheet import GpuPeaks
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
+from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step
@@ -26,14 +27,10 @@ _LISTED = 3
 
 def memory_bound_findings(analysis: TraceAnalysis, work: Sequence[Work], peaks: GpuPeaks | None) -> list[Finding]:
     """One finding for each line whose memory-bound work takes at least `MEDIUM_SHARE` of the busy time."""
-    groups: dict[tuple[str, int, str], list[Work]] = defaultdict(list)
-    for item in work:
-        if item.operator != NONE and item.time_ns and is_memory_bound(item, peaks):
-            site = analysis.site(item.caller)
-            groups[(site.file, site.line, site.function)].append(item)
+    bound = (item for item in work if item.operator != NONE and item.time_ns and is_memory_bound(item, peaks))
     return [
         _finding(analysis, items, peaks)
-        for items in groups.values()
+        for items in by_place(bound, lambda item: analysis.site(item.caller))
         if sum(item.time_ns for item in items) >= MEDIUM_SHARE * analysis.busy_ns
     ]
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from frx_graph.evidence.trace.events import Operator
 from frx_graph.evidence.trace.tree import NONE, TraceTree
+from frx_graph.facts.operator_families import LAYOUT_COPIES, profiled
 from frx_graph.records import CopyKind
 
 COPY = "aten::copy_"
-EXPLICIT = frozenset({"aten::contiguous", "aten::clone", "aten::to", "aten::_to_copy"})
+EXPLICIT = profiled(LAYOUT_COPIES) | {"aten::to"}
 RESHAPES = frozenset({"aten::reshape", "aten::reshape_as", "aten::flatten", "aten::unflatten", "aten::ravel"})
 VIEWS = frozenset(
     f"aten::{name}"

@@ -7,12 +7,12 @@ what they have in common.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from frx_graph.evidence.trace.events import HostThread, Operand, Operator
 from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.passes import confidence
+from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step, steps_with
 from frx_graph.passes.trace.copies import TraceCopy
@@ -28,17 +28,16 @@ FEWEST_PER_STEP = 2
 def permute_findings(analysis: TraceAnalysis) -> list[Finding]:
     """One finding for each line with at least two such copies a step."""
     before = _previous(analysis.tree)
-    gathered: dict[tuple[str, int, str], list[tuple[TraceCopy, Operator]]] = defaultdict(list)
+    found: list[tuple[TraceCopy, Operator]] = []
     for copy in analysis.copies:
         if copy.rule not in ("FRX001", "FRX002") or copy.maker == NONE or before[copy.maker] == NONE:
             continue
         view = analysis.tree.operators[before[copy.maker]]
         if view.name in VIEWS and _same_sizes(view.operands, copy.operand):
-            site = analysis.site(copy.operator)
-            gathered[(site.file, site.line, site.function)].append((copy, view))
+            found.append((copy, view))
     return [
         _finding(analysis, pairs)
-        for pairs in gathered.values()
+        for pairs in by_place(found, lambda pair: analysis.site(pair[0].operator))
         if per_step(len(pairs), analysis.steps) >= FEWEST_PER_STEP
     ]
 

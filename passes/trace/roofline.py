@@ -126,18 +126,17 @@ def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
 
 def roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[RooflinePoint, ...]:
     """One point for all calls of an operator at one call site, phase and dtype; counts and seconds are a step's."""
-    groups: dict[tuple[str, str, int, str, Phase, str], list[Work]] = defaultdict(list)
+    groups: dict[tuple[str, object, Phase, str], list[Work]] = defaultdict(list)
     for item in work:
         if item.cost is not None and item.time_ns:
-            site = analysis.site(item.caller)
             backward = analysis.tree.backward_of[item.operator] is not None
             phase = Phase.BACKWARD if backward else Phase.FORWARD
             dtype = str(item.cost.dtype).removeprefix("torch.")
             name = analysis.tree.operators[item.operator].name
-            groups[(name, site.file, site.line, site.function, phase, dtype)].append(item)
+            groups[name, analysis.site(item.caller).place, phase, dtype].append(item)
     steps = len(analysis.steps)
     points: list[RooflinePoint] = []
-    for (name, _, _, _, phase, dtype), items in groups.items():
+    for (name, _, phase, dtype), items in groups.items():
         points.append(
             RooflinePoint(
                 operator=name,

@@ -76,7 +76,7 @@ class NormedSequence(nn.Module):
 def test_what_is_predicted_is_what_a_step_does(model: nn.Module, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape)
     observation = observe_eager(lambda: run_step(model, (x,), {}, train=True), model)
-    observed = Counter((c.operator, c.kind, c.role, c.site.line, c.phase, c.bytes) for c in observation.copies)
+    observed = Counter((c.operator, c.kind, c.role, c.site.line, c.phase, c.bytes) for c in observation)
     predicted = Counter(
         (c.operator, c.kind.value, c.role.value, c.site.line, c.phase, c.bytes) for c in predict(model, x)
     )
