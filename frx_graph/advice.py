@@ -70,8 +70,11 @@ class GraphSummary:
 
 
 def is_quick_win(finding: Finding) -> bool:
-    """One line fixes it, at low or medium risk, and it is known to save traffic."""
-    return finding.effort is Effort.ONE_LINE and finding.risk is not Risk.HIGH and bool(finding.bytes_per_step)
+    """One line fixes it, at low or medium risk, and it is known to save time, or where that was not measured
+    traffic."""
+    measured = finding.saving.measured_pct
+    saves = bool(finding.bytes_per_step) if measured is None else measured > 0
+    return finding.effort is Effort.ONE_LINE and finding.risk is not Risk.HIGH and saves
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from frx_graph.advice import Advice, Environment, GraphSummary, RooflinePoint, Timings, Totals
+from frx_graph.advice import Advice, Environment, GraphSummary, RooflinePoint, Timings, Totals, is_quick_win
 from frx_graph.evidence.trace.gpu_datasheet import peaks_of
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
 from frx_graph.passes.ranking import rank
@@ -16,7 +16,7 @@ from frx_graph.passes.trace.gaps import device_name, gaps
 from frx_graph.passes.trace.memory_bound import memory_bound_findings
 from frx_graph.passes.trace.permutes import permute_findings
 from frx_graph.passes.trace.roofline import roofline_points, work_of
-from frx_graph.records import Effort, Finding, Risk
+from frx_graph.records import Finding
 from frx_graph.version import __version__
 
 UNKNOWN = "unknown"
@@ -84,16 +84,11 @@ def _scanned_per_step(analysis: TraceAnalysis) -> int:
 def _totals(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Totals:
     sizes = [copy.bytes for copy in analysis.copies]
     known = sum(size for size in sizes if size is not None)
-    quick = [
-        finding
-        for finding in findings
-        if finding.effort is Effort.ONE_LINE and finding.risk is not Risk.HIGH and finding.saving.measured_pct
-    ]
     return Totals(
         ops_scanned=_scanned_per_step(analysis),
         copies_per_step=per_step(len(sizes), analysis.steps),
         copy_bytes_per_step=known // len(analysis.steps) if None not in sizes else None,
         # What a step moves in all is not in a trace.
         bandwidth_overhead_pct=None,
-        quick_wins=len(quick),
+        quick_wins=sum(map(is_quick_win, findings)),
     )

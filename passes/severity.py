@@ -1,4 +1,4 @@
-"""How severe a finding is, from the share of a step's memory traffic that it wastes."""
+"""How severe a finding is, from the share of a step's memory traffic, or of its time, that it wastes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ MEDIUM_SHARE = 0.02
 
 def severity_of(wasted_bytes: int | None, step_bytes: int) -> Severity:
     """HIGH, MEDIUM or LOW by share of traffic; INFO where the waste is unknown or nothing."""
-    if not wasted_bytes or step_bytes <= 0:
+    return severity_of_share(wasted_bytes / step_bytes if wasted_bytes and step_bytes > 0 else None)
+
+
+def severity_of_share(share: float | None) -> Severity:
+    """The same for a share from 0 to 1 of whatever the step is made of."""
+    if not share:
         return Severity.INFO
-    share = wasted_bytes / step_bytes
     if share >= HIGH_SHARE:
         return Severity.HIGH
     return Severity.MEDIUM if share >= MEDIUM_SHARE else Severity.LOW

@@ -16,10 +16,9 @@ from frx_graph.cli.progress import stages
 from frx_graph.cli.report_output import ReportOptions, emit
 from frx_graph.cli.target import load_target, place
 from frx_graph.errors import OptionError
-from frx_graph.reports.render import Format
+from frx_graph.reports.render import DEFAULT_TOP, Format
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-DEFAULT_TOP = 10
 
 
 def advise(

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from frx_graph.atomic_file import write_atomically
 from frx_graph.errors import OptionError
-from frx_graph.evidence.cache_directory import write_atomically
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.rules.contract_cases import Case
 from frx_graph.rules.contract_measurement import measure_contract, trials
@@ -103,8 +103,12 @@ def _write(contract: OperatorContract, output: Path | None, *, whole: bool) -> P
     path = output or (own_contracts() / f"{contract.name}.yaml" if whole else None)
     if path is None:
         return None
-    if not write_atomically(path, contract_text(contract)):
-        raise OptionError(f"the contract cannot be written to {path}", "name a file that can be written with --output")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, contract_text(contract))
+    except OSError as error:
+        message = f"the contract cannot be written to {path}"
+        raise OptionError(message, "name a file that can be written with --output") from error
     return path
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from frx_graph.advice import Advice
+from frx_graph.atomic_file import write_atomically
 from frx_graph.errors import OptionError
 from frx_graph.reports.baseline import baseline_of, filter_new, read_baseline, write_baseline
 from frx_graph.reports.outcome import Outcome, outcome_of
@@ -60,7 +61,11 @@ def emit(advice: Advice, options: ReportOptions) -> int:
     if options.output is None:
         typer.echo(text, nl=not text.endswith("\n"), color=color)
     else:
-        _write(options.output, text)
+        try:
+            write_atomically(options.output, text)
+        except OSError as error:
+            message = f"cannot write {options.output}: {error.strerror}"
+            raise OptionError(message, "choose another --output") from error
         typer.echo(f"frx: wrote {options.output}", err=True)
     match outcome_of(shown):
         case Outcome.FINDINGS:
@@ -73,14 +78,3 @@ def emit(advice: Advice, options: ReportOptions) -> int:
 
 def _known_rules() -> dict[str, str]:
     return {card.code: card.name for card in all_cards()}
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a report that was cut off must not look like one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OptionError(f"cannot write {path}: {error.strerror}", "choose another --output") from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 import platformdirs
+
+from frx_graph.atomic_file import write_atomically
 
 CACHE_VARIABLE = "FRX_CACHE_DIR"
 
@@ -18,20 +18,11 @@ def cache_directory() -> Path:
     return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("frx-graph"))
 
 
-def write_atomically(path: Path, text: str) -> bool:
-    """Replace `path` by a file holding `text`, so that a reader sees the old one or the new one; False, and no file
-    left behind, where the place cannot be written."""
+def remember(path: Path, text: str) -> bool:
+    """Write an entry of the cache; False, and nothing left behind, where the place cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        write_atomically(path, text)
     except OSError:
-        return False
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
         return False
     return True

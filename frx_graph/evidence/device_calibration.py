@@ -18,7 +18,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.evidence.cache_directory import cache_directory, write_atomically
+from frx_graph.evidence.cache_directory import cache_directory, remember
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.disturbance import disturbance
 
@@ -66,7 +66,7 @@ def device_profile(device: torch.device | str, *, cache: Path | None = None, mea
     with disturbance() as disturbed:
         profile = calibrate(resolved)
     if resolved.type != "cpu" or not disturbed():
-        write_atomically(path, _StoredProfile.of(profile).model_dump_json(indent=1))
+        remember(path, _StoredProfile.of(profile).model_dump_json(indent=1))
     return profile
 
 

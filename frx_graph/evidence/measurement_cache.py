@@ -16,7 +16,7 @@ import torch
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from frx_graph.evidence.cache_directory import cache_directory, write_atomically
+from frx_graph.evidence.cache_directory import cache_directory, remember
 from frx_graph.evidence.disturbance import disturbance
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.evidence.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
@@ -160,7 +160,7 @@ def _merge(path: Path, measurements: Mapping[str, _StoredMeasurement], times: Ma
             measurements=_newest(stored.measurements | dict(measurements)),
             layout_times=_newest(stored.layout_times | dict(times)),
         )
-        write_atomically(path, merged.model_dump_json())
+        remember(path, merged.model_dump_json())
 
 
 def _newest(entries: dict[str, _Value]) -> dict[str, _Value]:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.advice import Advice, Totals
+from frx_graph.atomic_file import write_atomically
 from frx_graph.errors import OptionError
 from frx_graph.records import Finding, Refusal
 from frx_graph.reports.cards import shipped_cards
 from frx_graph.reports.html import html_fragment
-from frx_graph.reports.render import Format, render
+from frx_graph.reports.render import DEFAULT_TOP, Format, render
 from frx_graph.reports.terminal import detect_terminal
-
-DEFAULT_TOP = 10
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class AdviceReport:
         if not path.absolute().parent.is_dir():
             raise OptionError(f"no such folder: {path.absolute().parent}", "create it first")
         try:
-            path.write_text(text, encoding="utf-8")
+            write_atomically(path, text)
         except OSError as error:
             raise OptionError(f"cannot write {path}: {error.strerror}", "choose another file") from error
         return path

@@ -16,6 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.advice import Advice
+from frx_graph.atomic_file import write_atomically
 from frx_graph.errors import OptionError
 from frx_graph.reports.filtering import hide
 from frx_graph.reports.fingerprint import Identity, identity_of
@@ -67,7 +68,7 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
     entries = [{**asdict(identity), "count": count} for identity, count in sorted(baseline.items())]
     text = json.dumps({"schema": "frx_baseline_v1", "findings": entries}, indent=2, ensure_ascii=True) + "\n"
     try:
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text)
     except OSError as error:
         raise OptionError(
             f"the baseline cannot be written to {one_line(str(path))}: {error.strerror}", "choose another path"

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import math
 
+from frx_graph.byte_text import bytes_text, three_digits
 from frx_graph.records import Saving
 
 UNKNOWN = "unknown"
-_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-
-
-def _three_digits(value: float) -> str:
-    """Three significant digits without an exponent: 1.23, 12.3, 123."""
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def finite(value: float | None) -> float | None:
@@ -24,12 +17,7 @@ def finite(value: float | None) -> float | None:
 
 def byte_count(count: int | None) -> str:
     """Bytes in decimal units: `512 B`, `12.8 MB`."""
-    if count is None:
-        return UNKNOWN
-    value, unit = float(count), 0
-    while value >= 999.5 and unit < len(_BYTE_UNITS) - 1:
-        value, unit = value / 1000.0, unit + 1
-    return f"{count} B" if unit == 0 else f"{_three_digits(value)} {_BYTE_UNITS[unit]}"
+    return UNKNOWN if count is None else bytes_text(count)
 
 
 def percent(value: float | None) -> str:
@@ -61,7 +49,7 @@ def seconds(value: float | None) -> str:
         return UNKNOWN
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if value * scale >= 0.9995 or unit == "µs":
-            return f"{_three_digits(value * scale)} {unit}"
+            return f"{three_digits(value * scale)} {unit}"
     raise AssertionError("the loop ends at µs")
 
 
@@ -74,7 +62,7 @@ def rate(value: float | None, unit: str) -> str:
     index = 0
     while value >= 999.5 and index < len(prefixes) - 1:
         value, index = value / 1000.0, index + 1
-    return f"{_three_digits(value)} {prefixes[index]}{unit}"
+    return f"{three_digits(value)} {prefixes[index]}{unit}"
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

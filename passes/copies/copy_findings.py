@@ -8,6 +8,7 @@ from functools import cached_property
 
 import torch
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import ValueFacts
@@ -68,6 +69,18 @@ class CopyGroup:
         return sum(copy.count for copy in self.copies if copy.phase is phase)
 
 
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What would end the copies of a group, and the least traffic that it is sure to save. `severity` stands instead of
+    the one that follows from the saving."""
+
+    fix: str
+    effort: Effort
+    risk: Risk
+    sure_bytes: int = 0
+    severity: Severity | None = None
+
+
 def copy_groups(analysis: Analysis, rule: str) -> tuple[CopyGroup, ...]:
     """The copies that `rule` answers for, by place, in order of first appearance."""
     owned = (copy for copy in analysis.copies if owner(copy) == rule)
@@ -80,29 +93,26 @@ def copy_finding(
     *,
     rule: str,
     title: str,
-    fix: str,
-    effort: Effort,
-    risk: Risk,
-    saved_bytes: tuple[int, int],
+    remedy: Remedy,
+    possible_bytes: int,
     evidence: Iterable[Evidence] = (),
-    severity: Severity | None = None,
 ) -> Finding:
-    """The finding of one group. `saved_bytes` is the least and the most traffic that the fix saves; severity follows
-    the most, unless given. What is common to all copies (counts, phases, how they are known) is added as evidence."""
-    least, most = saved_bytes
+    """The finding of one group. `possible_bytes` is the most traffic that the remedy saves; severity follows from it.
+    What is common to all copies (counts, phases, how they are known) is added as evidence."""
+    severity = severity_of(possible_bytes, analysis.step_bytes) if remedy.severity is None else remedy.severity
     measured = all(is_certain(copy, analysis) for copy in group.copies)
     return Finding(
         rule=rule,
         title=title,
-        severity=severity_of(most, analysis.step_bytes) if severity is None else severity,
+        severity=severity,
         site=group.site,
         nodes=group.nodes,
         count_per_step=group.count,
-        bytes_per_step=most,
-        saving=predicted_saving(least, most, analysis.step_bytes),
-        effort=effort,
-        risk=risk,
-        fix=fix,
+        bytes_per_step=possible_bytes,
+        saving=predicted_saving(remedy.sure_bytes, possible_bytes, analysis.step_bytes),
+        effort=remedy.effort,
+        risk=remedy.risk,
+        fix=remedy.fix,
         confidence=confidence.MEASURED if measured else confidence.INFERRED,
         evidence=(_counts(group), *evidence),
         copies=group.copies,
@@ -128,13 +138,3 @@ def value_text(value: ValueFacts) -> str:
     """Shape, dtype and strides in a few words: `(2, 64, 56, 56) fp32, strides (200704, 1, 3584, 64), channels_last`."""
     dtype = _DTYPE_NAMES.get(value.dtype, str(value.dtype).removeprefix("torch."))
     return f"{value.shape} {dtype}, strides {value.strides}, {value.layout}"
-
-
-def bytes_text(count: int) -> str:
-    """Bytes in the largest decimal unit that leaves at least 1: `12.3 MB`."""
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
@@ -26,7 +27,7 @@ from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_place
-from frx_graph.passes.copies.copy_findings import bytes_text, value_text
+from frx_graph.passes.copies.copy_findings import value_text
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.memory_order import has_memory_order, memory_order

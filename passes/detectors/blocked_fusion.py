@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
-from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_blockers import BlockedFusion, Blocker, blocked_fusions
 from frx_graph.passes.severity import predicted_saving, severity_of
@@ -33,7 +33,7 @@ _ALWAYS_TOLD = frozenset({Blocker.DEVICE, Blocker.GRAPH_BREAK})
 
 
 @dataclass(frozen=True, slots=True)
-class _Remedy:
+class _Unblocking:
     """What to do about one kind of blocker, and how sure the saving is."""
 
     fix: str
@@ -46,15 +46,15 @@ class _Remedy:
 _SEEN = "kernels that Inductor generates, torch 2.15 on the CPU"
 _READ = "Inductor's sources, torch 2.15; not measured on a GPU"
 
-_REMEDIES: Mapping[Blocker, _Remedy] = {
-    Blocker.SHARED_OPERAND: _Remedy(
+_UNBLOCKINGS: Mapping[Blocker, _Unblocking] = {
+    Blocker.SHARED_OPERAND: _Unblocking(
         "make the products one: a single Linear with the weights stacked, its result split with `chunk` or `split`",
         Effort.LOCAL,
         Risk.MEDIUM,
         confidence.ASSUMED,
         _SEEN,
     ),
-    Blocker.REDUCTION: _Remedy(
+    Blocker.REDUCTION: _Unblocking(
         "avoid the second pass: reduce along the last dimension, normalise by statistics known beforehand, or apply "
         "the factor behind the next product, on a smaller tensor",
         Effort.LOCAL,
@@ -62,14 +62,14 @@ _REMEDIES: Mapping[Blocker, _Remedy] = {
         confidence.ASSUMED,
         _SEEN,
     ),
-    Blocker.SLICE: _Remedy(
+    Blocker.SLICE: _Unblocking(
         "take the part first and compute on it alone",
         Effort.LOCAL,
         Risk.LOW,
         confidence.MODELLED,
         "strides of the captured graph",
     ),
-    Blocker.INDEX: _Remedy(
+    Blocker.INDEX: _Unblocking(
         "write it as a gather: let each element of the result load what it needs (`index_select`, `gather`, "
         "`torch.where` with a mask), which fuses on both sides",
         Effort.LOCAL,
@@ -77,21 +77,21 @@ _REMEDIES: Mapping[Blocker, _Remedy] = {
         0.6,
         _SEEN,
     ),
-    Blocker.DEVICE: _Remedy(
+    Blocker.DEVICE: _Unblocking(
         "make the tensor on the device where it is used, or move it once before the step",
         Effort.LOCAL,
         Risk.LOW,
         0.9,
         "devices of the captured graph",
     ),
-    Blocker.GRAPH_BREAK: _Remedy(
+    Blocker.GRAPH_BREAK: _Unblocking(
         "rewrite the line so that Dynamo can trace through it; `TORCH_LOGS=graph_breaks` explains each break",
         Effort.LOCAL,
         Risk.LOW,
         0.7,
         "Dynamo",
     ),
-    Blocker.OPAQUE: _Remedy(
+    Blocker.OPAQUE: _Unblocking(
         "write the operator in torch operators, or as a `torch.library.triton_op`, which the compiler can see; or take "
         "its neighbours into its own kernel",
         Effort.REFACTOR,
@@ -100,7 +100,7 @@ _REMEDIES: Mapping[Blocker, _Remedy] = {
         _SEEN,
     ),
 }
-_FREEZING = _Remedy(
+_FREEZING = _Unblocking(
     "for inference compile with freezing (`TORCHINDUCTOR_FREEZING=1`): oneDNN then applies what follows inside the "
     "kernel, and batch norms become part of the weights",
     Effort.ONE_LINE,
@@ -108,7 +108,7 @@ _FREEZING = _Remedy(
     0.7,
     _SEEN,
 )
-_MAX_AUTOTUNE = _Remedy(
+_MAX_AUTOTUNE = _Unblocking(
     'compile with `mode="max-autotune"`: Inductor\'s own kernels for products apply what follows before they write, '
     "where they are faster than the library's",
     Effort.ONE_LINE,
@@ -137,7 +137,7 @@ def _saved(places: Sequence[BlockedFusion]) -> int:
 
 def _finding(analysis: Analysis, places: Sequence[BlockedFusion], others: Sequence[Sequence[BlockedFusion]]) -> Finding:
     ops = [place.op for place in places]
-    remedy = _remedy(analysis, places[0])
+    unblocking = _unblocking(analysis, places[0])
     calls = analysis.facts.calls
     saved = calls * _saved(places)
     severity = severity_of(saved, analysis.step_bytes)
@@ -150,19 +150,19 @@ def _finding(analysis: Analysis, places: Sequence[BlockedFusion], others: Sequen
         count_per_step=calls * len(places),
         bytes_per_step=saved,
         saving=predicted_saving(0, saved, analysis.step_bytes),
-        effort=remedy.effort,
-        risk=remedy.risk,
-        fix=remedy.fix,
-        confidence=remedy.confidence,
-        evidence=tuple(_evidence(group, _remedy(analysis, group[0]), calls) for group in (places, *others)),
+        effort=unblocking.effort,
+        risk=unblocking.risk,
+        fix=unblocking.fix,
+        confidence=unblocking.confidence,
+        evidence=tuple(_evidence(group, _unblocking(analysis, group[0]), calls) for group in (places, *others)),
         graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
 
 
-def _remedy(analysis: Analysis, place: BlockedFusion) -> _Remedy:
+def _unblocking(analysis: Analysis, place: BlockedFusion) -> _Unblocking:
     if place.blocker is not Blocker.EPILOGUE:
-        return _REMEDIES[place.blocker]
+        return _UNBLOCKINGS[place.blocker]
     device = analysis.facts.values[place.op.outputs[0]].device.type
     return _FREEZING if device == "cpu" else _MAX_AUTOTUNE
 
@@ -177,13 +177,13 @@ def _title(place: BlockedFusion) -> str:
     return f"fusion stops at {short_name(place.op)}: {place.blocker}"
 
 
-def _evidence(places: Sequence[BlockedFusion], remedy: _Remedy, calls: int) -> Evidence:
+def _evidence(places: Sequence[BlockedFusion], unblocking: _Unblocking, calls: int) -> Evidence:
     count = calls * len(places)
     times = "" if count == 1 else f", {count} times per step"
     first = max(places, key=lambda place: place.bytes)
     return Evidence(
         f"{first.blocker}: {first.detail}{times}; one kernel would save {bytes_text(calls * _saved(places))} per step",
-        remedy.source,
+        unblocking.source,
     )
 
 

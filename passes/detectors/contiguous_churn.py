@@ -19,20 +19,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.attention_pattern import attentions
-from frx_graph.passes.copies.copy_findings import (
-    CopyGroup,
-    bytes_text,
-    copy_finding,
-    copy_groups,
-    value_text,
-)
+from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
 from frx_graph.passes.copies.copy_necessity import REMOVABLE, Necessity, Verdict, judge
 from frx_graph.passes.copies.stride_replay import order_that_gives
 from frx_graph.passes.copies.view_chain import origin_text, place, stride_origin, view_chain
@@ -87,21 +82,19 @@ def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict], 
     also = _also(verdicts, main)
     sure = sum(_bytes_of(verdicts, necessity) for necessity in REMOVABLE)
     possible = sure + _bytes_of(verdicts, Necessity.LOOP)
-    fix, effort, risk = _remedy(analysis.facts, main, verdicts, attended)
+    remedy = _remedy(analysis.facts, main, verdicts, attended)
     if also is not None:
-        other, _, _ = _remedy(analysis.facts, also, verdicts, attended)
+        other = _remedy(analysis.facts, also, verdicts, attended).fix
         count = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is also.necessity)
-        fix = f"{fix}. For {count} of the {group.count}: {other}"
+        remedy = replace(remedy, fix=f"{remedy.fix}. For {count} of the {group.count}: {other}")
+    severity = None if possible else _severity_of_needed(group, analysis)
     return copy_finding(
         group,
         analysis,
         rule=RULE,
         title=_TITLES.get(main.necessity) or _needed_title(main),
-        fix=fix,
-        effort=effort,
-        risk=risk,
-        saved_bytes=(sure, possible),
-        severity=None if possible else _severity_of_needed(group, analysis),
+        remedy=replace(remedy, sure_bytes=sure, severity=severity),
+        possible_bytes=possible,
         evidence=_evidence(analysis, verdicts),
     )
 
@@ -136,36 +129,36 @@ def _needed_title(verdict: Verdict) -> str:
     return "Reshape that copies" if verdict.copy.kind is CopyKind.RESHAPE else "Explicit copy"
 
 
-def _remedy(
-    facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], attended: _Attended
-) -> tuple[str, Effort, Risk]:
+def _remedy(facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], attended: _Attended) -> Remedy:
     partner = facts.op_by_node.get(main.partner) if main.partner else None
     call = _call_name(main)
     match main.necessity:
         case Necessity.UNUSED:
-            return f"drop {call}: nothing reads its result", Effort.ONE_LINE, Risk.LOW
+            return Remedy(f"drop {call}: nothing reads its result", Effort.ONE_LINE, Risk.LOW)
         case Necessity.SAME_LAYOUT:
-            return f"drop {call}: the value is in that layout, and nothing writes to it", Effort.ONE_LINE, Risk.LOW
+            return Remedy(
+                f"drop {call}: the value is in that layout, and nothing writes to it", Effort.ONE_LINE, Risk.LOW
+            )
         case Necessity.UNDONE if partner is not None:
             where = "on the same line" if partner.site == main.copy.site else f"at {place(partner.site)}"
-            return f"drop this copy and the one {where}: together they change nothing", Effort.LOCAL, Risk.LOW
+            return Remedy(f"drop this copy and the one {where}: together they change nothing", Effort.LOCAL, Risk.LOW)
         case Necessity.REPEATED if partner is not None:
             where = "the first time" if partner.site == main.copy.site else f"at {place(partner.site)}"
-            return f"keep the copy that is made {where} and use it again here", Effort.LOCAL, Risk.LOW
+            return Remedy(f"keep the copy that is made {where} and use it again here", Effort.LOCAL, Risk.LOW)
         case Necessity.CONSTANT:
-            return _constant_fix(facts, main), Effort.LOCAL, Risk.MEDIUM
+            return Remedy(_constant_fix(facts, main), Effort.LOCAL, Risk.MEDIUM)
         case Necessity.UNNEEDED:
             takers = _users_text(facts, main)
             text = f"drop {call}: the source's strides do for {takers}"
             if main.plain_weights:
                 text += ", with its weight in channels-last, too (else that is converted instead)"
-            return text, Effort.ONE_LINE, Risk.LOW
+            return Remedy(text, Effort.ONE_LINE, Risk.LOW)
         case Necessity.LOOP:
             times = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is Necessity.LOOP)
             part_of = facts.values.get(main.partner) if main.partner else None
-            return _loop_fix(facts, times, part_of), Effort.LOCAL, Risk.LOW
+            return Remedy(_loop_fix(facts, times, part_of), Effort.LOCAL, Risk.LOW)
         case _:
-            return _needed_fix(facts, main, attended), Effort.REFACTOR, Risk.MEDIUM
+            return Remedy(_needed_fix(facts, main, attended), Effort.REFACTOR, Risk.MEDIUM)
 
 
 def _call_name(verdict: Verdict) -> str:

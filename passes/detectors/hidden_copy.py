@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, contiguous_strides
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
+from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
 from frx_graph.passes.copies.stride_replay import order_that_gives
 from frx_graph.passes.copies.view_chain import identity, is_view, origin_text, place, stride_origin, view_chain
 from frx_graph.passes.detectors.detector import Detector
@@ -30,16 +29,6 @@ from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Operand
 RULE = "FRX001"
 _SHOWN = 3
 """Operands described in the evidence; the rest is counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Remedy:
-    """How to end a group's copies, and the least traffic that this is sure to save."""
-
-    fix: str
-    effort: Effort
-    risk: Risk
-    sure_bytes: int = 0
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
@@ -52,10 +41,8 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
             analysis,
             rule=RULE,
             title=_title(group),
-            fix=remedy.fix,
-            effort=remedy.effort,
-            risk=remedy.risk,
-            saved_bytes=(remedy.sure_bytes, group.bytes),
+            remedy=remedy,
+            possible_bytes=group.bytes,
             evidence=_evidence(analysis, group),
         )
 
@@ -81,7 +68,7 @@ def _times_copied(analysis: Analysis) -> Mapping[tuple[object, ...], int]:
     )
 
 
-def _remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, ...], int]) -> _Remedy:
+def _remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, ...], int]) -> Remedy:
     """By the largest copy of the line; what ends that one mostly ends the others."""
     facts = analysis.facts
     copy = group.largest
@@ -89,37 +76,37 @@ def _remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, 
     if copy.kind is CopyKind.REORDER:
         return _library_remedy(copy, value)
     if value is None:
-        return _Remedy(f"give {_name(copy)} contiguous operands", Effort.LOCAL, Risk.LOW)
+        return Remedy(f"give {_name(copy)} contiguous operands", Effort.LOCAL, Risk.LOW)
     times = copied[identity(facts, value.name)]
     stored = _channels_last_producer(facts, copy, value)
     if times > 1 and value.layout is not Layout.PLAIN:
         once = f"call `.contiguous()` once on the value, before its first use: a step copies it {times} times now"
-        return _Remedy(
+        return Remedy(
             f"{once}. To save them all, {stored}" if stored else once,
             Effort.ONE_LINE,
             Risk.LOW,
             sure_bytes=group.bytes * (times - 1) // times,
         )
     if stored:
-        return _Remedy(stored, Effort.LOCAL, Risk.LOW)
+        return Remedy(stored, Effort.LOCAL, Risk.LOW)
     if _is_plain_image(facts, copy, value):
         return _channels_last_remedy(copy, value)
     return _matmul_remedy(value) if copy.operator == "aten.matmul" else _last_resort(facts, copy, value)
 
 
-def _library_remedy(copy: Copy, value: ValueFacts | None) -> _Remedy:
+def _library_remedy(copy: Copy, value: ValueFacts | None) -> Remedy:
     rank = len(value.shape) if value is not None else 4
     if "conv" not in copy.operator or rank not in CHANNELS_LAST_ORDER:
-        return _Remedy(f"give {_name(copy)} plain contiguous operands", Effort.LOCAL, Risk.LOW)
+        return Remedy(f"give {_name(copy)} plain contiguous operands", Effort.LOCAL, Risk.LOW)
     if value is not None and value.layout is Layout.CHANNELS_LAST:
-        return _Remedy(
+        return Remedy(
             "this convolution converts although it runs channels-last: compare it in plain layout (FRX015 has the "
             "measured times, where there are any)",
             Effort.LOCAL,
             Risk.LOW,
         )
     memory_format = "channels_last_3d" if rank == 5 else "channels_last"
-    return _Remedy(
+    return Remedy(
         f"run the convolution in channels-last, in which it takes and returns tensors as they are: "
         f"`model.to(memory_format=torch.{memory_format})` and the same for the input. Whether that is faster for these "
         f"shapes is FRX004's measurement",
@@ -137,9 +124,9 @@ def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
     return all(image.layout is Layout.PLAIN for image in images)
 
 
-def _channels_last_remedy(copy: Copy, value: ValueFacts) -> _Remedy:
+def _channels_last_remedy(copy: Copy, value: ValueFacts) -> Remedy:
     memory_format = "channels_last_3d" if len(value.shape) == 5 else "channels_last"
-    return _Remedy(
+    return Remedy(
         f"{_name(copy)} copies although its operand is contiguous: run this part of the model in channels-last, "
         f"`model.to(memory_format=torch.{memory_format})` and the same for the input. Whether that is faster for these "
         f"shapes is FRX004's measurement",
@@ -148,23 +135,23 @@ def _channels_last_remedy(copy: Copy, value: ValueFacts) -> _Remedy:
     )
 
 
-def _matmul_remedy(value: ValueFacts) -> _Remedy:
+def _matmul_remedy(value: ValueFacts) -> Remedy:
     if value.layout is Layout.EXPANDED:
-        return _Remedy(
+        return Remedy(
             "do not multiply with an expanded operand, which matmul writes out in full: fold the batch into the rows "
             "(`x.flatten(0, -2) @ w`), or use F.linear",
             Effort.LOCAL,
             Risk.LOW,
         )
     if value.pattern is StridePattern.HEADS or len(value.shape) >= 4:
-        return _Remedy(
+        return Remedy(
             "matmul needs the batch dimensions of its operands as one: in an attention use "
             "F.scaled_dot_product_attention, which takes (batch, heads, sequence, dim) views as they are (FRX012); "
             "elsewhere store the operand with its batch dimensions outermost",
             Effort.LOCAL,
             Risk.MEDIUM,
         )
-    return _Remedy("store the operand contiguous where it is made", Effort.LOCAL, Risk.LOW)
+    return Remedy("store the operand contiguous where it is made", Effort.LOCAL, Risk.LOW)
 
 
 def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) -> str:
@@ -184,27 +171,27 @@ def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) ->
     )
 
 
-def _last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> _Remedy:
+def _last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> Remedy:
     origin = stride_origin(facts, value.name)
     if origin is None:
-        return _Remedy(
+        return Remedy(
             f"use another operator than {_name(copy)}, which copies although its operand is contiguous",
             Effort.LOCAL,
             Risk.LOW,
         )
     if origin.op is None:
-        return _Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE, Risk.LOW)
+        return Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE, Risk.LOW)
     if is_view(origin.op):
         base = view_chain(facts, origin.value).base
         if facts.producer(base) is None:
-            return _Remedy(
+            return Remedy(
                 f"let {_name(copy)} see `{facts.values[base].path or base}` as the graph is handed it, or hand it over "
                 f"stored in the order that {_name(copy)} reads: the strides are {origin_text(facts, origin)}, and a "
                 f"`.contiguous()` behind it only moves the copy",
                 Effort.LOCAL,
                 Risk.LOW,
             )
-    return _Remedy(
+    return Remedy(
         f"let {_name(copy)} see the value before its strides change, {origin_text(facts, origin)}; if other operators "
         f"read it too, one `.contiguous()` there serves them all",
         Effort.LOCAL,

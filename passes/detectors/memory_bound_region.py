@@ -21,13 +21,13 @@ from dataclasses import dataclass
 
 import torch
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
-from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.view_chain import view_chain
 from frx_graph.passes.costs.operator_costs import compute_dtype
 from frx_graph.passes.costs.roofline import RooflinePosition, roofline_position

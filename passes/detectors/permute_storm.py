@@ -20,12 +20,12 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES, MATRIX_PRODUCTS
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.permute_chains import (
     Chain,
     Span,

@@ -27,8 +27,8 @@ from frx_graph.passes.call_groups import module_paths, shared_site
 from frx_graph.passes.costs.operator_costs import compute_dtype
 from frx_graph.passes.costs.roofline import roofline_position
 from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
-from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
+from frx_graph.passes.severity import MEDIUM_SHARE, severity_of_share
+from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving
 
 RULE = "FRX013"
 LEAST_RATIO = 1.5
@@ -121,7 +121,7 @@ def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, bef
     return Finding(
         rule=RULE,
         title=f"{100 * flops / total:.0f}% of the FLOPs in fp32, where {name} is {faster.ratio:.1f} times as fast",
-        severity=Severity.HIGH if saved >= HIGH_SHARE * before else Severity.MEDIUM,
+        severity=severity_of_share(saved / before),
         site=shared_site([heaviest, *ops]),
         nodes=tuple(op.node for op in ops),
         count_per_step=analysis.facts.calls * len(ops),

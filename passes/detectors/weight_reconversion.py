@@ -17,36 +17,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.evidence.operator_tagger import ACCUMULATION
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.copy_findings import (
-    CopyGroup,
-    bytes_text,
-    copy_finding,
-    copy_groups,
-    value_text,
-)
+from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
 
 RULE = "FRX007"
 _SHOWN = 3
 """Parameters and conversions named in the evidence; the rest is counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Remedy:
-    """What would end the conversions of a group, and the least traffic that it is sure to save."""
-
-    fix: str
-    effort: Effort
-    risk: Risk
-    sure_bytes: int
-    severity: Severity | None = None
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
@@ -58,11 +41,8 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
             analysis,
             rule=RULE,
             title=_title(analysis.facts, group),
-            fix=remedy.fix,
-            effort=remedy.effort,
-            risk=remedy.risk,
-            saved_bytes=(remedy.sure_bytes, group.bytes),
-            severity=remedy.severity,
+            remedy=remedy,
+            possible_bytes=group.bytes,
             evidence=_evidence(analysis, group),
         )
 
@@ -75,7 +55,7 @@ def _title(facts: GraphFacts, group: CopyGroup) -> str:
     return f"{weights} converted on every call of {group.largest.operator.removeprefix('aten.')}"
 
 
-def _remedy(analysis: Analysis, group: CopyGroup) -> _Remedy:
+def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
     """By what makes the largest copy; the smaller ones of the line mostly go with it."""
     copy = group.largest
     weight = analysis.facts.values.get(copy.value)
@@ -86,7 +66,7 @@ def _remedy(analysis: Analysis, group: CopyGroup) -> _Remedy:
     if "conv" in copy.operator or (copy.operator == ACCUMULATION and images):
         dims = 2 if weight is None or len(weight.shape) != 5 else 3
         memory_format = "channels_last" if dims == 2 else "channels_last_3d"
-        return _Remedy(
+        return Remedy(
             fix=f"convert once, before the first call and before torch.compile: "
             f"`model = model.to(memory_format=torch.{memory_format})`",
             effort=Effort.ONE_LINE,
@@ -97,12 +77,12 @@ def _remedy(analysis: Analysis, group: CopyGroup) -> _Remedy:
         fix = "do not expand the parameter over the batch: fold the batch into the rows and multiply once (F.linear)"
     else:
         fix = "store the parameter in the order it is used in: permute it once in __init__ (and in loaded state dicts)"
-    return _Remedy(fix=fix, effort=Effort.LOCAL, risk=Risk.MEDIUM, sure_bytes=group.bytes)
+    return Remedy(fix=fix, effort=Effort.LOCAL, risk=Risk.MEDIUM, sure_bytes=group.bytes)
 
 
-def _onednn_remedy(analysis: Analysis, to_strides: int) -> _Remedy:
+def _onednn_remedy(analysis: Analysis, to_strides: int) -> Remedy:
     if analysis.facts.train:
-        return _Remedy(
+        return Remedy(
             fix="oneDNN packs the weight anew because the optimizer changes it; no stride avoids that while training. "
             "Larger batches spread it over more samples; for inference freeze the model",
             effort=Effort.REFACTOR,
@@ -110,7 +90,7 @@ def _onednn_remedy(analysis: Analysis, to_strides: int) -> _Remedy:
             sure_bytes=to_strides,
             severity=Severity.INFO,
         )
-    return _Remedy(
+    return Remedy(
         fix="let Inductor pack the weights once: `torch._inductor.config.freezing = True` before "
         "`torch.compile(model.eval())`, called under torch.no_grad()",
         effort=Effort.LOCAL,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.copies.view_chain import place
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.layouts.layout_fixes import LayoutChanges
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
-from frx_graph.passes.severity import severity_of
+from frx_graph.passes.severity import severity_of_share
 from frx_graph.records import HIDDEN_KINDS, Basis, Effort, Evidence, Finding, OperandRole, Refusal, Risk, Saving
 
 _SHOWN = 4
@@ -66,7 +66,7 @@ def layout_finding(
     return Finding(
         rule=rule,
         title=title,
-        severity=severity_of(round(share * analysis.step_bytes), analysis.step_bytes),
+        severity=severity_of_share(share),
         site=changes.site,
         nodes=tuple(op.node for op in changes.anchors),
         count_per_step=calls * len(changes.anchors),

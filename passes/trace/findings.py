@@ -10,18 +10,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
-from frx_graph.passes.copies.copy_findings import bytes_text
-from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
+from frx_graph.passes.severity import severity_of_share
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step, steps_with
 from frx_graph.passes.trace.copies import TraceCopy
 from frx_graph.passes.trace.kernel_names import function_name
 from frx_graph.passes.trace.wording import advice_on
-from frx_graph.records import Basis, Copy, Evidence, Finding, OperandRole, Saving, Severity
+from frx_graph.records import Basis, Copy, Evidence, Finding, OperandRole, Saving
 
 GRAPH_ID = "trace"
 """A trace has no graph; findings and the summary of the trace refer to each other by this."""
@@ -81,7 +81,7 @@ def _finding(analysis: TraceAnalysis, group: CopyGroup, alone_ns: int) -> Findin
     return Finding(
         rule=group.rule,
         title=text.title,
-        severity=_severity(share),
+        severity=severity_of_share(share),
         site=group.site,
         nodes=tuple(dict.fromkeys(_label(analysis, copy) for copy in copies)),
         count_per_step=per_step(len(copies), steps),
@@ -131,15 +131,6 @@ def observed_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tup
 def operator_name(analysis: TraceAnalysis, operator: int) -> str:
     """The name of an operator of the tree."""
     return analysis.tree.operators[operator].name if operator != NONE else "no operator"
-
-
-def _severity(share: float | None) -> Severity:
-    """The thresholds of `severity_of`, on time where that is measured on traffic."""
-    if share is None:
-        return Severity.INFO
-    if share >= HIGH_SHARE:
-        return Severity.HIGH
-    return Severity.MEDIUM if share >= MEDIUM_SHARE else Severity.LOW
 
 
 def _confidence(group: CopyGroup) -> float:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.evidence.trace.gpu_datasheet import GpuPeaks
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
 from frx_graph.passes.call_groups import by_place
-from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step
 from frx_graph.passes.trace.findings import GRAPH_ID, SOURCE, ms_text, operator_name

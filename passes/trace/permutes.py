@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from frx_graph.byte_text import bytes_text
 from frx_graph.evidence.trace.events import HostThread, Operand, Operator
 from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.passes import confidence
 from frx_graph.passes.call_groups import by_place
-from frx_graph.passes.copies.copy_findings import bytes_text
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step, steps_with
 from frx_graph.passes.trace.copies import TraceCopy
 from frx_graph.passes.trace.findings import GRAPH_ID, SOURCE, operator_name

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.evidence.cache_directory import cache_directory, write_atomically
+from frx_graph.evidence.cache_directory import cache_directory, remember
 
 
 def test_the_environment_variable_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -13,19 +13,15 @@ def test_the_environment_variable_wins(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert cache_directory().name == "frx-graph"
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_an_entry_makes_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "entry.json"
-    assert write_atomically(path, "first")
-    with path.open() as reader:
-        assert write_atomically(path, "second, and longer")
-        assert reader.read() == "first"
-    assert path.read_text() == "second, and longer"
-    assert list(path.parent.iterdir()) == [path]
+    assert remember(path, "first")
+    assert path.read_text() == "first"
 
 
 def test_a_place_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert not write_atomically(tmp_path / "file" / "entry", "text")
+    assert not remember(tmp_path / "file" / "entry", "text")
     (tmp_path / "directory" / "inside").mkdir(parents=True)
-    assert not write_atomically(tmp_path / "directory", "text")
+    assert not remember(tmp_path / "directory", "text")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["directory", "file"]

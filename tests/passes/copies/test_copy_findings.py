@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.passes.copies.copy_findings import bytes_text, copy_finding, copy_groups, value_text
+from frx_graph.passes.copies.copy_findings import Remedy, copy_finding, copy_groups, value_text
 from frx_graph.records import Basis, Copy, CopyKind, Effort, OperandRole, Risk, Severity
 
 
@@ -73,24 +73,14 @@ def test_a_finding_carries_the_whole_group_and_the_share_that_a_fix_saves(with_c
         analysis,
         rule="FRX002",
         title="t",
-        fix="f",
-        effort=Effort.LOCAL,
-        risk=Risk.LOW,
-        saved_bytes=(0, 96),
+        remedy=Remedy("f", Effort.LOCAL, Risk.LOW),
+        possible_bytes=96,
     )
     assert (finding.count_per_step, finding.bytes_per_step, finding.copies) == (2, 96, group.copies)
     assert (finding.saving.predicted_pct_min, finding.saving.predicted_pct_max) == (0.0, 5.0)
     assert finding.severity is Severity.MEDIUM
     assert finding.evidence[0].text == "2 copies per step move 192 B, 1 of them in the backward"
     assert finding.graph_id == analysis.facts.graph_id
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_345_678, "12.3 MB"), (10**9, "1.0 GB"), (10**15, "1000.0 TB")],
-)
-def test_bytes_are_written_in_decimal_units(count: int, text: str) -> None:
-    assert bytes_text(count) == text
 
 
 def test_values_are_written_with_what_matters_of_their_layout(analyse: Any) -> None:
