@@ -6,25 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.operator_families import LAYOUT_COPIES
-from frx_graph.passes.copies.view_chain import is_view
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.passes.attention_walks import MAX_STEPS, SCALES, source_of, walk_back, walk_on
 
 SOFTMAX = frozenset({"aten._softmax", "aten.softmax", "aten._safe_softmax"})
 FALLBACK_SOFTMAX = "aten._safe_softmax"
 """Only `scaled_dot_product_attention` itself emits it, when it takes its math path."""
-_PRODUCTS = frozenset({"aten.bmm", "aten.mm", "aten.matmul", "aten.baddbmm"})
-_PASS_THROUGH = LAYOUT_COPIES | {"aten.native_dropout", "aten.dropout"}
-_SCALES = frozenset({"aten.mul", "aten.div", "aten.mul_", "aten.div_"})
-_BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})
-_MASKS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
-_HIDDEN_FROM = -1e4
-"""Largest fill value that hides a score: it is about the least that float16 holds, and e to it is 0 in every dtype."""
-_CONSTANTS = {"aten.scalar_tensor": 0, "aten.full": 1}
-"""Operators that make a tensor of one number, and the position of that number."""
 _TRIANGLES = frozenset({"aten.triu", "aten.tril"})
-_MAX_STEPS = 24
-"""Operators followed on one side of the softmax. Published attentions need up to 10 (scale, two masks, bias, casts)."""
 
 
 @dataclass(frozen=True)
@@ -56,29 +44,6 @@ class Attention:
     weights_used_by: tuple[str, ...]
 
 
-@dataclass
-class _Before:
-    """What was met on the way back from the softmax to the first product."""
-
-    ops: list[OpFacts]
-    scale: float | None = None
-    bias: str | None = None
-    boolean_mask: str | None = None
-    mask_keeps: bool = False
-    unsupported: tuple[str, ...] = ()
-
-
-@dataclass
-class _After:
-    """What was met on the way on from the softmax to the second product."""
-
-    ops: list[OpFacts]
-    product: OpFacts | None = None
-    operand: str = ""
-    dropout: float = 0.0
-    elsewhere: tuple[str, ...] = ()
-
-
 def attentions(facts: GraphFacts) -> Iterator[Attention]:
     """Every attention of the forward, in execution order.
 
@@ -98,10 +63,10 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Attention | None:
     dim = softmax.args[1] if len(softmax.args) > 1 else softmax.kwargs.get("dim")
     if rank < 2 or not isinstance(dim, int) or dim % rank != rank - 1:
         return None
-    before = _walk_back(facts, scores)
+    before = walk_back(facts, scores)
     if before is None:
         return None
-    after = _walk_on(facts, softmax)
+    after = walk_on(facts, softmax)
     if after.product is None:
         return None
     first, second = before.ops[0], after.product
@@ -132,205 +97,20 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Attention | None:
     )
 
 
-def _walk_back(facts: GraphFacts, scores: ValueFacts) -> _Before | None:
-    """From the softmax's operand to the product that made it; operators in execution order, the product first."""
-    met = _Before([])
-    value = scores.name
-    for _ in range(_MAX_STEPS):
-        op = facts.producer(value)
-        if op is None:
-            return None
-        if op.operator in _PRODUCTS:
-            if facts.values[op.outputs[0]].numel != scores.numel:
-                return None
-            if op.operator == "aten.baddbmm":
-                beta = op.kwargs.get("beta", 1)
-                if beta != 0:
-                    _note_bias(op.inputs[0], beta, met)
-                met.scale = _times(met.scale, op.kwargs.get("alpha", 1))
-            met.ops.insert(0, op)
-            return met
-        if not is_view(op):
-            # In-place operators do not all carry torch's pointwise tag.
-            if not (op.pointwise or op.operator in _PASS_THROUGH | _SCALES | _BIASES | _MASKS):
-                return None
-            met.ops.insert(0, op)
-            _note(facts, op, met)
-        operand = _scores_operand(facts, op)
-        if operand is None:
-            return None
-        value = operand
-    return None
-
-
-def _scores_operand(facts: GraphFacts, op: OpFacts) -> str | None:
-    """The operand that carries the scores: of the result's size, and made from a product before one that is not."""
-    numel = facts.values[op.outputs[0]].numel
-    full = [v for v in op.inputs if facts.values[v].numel == numel and facts.values[v].dtype.is_floating_point]
-    if len(full) < 2:
-        return full[0] if full else None
-    return next((v for v in full if _reaches_product(facts, v)), full[0])
-
-
-def _reaches_product(facts: GraphFacts, value: str) -> bool:
-    for _ in range(_MAX_STEPS):
-        op = facts.producer(value)
-        if op is None:
-            return False
-        if op.operator in _PRODUCTS:
-            return True
-        if not (is_view(op) or op.pointwise or op.operator in _PASS_THROUGH) or not op.inputs:
-            return False
-        value = op.inputs[0]
-    return False
-
-
-def _note(facts: GraphFacts, op: OpFacts, met: _Before) -> None:
-    """Read what a pointwise operator between product and softmax does to the scores."""
-    others = [a for a in op.args[1:] if isinstance(a, ValueRef)]
-    constant = next((a for a in op.args[1:] if isinstance(a, (int, float)) and not isinstance(a, bool)), None)
-    if op.operator in _PASS_THROUGH:
-        return
-    if op.operator in _SCALES and constant is not None and constant != 0:
-        met.scale = _times(met.scale, 1 / constant if "div" in op.operator else constant)
-    elif op.operator in _SCALES and others and all(facts.values[o.name].numel == 1 for o in others):
-        met.unsupported += ("a scale that is a tensor",)
-    elif op.operator in _BIASES and op.inputs:
-        operand = _scores_operand(facts, op)
-        bias = next((name for name in op.inputs if name != operand), None)
-        if bias is None and not others:
-            return  # a number added to every score changes no softmax
-        alpha = op.kwargs.get("alpha", 1)
-        _note_bias(bias, -1 if "sub" in op.operator else alpha, met)
-    elif op.operator in _MASKS:
-        _note_mask(facts, op, met)
-    else:
-        met.unsupported += (op.operator.removeprefix("aten."),)
-
-
-def _note_bias(bias: str | None, factor: object, met: _Before) -> None:
-    """`bias` times `factor` is added to the scores; what was met before comes after it in the program."""
-    if met.bias is not None or met.boolean_mask is not None:
-        met.unsupported += ("more than one bias or mask",)
-    elif bias is None:
-        met.unsupported += ("a sum of the scores with themselves",)
-    elif factor != 1:
-        met.unsupported += ("a subtracted or scaled bias",)
-    elif met.scale is not None:
-        met.unsupported += ("a scale after the bias",)
-    met.bias = bias
-
-
-def _note_mask(facts: GraphFacts, op: OpFacts, met: _Before) -> None:
-    """`where(keep, scores, fill)`, `where(hide, fill, scores)` or `masked_fill(scores, hide, fill)`."""
-    where = op.operator == "aten.where"
-    condition, *branches = op.args if where else (op.args[1], op.args[0], *op.args[2:])
-    operand = _scores_operand(facts, op)
-    keeps = where and isinstance(branches[0], ValueRef) and branches[0].name == operand
-    fill = _number(facts, branches[1] if keeps or not where else branches[0])
-    if met.bias is not None or met.boolean_mask is not None:
-        met.unsupported += ("more than one bias or mask",)
-    elif fill is None or fill > _HIDDEN_FROM:
-        met.unsupported += (f"a mask that fills in {'an unknown value' if fill is None else fill}",)
-    elif met.scale is not None and met.scale < 0:
-        met.unsupported += ("a negative scale after the mask",)
-    met.boolean_mask = condition.name if isinstance(condition, ValueRef) else None
-    met.mask_keeps = keeps
-
-
-def _number(facts: GraphFacts, argument: object) -> float | None:
-    """The number that `argument` is, or that a tensor is filled with; None where the graph does not tell."""
-    if isinstance(argument, ValueRef):
-        *_, origin = _source(facts, argument.name)
-        op = facts.producer(origin)
-        if op is None or op.operator not in _CONSTANTS:
-            return None
-        argument = op.args[_CONSTANTS[op.operator]]
-    return float(argument) if isinstance(argument, (int, float)) else None
-
-
-def _walk_on(facts: GraphFacts, softmax: OpFacts) -> _After:
-    """From the softmax's result to the product that uses it. Uses in the backward do not count."""
-    met = _After([])
-    value = softmax.outputs[0]
-    for _ in range(_MAX_STEPS):
-        if value in facts.outputs:
-            met.elsewhere += ("the program's output",)
-        users = [u for u in facts.users(value) if u.phase is Phase.FORWARD and not _leads_nowhere(facts, u)]
-        going_on = [u for u in users if is_view(u) or u.operator in _PASS_THROUGH or _is_dropout(facts, u, value)]
-        products = [u for u in users if u.operator in _PRODUCTS]
-        if products:
-            met.product, met.operand = products[0], value
-            met.elsewhere += tuple(u.node for u in users if u is not products[0])
-            return met
-        if not going_on:
-            return met
-        met.elsewhere += tuple(u.node for u in users if u is not going_on[0])
-        chosen = going_on[0]
-        if not is_view(chosen):
-            met.ops.append(chosen)
-            met.dropout = max(met.dropout, _dropout_probability(facts, chosen, value))
-        value = chosen.outputs[0]
-    return met
-
-
-def _leads_nowhere(facts: GraphFacts, op: OpFacts) -> bool:
-    """A view kept for the backward, or an operator that only looks at the size, such as `empty_like`."""
-    if op.operator in ("aten.empty_like", "aten.rand_like", "aten.ones_like", "aten.zeros_like"):
-        return True
-    if not is_view(op) or any(name in facts.outputs for name in op.outputs):
-        return False
-    return all(
-        user.phase is Phase.BACKWARD or _leads_nowhere(facts, user) for name in op.outputs for user in facts.users(name)
-    )
-
-
-def _is_dropout(facts: GraphFacts, op: OpFacts, value: str) -> bool:
-    return _dropout_probability(facts, op, value) > 0.0
-
-
-def _dropout_probability(facts: GraphFacts, op: OpFacts, value: str) -> float:
-    """Of `native_dropout`, or of the product with scaled Bernoulli noise that `F.dropout` is on the CPU; else 0."""
-    if op.operator in ("aten.native_dropout", "aten.dropout"):
-        return float(op.args[1]) if len(op.args) > 1 and isinstance(op.args[1], (int, float)) else 0.0
-    if op.operator != "aten.mul":
-        return 0.0
-    for name in op.inputs:
-        noise = facts.values[name]
-        if name == value:
-            continue
-        for writer in facts.values_by_storage.get(noise.storage, ()):
-            made = facts.producer(writer.name)
-            if made is not None and made.operator == "aten.bernoulli_":
-                kept = made.args[1] if len(made.args) > 1 else 0.5  # the schema's default, which the graph leaves out
-                return 1.0 - kept if isinstance(kept, float) else 0.0
-    return 0.0
-
-
 def _factors(facts: GraphFacts, product: OpFacts) -> tuple[ValueFacts, ValueFacts]:
     left, right = product.inputs[-2:]
     return facts.values[left], facts.values[right]
 
 
-def _source(facts: GraphFacts, value: str) -> Iterator[str]:
-    """`value` and what it was made from, through views, copies and casts, up to an operator that computes."""
-    for _ in range(_MAX_STEPS):
-        yield value
-        op = facts.producer(value)
-        if op is None or not (is_view(op) or op.operator in LAYOUT_COPIES):
-            return
-        value = op.inputs[0]
-
-
 def _learned(facts: GraphFacts, value: ValueFacts) -> bool:
-    return any(facts.values[name].is_parameter for name in _source(facts, value.name))
+    return any(facts.values[name].is_parameter for name in source_of(facts, value.name))
 
 
 def _query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
     """The constant that the query was multiplied with before the product, if any."""
-    *_, origin = _source(facts, query.name)
+    *_, origin = source_of(facts, query.name)
     op = facts.producer(origin)
-    if op is None or op.operator not in _SCALES:
+    if op is None or op.operator not in SCALES:
         return None
     constant = next((a for a in op.args[1:] if isinstance(a, (int, float)) and not isinstance(a, bool)), None)
     if not constant:
@@ -341,7 +121,7 @@ def _query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
 def _from_triangle(facts: GraphFacts, mask: str | None) -> bool:
     """True for a mask made by `triu` or `tril` a few operators before."""
     value = mask
-    for _ in range(_MAX_STEPS):
+    for _ in range(MAX_STEPS):
         op = facts.producer(value) if value is not None else None
         if op is None or not op.inputs:
             return False
@@ -349,9 +129,3 @@ def _from_triangle(facts: GraphFacts, mask: str | None) -> bool:
             return True
         value = op.inputs[0]
     return False
-
-
-def _times(scale: float | None, factor: object) -> float | None:
-    if not isinstance(factor, (int, float)) or factor == 1:
-        return scale
-    return float(factor) if scale is None else scale * factor
