@@ -8,23 +8,33 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+Clock = Callable[[], float]
+
 DISTURBED_SHARE = 0.2
 """Other programs' share of all processors from which a time is not worth keeping. One busy program on two cores, a
 share of 0.5, made a calibration see half the bandwidth (20 against 8 to 13 GB/s on a shared two-core machine)."""
 
 
 @contextlib.contextmanager
-def disturbance(statistics: Path = Path("/proc/stat")) -> Iterator[Callable[[], bool]]:
-    """Whether others took `DISTURBED_SHARE` or more of all processors inside; False where the system does not tell."""
+def disturbance(
+    statistics: Path = Path("/proc/stat"),
+    *,
+    wall_clock: Clock = time.perf_counter,
+    own_clock: Clock = time.process_time,
+) -> Iterator[Callable[[], bool]]:
+    """Whether others took `DISTURBED_SHARE` or more of all processors inside; False where the system does not tell.
+
+    The clocks count seconds: `own_clock` those of processor time that this process has used.
+    """
     begin = _busy_seconds(statistics)
-    own, wall = time.process_time(), time.perf_counter()
+    own, wall = own_clock(), wall_clock()
 
     def disturbed() -> bool:
         end = _busy_seconds(statistics)
         if begin is None or end is None:
             return False
-        others = (end - begin) - (time.process_time() - own)
-        available = (time.perf_counter() - wall) * (os.cpu_count() or 1)
+        others = (end - begin) - (own_clock() - own)
+        available = (wall_clock() - wall) * (os.cpu_count() or 1)
         return others >= DISTURBED_SHARE * available
 
     yield disturbed

@@ -1,14 +1,16 @@
-"""Other programs' share of the processors, read from a statistics file that the test writes."""
+"""Other programs' share of the processors, by clocks and a statistics file that the test sets."""
 
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
-from frx_graph.evidence.disturbance import disturbance
+from frx_graph.evidence.disturbance import DISTURBED_SHARE, disturbance
+
+WALL_SECONDS = 10.0
+AVAILABLE = WALL_SECONDS * (os.cpu_count() or 1)
 
 
 def _write(file: Path, busy_seconds: float) -> None:
@@ -16,14 +18,16 @@ def _write(file: Path, busy_seconds: float) -> None:
     file.write_text(f"cpu  {ticks} 0 0 12345 6 0 0 0 0 0\ncpu0 1 2 3\n")
 
 
-@pytest.mark.parametrize(("others", "disturbed"), [(0.0, False), (0.05, False), (0.5, True)])
-def test_the_share_of_others_decides(tmp_path: Path, others: float, disturbed: bool) -> None:
+@pytest.mark.parametrize("own_share", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("others", "disturbed"), [(0.0, False), (0.9 * DISTURBED_SHARE, False), (1.1 * DISTURBED_SHARE, True), (0.5, True)]
+)
+def test_the_share_of_others_decides(tmp_path: Path, own_share: float, others: float, disturbed: bool) -> None:
     file = tmp_path / "stat"
     _write(file, 100.0)
-    with disturbance(file) as measured:
-        started = time.perf_counter()
-        time.sleep(0.2)
-        _write(file, 100.0 + others * (os.cpu_count() or 1) * (time.perf_counter() - started))
+    wall, own = iter([7.0, 7.0 + WALL_SECONDS]), iter([3.0, 3.0 + own_share * AVAILABLE])
+    with disturbance(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as measured:
+        _write(file, 100.0 + (own_share + others) * AVAILABLE)
         assert measured() is disturbed
 
 
