@@ -6,7 +6,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +16,7 @@ from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import Capture, CapturedGraph
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.model import capture_model
+from frx_graph.capture.versions import frame_of
 from frx_graph.environment import environment_of
 from frx_graph.errors import NOT_THE_MODELS, FrxError, first_line
 from frx_graph.evidence.device_calibration import device_profile
@@ -33,7 +34,7 @@ from frx_graph.passes.detectors import DETECTORS
 from frx_graph.passes.layouts.regions import anchor_signatures
 from frx_graph.passes.ranking import rank
 from frx_graph.passes.spans import layout_spans
-from frx_graph.records import HIDDEN_KINDS, Copy, Finding, Refusal
+from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rules.operator_contract import OperatorContract, load_contract
 
@@ -41,6 +42,17 @@ _Known = TypeVar("_Known")
 
 Progress = Callable[[str], None]
 """Called with a few words when a stage begins."""
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A graph's facts, the compiler that it runs under, and the calls to measure, by node name: those whose inner
+    copies have to be known, and the anchors that are timed in both layouts."""
+
+    facts: GraphFacts
+    inner: str
+    calls: Mapping[str, OperatorSignature]
+    anchors: Mapping[str, OperatorSignature]
 
 
 def advise(
@@ -106,103 +118,48 @@ def advise_capture(
     `inner` is the compiler of the graphs that do not name one themselves.
     """
     started = time.perf_counter()
-    refusals = [Refusal(f.subject, f.reason, site=f.site) for f in capture.failures]
-    refusals.extend(_between_graphs(capture))
     with _collector_paused():
-        facts_of = {graph.graph_id: build_graph_facts(graph) for graph in capture.graphs}
-        inner_of = {graph.graph_id: graph.inner or inner for graph in capture.graphs}
-        calls_of = {graph_id: signatures_to_measure(facts, inner_of[graph_id]) for graph_id, facts in facts_of.items()}
-        anchors_of = {graph_id: anchor_signatures(facts) for graph_id, facts in facts_of.items()}
-    speaks_for_frame = {_frame(graph_id): graph_id for graph_id in facts_of}
-    device = _device(facts_of.values())
-
-    measure_s = None
-    measured = MeasuredOperators(device.type)
+        subjects = [_subject(graph, inner) for graph in capture.graphs]
+    device = _device(subject.facts for subject in subjects)
+    measured, measure_s = MeasuredOperators(device.type), None
     if measure:
         progress("measuring operators")
         begin = time.perf_counter()
         measured.measure(
-            (signature for calls in calls_of.values() for signature in calls.values()),
-            (signature for anchors in anchors_of.values() for signature in anchors.values()),
+            (signature for subject in subjects for signature in subject.calls.values()),
+            (signature for subject in subjects for signature in subject.anchors.values()),
         )
         measure_s = time.perf_counter() - begin
-        refusals.extend(
-            Refusal(signature.target, f"could not be run by itself to see what it copies: {reason}")
-            for signature, reason in measured.failures.items()
-        )
-    profile, profile_refusal = _profile(device, measure=measure)
-    refusals.extend(profile_refusal)
+    profile, no_profile = _profile(device, measure=measure)
     contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")
-    skips = _cudagraph_skips() if "inductor" in inner_of.values() else 0
-    events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
-    findings: list[Finding] = []
-    summaries: list[GraphSummary] = []
     with _collector_paused():
-        measurements_of = {graph_id: _known(calls, measured.measurement) for graph_id, calls in calls_of.items()}
-        copies_of = {
-            graph_id: predict_copies(facts, measurements_of[graph_id], contract, inner_of[graph_id])
-            for graph_id, facts in facts_of.items()
-        }
-        step_bytes = sum(_step_bytes(facts, copies_of[graph_id]) for graph_id, facts in facts_of.items())
-        for graph_id, facts in facts_of.items():
-            # What happened to a frame is told once, by the last of its versions.
-            own_events = events if speaks_for_frame[_frame(graph_id)] == graph_id else CompileEvents()
-            analysis = Analysis(
-                facts=facts,
-                copies=copies_of[graph_id],
-                step_bytes=step_bytes,
-                inner=inner_of[graph_id],
-                device=profile,
-                layout_times=_known(anchors_of[graph_id], measured.layout_times),
-                measurements=measurements_of[graph_id],
-                events=own_events,
-                precision=PrecisionSettings.current(_device([facts]).type),
-                contract=contract,
-            )
-            refusals.extend(_unknown(analysis, contract))
-            for detector in DETECTORS:
-                for outcome in detector.detect(analysis):
-                    if isinstance(outcome, Finding):
-                        findings.append(replace(outcome, graph_id=graph_id))
-                    else:
-                        refusals.append(outcome)
-            summaries.append(_summary(analysis))
-    copies = tuple(copy for predicted in copies_of.values() for copy in predicted)
+        analyses = _analyses(subjects, capture, measured, profile, contract)
+        outcomes = [outcome for analysis in analyses for outcome in _outcomes(analysis)]
+        summaries = tuple(map(_summary, analyses))
+    findings = [outcome for outcome in outcomes if isinstance(outcome, Finding)]
+    refusals = [
+        *(Refusal(failure.subject, failure.reason, site=failure.site) for failure in capture.failures),
+        *_between_graphs(capture),
+        *_unmeasured(measured),
+        *no_profile,
+        *(outcome for outcome in outcomes if isinstance(outcome, Refusal)),
+    ]
     elapsed = time.perf_counter() - started
+    inners = ", ".join(dict.fromkeys(subject.inner for subject in subjects)) or inner
     return AdviceReport(
         Advice(
             target=target,
-            environment=environment_of(
-                device,
-                profile,
-                inner=", ".join(dict.fromkeys(inner_of.values())) or inner,
-                contract=contract.name if contract else None,
-            ),
-            graphs=tuple(summaries),
+            environment=environment_of(device, profile, inner=inners, contract=contract.name if contract else None),
+            graphs=summaries,
             findings=rank(findings),
             refusals=tuple(dict.fromkeys(refusals)),
-            copies=copies,
-            totals=_totals(facts_of.values(), findings, copies, step_bytes),
+            copies=tuple(copy for analysis in analyses for copy in analysis.copies),
+            totals=_totals(analyses, findings),
             timings=Timings(capture_s=None, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
         )
     )
-
-
-def current_versions(capture: Capture) -> Capture:
-    """Of the versions of a frame that were compiled for the same parameters, the last one that trains, else the last.
-
-    They were made for inputs of several steps; versions for other parameters are other modules, and run in the same
-    step. A program that was compiled again after a reset counts once.
-    """
-    latest: dict[tuple[str, tuple[int, ...]], CapturedGraph] = {}
-    for graph in capture.graphs:
-        key = (_frame(graph.graph_id), graph.parameters)
-        if graph.train or key not in latest or not latest[key].train:
-            latest[key] = graph
-    distinct = {_program(graph): graph for graph in latest.values()}
-    return replace(capture, graphs=tuple(distinct.values()))
 
 
 def _between_graphs(capture: Capture) -> list[Refusal]:
@@ -213,17 +170,6 @@ def _between_graphs(capture: Capture) -> list[Refusal]:
         refusal = Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site)
         places.setdefault(found.site.location if found.site.line else (reason,), refusal)
     return list(places.values())
-
-
-def _frame(graph_id: str) -> str:
-    return graph_id.partition("/")[0]
-
-
-def _program(graph: CapturedGraph) -> tuple[object, ...]:
-    """What two compilations of one program share: operators, call sites, input shapes, parameters."""
-    nodes = graph.aten.graph.nodes
-    shapes = (str(getattr(node.meta.get("val"), "shape", None)) for node in nodes if node.op == "placeholder")
-    return (*((str(node.target), graph.sites.get(node.name)) for node in nodes), *shapes, *graph.parameters)
 
 
 def _device(graphs: Iterable[GraphFacts]) -> torch.device:
@@ -253,6 +199,50 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+def _subject(graph: CapturedGraph, inner: str) -> _Subject:
+    facts = build_graph_facts(graph)
+    compiler = graph.inner or inner
+    return _Subject(facts, compiler, signatures_to_measure(facts, compiler), anchor_signatures(facts))
+
+
+def _analyses(
+    subjects: Sequence[_Subject],
+    capture: Capture,
+    measured: MeasuredOperators,
+    profile: DeviceProfile | None,
+    contract: OperatorContract | None,
+) -> list[Analysis]:
+    skips = _cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
+    events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
+    # What happened to a frame is told once, by the last of its versions.
+    speaks_for_frame = {frame_of(subject.facts.graph_id): subject for subject in subjects}
+    measurements = [_known(subject.calls, measured.measurement) for subject in subjects]
+    copies = [
+        predict_copies(subject.facts, known, contract, subject.inner)
+        for subject, known in zip(subjects, measurements, strict=True)
+    ]
+    step_bytes = sum(
+        subject.facts.calls * step_traffic(subject.facts)
+        + sum(copy.bytes for copy in predicted if copy.kind in HIDDEN_KINDS)
+        for subject, predicted in zip(subjects, copies, strict=True)
+    )
+    return [
+        Analysis(
+            facts=subject.facts,
+            copies=predicted,
+            step_bytes=step_bytes,
+            inner=subject.inner,
+            device=profile,
+            layout_times=_known(subject.anchors, measured.layout_times),
+            measurements=known,
+            events=events if speaks_for_frame[frame_of(subject.facts.graph_id)] is subject else CompileEvents(),
+            precision=PrecisionSettings.current(_device([subject.facts]).type),
+            contract=contract,
+        )
+        for subject, known, predicted in zip(subjects, measurements, copies, strict=True)
+    ]
+
+
 def _known(
     calls: Mapping[str, OperatorSignature], lookup: Callable[[OperatorSignature], _Known | None]
 ) -> dict[str, _Known]:
@@ -261,8 +251,14 @@ def _known(
     return {node: known for node, known in found.items() if known is not None}
 
 
-def _step_bytes(facts: GraphFacts, copies: Iterable[Copy]) -> int:
-    return facts.calls * step_traffic(facts) + sum(copy.bytes for copy in copies if copy.kind in HIDDEN_KINDS)
+def _outcomes(analysis: Analysis) -> Iterator[Finding | Refusal]:
+    yield from _unknown(analysis)
+    for detector in DETECTORS:
+        for outcome in detector.detect(analysis):
+            if isinstance(outcome, Finding):
+                yield replace(outcome, graph_id=analysis.facts.graph_id)
+            else:
+                yield outcome
 
 
 def _summary(analysis: Analysis) -> GraphSummary:
@@ -277,12 +273,17 @@ def _summary(analysis: Analysis) -> GraphSummary:
     )
 
 
-def _unknown(analysis: Analysis, contract: OperatorContract | None) -> list[Refusal]:
+def _unmeasured(measured: MeasuredOperators) -> Iterator[Refusal]:
+    for signature, reason in measured.failures.items():
+        yield Refusal(signature.target, f"could not be run by itself to see what it copies: {reason}")
+
+
+def _unknown(analysis: Analysis) -> list[Refusal]:
     """What is counted as no copy although nothing is known about it."""
     strides = "whether it copies such strides is not known here: it is counted as no copy"
     inside = "what it copies inside is not known: it is counted as no copy"
     by_operator: dict[tuple[str, str], list[str]] = {}
-    for op in unknown_operators(analysis.facts, analysis.measurements, contract, analysis.inner):
+    for op in unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
         by_operator.setdefault((op.operator, strides), []).append(op.node)
     for op in analysis.facts.ops:
         if op.opaque:
@@ -294,12 +295,12 @@ def _cudagraph_skips() -> int:
     return int(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])
 
 
-def _totals(
-    graphs: Iterable[GraphFacts], findings: Sequence[Finding], copies: Sequence[Copy], step_bytes: int
-) -> Totals:
+def _totals(analyses: Sequence[Analysis], findings: Sequence[Finding]) -> Totals:
+    copies = [copy for analysis in analyses for copy in analysis.copies]
     copy_bytes = sum(copy.bytes for copy in copies)
+    step_bytes = analyses[0].step_bytes if analyses else 0
     return Totals(
-        ops_scanned=sum(len(facts.ops) for facts in graphs),
+        ops_scanned=sum(len(analysis.facts.ops) for analysis in analyses),
         copies_per_step=sum(copy.count for copy in copies),
         copy_bytes_per_step=copy_bytes,
         bandwidth_overhead_pct=100.0 * copy_bytes / step_bytes if step_bytes else None,

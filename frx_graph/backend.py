@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.advisor import advise_capture, current_versions
+from frx_graph.advisor import advise_capture
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
+from frx_graph.capture.versions import current_versions
 from frx_graph.errors import CaptureError, OptionError
 from frx_graph.options import BackendOptions, backend_options, check_inner
 from frx_graph.reports.advice_report import AdviceReport
@@ -108,8 +109,8 @@ def report(*, measure: bool = True) -> AdviceReport:
     """The advice on everything that this process has compiled with `backend="frx"` so far, each graph under the inner
     compiler that it was given to.
 
-    How often a step runs a compiled graph is not counted, because counting would put code of ours into every call: each
-    graph is taken to run once, and the report says so.
+    How often a step runs a compiled graph is not counted, because counting would put code of ours into every call:
+    where there are several, each is taken to run once, and the report says so.
 
     With `measure`, operators that the operator layout contract does not settle are run by themselves for a moment.
     Raises `CaptureError` if nothing has been compiled yet.
@@ -121,8 +122,10 @@ def report(*, measure: bool = True) -> AdviceReport:
             "call the compiled model once; compilation happens on the first call",
         )
     _session.reported()
-    assumed = replace(capture, failures=(*capture.failures, _CALLS_NOT_COUNTED))
-    return advise_capture(current_versions(assumed), target="process", measure=measure)
+    current = current_versions(capture)
+    if len(current.graphs) > 1:
+        current = replace(current, failures=(*current.failures, _CALLS_NOT_COUNTED))
+    return advise_capture(current, target="process", measure=measure)
 
 
 def clear() -> None:

@@ -126,8 +126,10 @@ def test_each_graph_is_analysed_under_its_own_inner_compiler(monkeypatch: pytest
     assert report.advice.environment.inner == "eager, aot_eager"
 
 
-def test_the_report_says_that_calls_are_not_counted() -> None:
+def test_the_report_of_several_graphs_says_that_calls_are_not_counted() -> None:
     _compiled(nn.Linear(3, 3))(torch.randn(2, 3))
+    assert not any(refusal.subject == "calls per step" for refusal in frx_graph.report(measure=False).refusals)
+    _compiled(nn.Conv1d(3, 3, 1))(torch.randn(2, 3, 4))
     assert any(refusal.subject == "calls per step" for refusal in frx_graph.report(measure=False).refusals)
 
 

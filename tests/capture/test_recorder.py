@@ -23,7 +23,7 @@ def fresh() -> Iterator[None]:
 
 def backend_of(recorder: GraphRecorder) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
     def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        recorder.record(dynamo, example_inputs)
+        recorder.record(dynamo, example_inputs, "eager")
         return dynamo.forward
 
     return backend
