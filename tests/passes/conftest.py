@@ -24,7 +24,7 @@ def graphs_of(model: nn.Module, *args: Any, train: bool = False, dynamic: bool |
     recorder = GraphRecorder(type(model).__name__, parameter_paths(model))
 
     def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-        recorder.record(dynamo, example_inputs)
+        recorder.record(dynamo, example_inputs, "eager")
         return dynamo.forward
 
     torch._dynamo.reset()

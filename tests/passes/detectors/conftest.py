@@ -25,7 +25,7 @@ def recompile() -> Recompile:
         recorder = GraphRecorder("program")
 
         def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-            recorder.record(dynamo, example_inputs)
+            recorder.record(dynamo, example_inputs, "eager")
             return dynamo.forward
 
         torch._dynamo.reset()
