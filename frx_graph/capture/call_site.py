@@ -16,6 +16,7 @@ from types import FrameType
 import torch
 
 _TORCH_ROOT = f"{Path(torch.__file__).parent}/"
+_DYNAMO_ROOT = f"{_TORCH_ROOT}_dynamo/"
 _OWN_ROOT = f"{Path(__file__).parent.parent}/"
 _PYTHON_ROOT = f"{sysconfig.get_path('stdlib')}/"
 _FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
@@ -91,6 +92,16 @@ def site_from_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
             break
         frame = frame.f_back
     return replace(UNKNOWN_SITE, module_path=module_path)
+
+
+def site_of_compiled_call(frame: FrameType | None) -> CallSite:
+    """Where the program called what Dynamo is compiling now, asked from within its backend.
+
+    What stands between the two is a backend, perhaps one of the user's that hands on to ours.
+    """
+    while frame is not None and not frame.f_code.co_filename.startswith(_DYNAMO_ROOT):
+        frame = frame.f_back
+    return site_from_frame(frame)
 
 
 def site_in_module(site: CallSite, kind: str, caller: CallSite = UNKNOWN_SITE) -> CallSite:

@@ -18,9 +18,9 @@ from frx_graph.capture.call_site import (
     UNKNOWN_SITE,
     CallSite,
     module_path_from_stack,
-    site_from_frame,
     site_from_stack_trace,
     site_in_module,
+    site_of_compiled_call,
 )
 from frx_graph.capture.captured_graph import (
     Capture,
@@ -96,7 +96,7 @@ class GraphRecorder:
             module_root=self._module_root(placeholders, example_inputs),
             parameters=tuple(id(example) for example in example_inputs if isinstance(example, nn.Parameter)),
             train=torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes),
-            caller=site_from_frame(sys._getframe()),
+            caller=site_of_compiled_call(sys._getframe()),
         )
 
     def trace(
