@@ -93,8 +93,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a fix is expected to save, in percent of the step's memory traffic. `measured_pct` comes from a trial or an
-    anchor measurement; in advice on a trace it is the part of the device's busy time that the copies took."""
+    """What a fix is expected to save. Predictions are in percent of the step: of its memory traffic, or, where a choice
+    of layout rests on timed operators, of the time that traffic and timed operators together are modelled to take.
+    `measured_pct` comes from a trial or an anchor measurement; in advice on a trace it is the part of the device's busy
+    time that the copies took."""
 
     predicted_pct_min: float | None = None
     predicted_pct_max: float | None = None

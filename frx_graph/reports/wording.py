@@ -61,7 +61,7 @@ class Impact:
         """As the beginning of a sentence."""
         parts = []
         if self.traffic:
-            parts.append(f"saves {' or '.join(self.traffic)} of a step's memory traffic ({self.basis})")
+            parts.append(f"saves {' or '.join(self.traffic)} of a step ({self.basis})")
         if self.time is not None:
             parts.append(f"saves {self.time} of the time (measured)")
         return ", ".join(parts) or "saving unknown"

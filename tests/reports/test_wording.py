@@ -12,11 +12,9 @@ from frx_graph.reports import wording
 def test_traffic_and_time_each_say_what_they_rest_on(advice):
     predicted, measured, _, unknown = (wording.impact(finding) for finding in advice.findings)
     assert predicted.lines == ("12.8 MB", "6.1–8.0 %", "predicted")
-    assert predicted.sentence == "saves 12.8 MB or 6.1–8.0 % of a step's memory traffic (predicted)"
+    assert predicted.sentence == "saves 12.8 MB or 6.1–8.0 % of a step (predicted)"
     assert measured.lines == ("4.82 MB", "2.0–3.0 %", "observed", "2.6 % of time", "measured")
-    assert measured.sentence == (
-        "saves 4.82 MB or 2.0–3.0 % of a step's memory traffic (observed), saves 2.6 % of the time (measured)"
-    )
+    assert measured.sentence == ("saves 4.82 MB or 2.0–3.0 % of a step (observed), saves 2.6 % of the time (measured)")
     assert unknown.lines == ("unknown",)
     assert unknown.sentence == "saving unknown"
 
