@@ -113,12 +113,15 @@ def _followed_operand(facts: GraphFacts, op: OpFacts, result: ValueFacts) -> str
 
 
 def call_text(op: OpFacts) -> str:
-    """The call as a user would write it: `permute(0, 2, 3, 1)`, `transpose(1, 2)`."""
+    """The call as a user would write it: `permute(0, 2, 3, 1)`, `transpose(1, 2)`; of what is no view, the name."""
+    name = op.operator.removeprefix("aten.").removeprefix("_unsafe_")
+    if not is_view(op):
+        return name
     args: tuple[Argument, ...] = tuple(arg for arg in op.args if not isinstance(arg, ValueRef))
     if len(args) == 1 and isinstance(args[0], tuple):
         args = args[0]
     shown = ", ".join(str(arg) for arg in args if not isinstance(arg, (ValueRef, tuple)))
-    return f"{op.operator.removeprefix('aten.').removeprefix('_unsafe_')}({shown})"
+    return f"{name}({shown})"
 
 
 def origin_text(facts: GraphFacts, origin: StrideOrigin) -> str:

@@ -66,6 +66,15 @@ def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
     if "conv" in copy.operator or (copy.operator == ACCUMULATION and images):
         dims = 2 if weight is None or len(weight.shape) != 5 else 3
         memory_format = "channels_last" if dims == 2 else "channels_last_3d"
+        if images and copy.operator != ACCUMULATION:
+            return Remedy(
+                fix=f"the weight is channels-last, what it meets is not: convert the input too "
+                f"(`.to(memory_format=torch.{memory_format})`), or leave the module plain. Where both are "
+                f"channels-last already, the kernel itself wants plain: leave this module out of the conversion",
+                effort=Effort.LOCAL,
+                risk=Risk.LOW,
+                sure_bytes=0,
+            )
         return Remedy(
             fix=f"convert once, before the first call and before torch.compile: "
             f"`model = model.to(memory_format=torch.{memory_format})`",

@@ -16,7 +16,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.layouts.layout_demand import wanted_layouts
 from frx_graph.passes.layouts.memory_order import memory_order, other_layout
-from frx_graph.passes.layouts.operator_classes import follows_operand
+from frx_graph.passes.layouts.operator_classes import follows_operand, wants_one_layout
 from frx_graph.passes.layouts.regions import LayoutGroup
 
 Labels = Sequence[Layout]
@@ -103,7 +103,7 @@ def layout_problem(
     pinned: dict[int, Layout] = {}
     for index, operator in enumerate(operators):
         first = operator.operands[0] if operator.operands else None
-        if first is None or not follows_operand(operator.op):
+        if first is None or not (follows_operand(operator.op) or wants_one_layout(operator.op)):
             continue
         if first in producer:
             tied.append((producer[first], index))

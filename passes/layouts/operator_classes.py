@@ -201,3 +201,9 @@ def follows_operand(op: OpFacts) -> bool:
     """True where the result cannot have another layout than the first operand: views, in-place operators, `*_like`."""
     in_place = bool(op.mutates) and op.mutates[0] in op.inputs[:1]
     return op.view or in_place or op.operator.endswith("_like")
+
+
+def wants_one_layout(op: OpFacts) -> bool:
+    """True for the backward of a pooling: where the gradient comes in another layout than the input that was saved, it
+    copies the gradient, the saved input and its own result (seen on the CPU, torch 2.15)."""
+    return op.operator.endswith("_backward") and "_pool" in op.operator

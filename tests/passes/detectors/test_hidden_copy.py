@@ -286,3 +286,57 @@ def test_a_view_of_a_result_is_told_to_come_later(analyse: Any, layer_norm_copie
 
     (finding,) = DETECTOR.detect(analyse(Norm(), torch.randn(2, 8, 36), copies=layer_norm_copies))
     assert "before its strides change" in finding.fix
+
+
+def converts(value: str, role: OperandRole = OperandRole.INPUT, kind: CopyKind = CopyKind.REORDER) -> Any:
+    """One copy that the convolution makes of `value`."""
+
+    def predict(facts: GraphFacts, copy_at: Any) -> Sequence[Copy]:
+        return [copy_at(facts, "convolution", value, kind=kind, role=role)]
+
+    return predict
+
+
+def fix_of(analyse: Any, copy_at: Any, model: nn.Module, x: Tensor, predict: Any) -> str:
+    (finding,) = DETECTOR.detect(analyse(model, x, copies=lambda facts: predict(facts, copy_at)))
+    return finding.fix
+
+
+def test_a_1d_convolution_is_told_to_be_a_2d_one(analyse: Any, copy_at: Any) -> None:
+    fix = fix_of(analyse, copy_at, nn.Conv1d(8, 8, 3), torch.randn(2, 8, 32), converts("arg2_1"))
+    assert "F.conv2d(x.unsqueeze(2), weight.unsqueeze(2)" in fix
+    assert "model.to(memory_format" not in fix
+
+
+def test_only_the_input_was_forgotten(analyse: Any, copy_at: Any) -> None:
+    model = nn.Conv2d(8, 8, 3).to(memory_format=torch.channels_last)
+    for kind in (CopyKind.REORDER, CopyKind.OPERATOR):
+        fix = fix_of(analyse, copy_at, model, IMAGE, converts("arg2_1", kind=kind))
+        assert fix.startswith("convert the input `")
+        assert fix.endswith("` too: `.to(memory_format=torch.channels_last)`")
+
+
+def test_a_contiguous_in_front_of_a_channels_last_convolution_is_named(analyse: Any, copy_at: Any) -> None:
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(8, 8, 3).to(memory_format=torch.channels_last)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.conv(x.contiguous())
+
+    x = IMAGE.to(memory_format=torch.channels_last)
+    assert fix_of(analyse, copy_at, Plain(), x, converts("clone")).startswith("drop the copy at test_hidden_copy.py:")
+
+
+def test_sequences_are_not_told_to_be_images(analyse: Any, copy_at: Any) -> None:
+    class Median(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.exp().median(1).values
+
+    def predict(facts: GraphFacts) -> Sequence[Copy]:
+        return [copy_at(facts, "median", "exp")]
+
+    for shape in ((2, 8, 32), (2, 8, 8, 8)):
+        (finding,) = DETECTOR.detect(analyse(Median(), torch.randn(shape), copies=predict))
+        assert "channels_last" not in finding.fix

@@ -219,4 +219,6 @@ def test_a_mixed_network_is_cut_at_its_smallest_value(analyse: Any, train: bool)
     assert {chosen[node] for node in times if node in early} == {CHANNELS_LAST}
     assert {chosen[node] for node in times if node not in early} == {PLAIN}
     pools = [op.node for op in facts.ops if "max_pool2d" in op.operator]
-    assert {chosen[node] for node in pools} == {CHANNELS_LAST}  # its result is 64 times smaller than its operand
+    # The pooling's result is 64 times smaller than its operand. Its backward, though, copies whatever is not in the
+    # layout of the gradient that comes in, its operand among it, which has to be converted then all the same.
+    assert {chosen[node] for node in pools} == {PLAIN if train else CHANNELS_LAST}

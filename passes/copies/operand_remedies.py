@@ -1,0 +1,228 @@
+"""What ends the copies that an operator makes inside: by the operator, the operand's strides, and what made them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, contiguous_strides
+from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy
+from frx_graph.passes.copies.stride_replay import order_that_gives
+from frx_graph.passes.copies.view_chain import identity, is_view, origin_text, place, stride_origin, view_chain
+from frx_graph.passes.layouts.operator_classes import LayoutRole, operator_class
+from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk
+
+_IMAGE_RANKS = (4, 5)
+"""2-D and 3-D images with batch and channels: what `memory_format` is for."""
+_IMAGE_ROLES = (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC)
+_SEQUENCE_CONVOLUTION = Remedy(
+    "run it as a 2-D convolution in channels-last: `F.conv2d(x.unsqueeze(2), weight.unsqueeze(2), ...)`, the "
+    "weight stored channels-last and x stored (batch, length, channels), which `x.transpose(1, 2)` of such a "
+    "tensor is; a 1-D convolution has no layout that oneDNN takes as it is",
+    Effort.LOCAL,
+    Risk.MEDIUM,
+)
+
+
+def op_name(copy: Copy) -> str:
+    """`max_pool2d_with_indices`."""
+    return copy.operator.removeprefix("aten.")
+
+
+def times_copied(analysis: Analysis) -> Mapping[tuple[object, ...], int]:
+    """How many hidden copies a step makes of each value, by what the value is and not by its name."""
+    facts = analysis.facts
+    return Counter(
+        identity(facts, copy.value)
+        for copy in analysis.copies
+        if copy.kind is CopyKind.OPERATOR and copy.value in facts.values
+    )
+
+
+def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, ...], int]) -> Remedy:
+    """By the largest copy of the line; what ends that one mostly ends the others."""
+    facts = analysis.facts
+    copy = group.largest
+    value = facts.values.get(copy.value)
+    if "conv" in copy.operator and value is not None and len(value.shape) == 3:
+        return _SEQUENCE_CONVOLUTION
+    if copy.kind is CopyKind.REORDER:
+        return _library_remedy(facts, copy, value)
+    if value is None:
+        return Remedy(f"give {op_name(copy)} contiguous operands", Effort.LOCAL, Risk.LOW)
+    times = copied[identity(facts, value.name)]
+    stored = _channels_last_producer(facts, copy, value)
+    if times > 1 and value.layout is not Layout.PLAIN:
+        once = f"call `.contiguous()` once on the value, before its first use: a step copies it {times} times now"
+        return Remedy(
+            f"{once}. To save them all, {stored}" if stored else once,
+            Effort.ONE_LINE,
+            Risk.LOW,
+            sure_bytes=group.bytes * (times - 1) // times,
+        )
+    if stored:
+        return Remedy(stored, Effort.LOCAL, Risk.LOW)
+    if _meets_channels_last(facts, copy, value):
+        return Remedy(_convert_image(facts, value), Effort.ONE_LINE, Risk.LOW)
+    if _is_plain_image(facts, copy, value):
+        return _channels_last_remedy(copy, value)
+    if copy.role is OperandRole.OUTPUT:
+        return _result_remedy(facts, copy)
+    return _matmul_remedy(value) if copy.operator == "aten.matmul" else _last_resort(facts, copy, value)
+
+
+def _library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | None) -> Remedy:
+    rank = len(value.shape) if value is not None else 4
+    if "conv" not in copy.operator or rank not in _IMAGE_RANKS:
+        return Remedy(f"give {op_name(copy)} plain contiguous operands", Effort.LOCAL, Risk.LOW)
+    if value is not None and value.layout is not Layout.CHANNELS_LAST and _weight_is_channels_last(facts, copy):
+        return Remedy(_convert_image(facts, value), Effort.ONE_LINE, Risk.LOW)
+    if value is not None and value.layout is Layout.CHANNELS_LAST:
+        return Remedy(
+            "this convolution converts although it runs channels-last: compare it in plain layout (FRX015 has the "
+            "measured times, where there are any)",
+            Effort.LOCAL,
+            Risk.LOW,
+        )
+    memory_format = "channels_last_3d" if rank == 5 else "channels_last"
+    return Remedy(
+        f"run the convolution in channels-last, in which it takes and returns tensors as they are: "
+        f"`model.to(memory_format=torch.{memory_format})` and the same for the input. Whether that is faster for these "
+        f"shapes is FRX004's measurement",
+        Effort.ONE_LINE,
+        Risk.LOW,
+    )
+
+
+def _result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
+    """The operator computed its result in one layout and stored it in another."""
+    op = facts.op_by_node.get(copy.node)
+    layouts = {value.layout for value in facts.input_values(op) if len(value.shape) in _IMAGE_RANKS} if op else set()
+    if {Layout.PLAIN, Layout.CHANNELS_LAST} <= layouts:
+        return Remedy(
+            f"give {op_name(copy)} all its images in one layout: some come plain, some channels-last, and it stores "
+            f"its result anew",
+            Effort.LOCAL,
+            Risk.LOW,
+        )
+    return Remedy(
+        f"use another form of {op_name(copy)}: it stores its result a second time, whatever strides it is given",
+        Effort.LOCAL,
+        Risk.LOW,
+    )
+
+
+def _weight_is_channels_last(facts: GraphFacts, copy: Copy) -> bool:
+    op = facts.op_by_node.get(copy.node)
+    if op is None or "conv" not in copy.operator:
+        return False
+    parameters = (facts.values[view_chain(facts, name).base] for name in op.inputs)
+    return any(p.is_parameter and p.layout is Layout.CHANNELS_LAST for p in parameters)
+
+
+def _meets_channels_last(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
+    """True for a plain image that a convolution with a channels-last weight converts."""
+    return value.layout is Layout.PLAIN and not value.is_parameter and _weight_is_channels_last(facts, copy)
+
+
+def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
+    """The weight is converted already: the image was forgotten, or a line made it plain again."""
+    memory_format = "channels_last_3d" if len(value.shape) == 5 else "channels_last"
+    base = facts.values[view_chain(facts, value.name).base]
+    producer = facts.producer(base.name)
+    if producer is None:
+        return f"convert the input `{base.path or base.name}` too: `.to(memory_format=torch.{memory_format})`"
+    if producer.operator in LAYOUT_COPIES:
+        return f"drop the copy at {place(producer.site)}, which makes the image plain: the weight is channels-last"
+    return (
+        f"the weight is channels-last, the image is not: keep what {producer.operator.removeprefix('aten.')} at "
+        f"{place(producer.site)} makes in channels-last, or convert it there, "
+        f"`.contiguous(memory_format=torch.{memory_format})`"
+    )
+
+
+def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
+    """True where the operator copies although it reads contiguous images, so that only other strides spare the copy."""
+    op = facts.op_by_node.get(copy.node)
+    if op is None or len(value.shape) not in _IMAGE_RANKS or operator_class(op).role not in _IMAGE_ROLES:
+        return False
+    images = (value, *(v for v in facts.input_values(op) if len(v.shape) == len(value.shape)))
+    return all(image.layout is Layout.PLAIN for image in images)
+
+
+def _channels_last_remedy(copy: Copy, value: ValueFacts) -> Remedy:
+    memory_format = "channels_last_3d" if len(value.shape) == 5 else "channels_last"
+    return Remedy(
+        f"{op_name(copy)} copies although its operand is contiguous: run this part of the model in channels-last, "
+        f"`model.to(memory_format=torch.{memory_format})` and the same for the input. Whether that is faster for these "
+        f"shapes is FRX004's measurement",
+        Effort.ONE_LINE,
+        Risk.LOW,
+    )
+
+
+def _matmul_remedy(value: ValueFacts) -> Remedy:
+    if value.layout is Layout.EXPANDED:
+        return Remedy(
+            "do not multiply with an expanded operand, which matmul writes out in full: fold the batch into the rows "
+            "(`x.flatten(0, -2) @ w`), or use F.linear",
+            Effort.LOCAL,
+            Risk.LOW,
+        )
+    if value.pattern is StridePattern.HEADS or len(value.shape) >= 4:
+        return Remedy(
+            "matmul needs the batch dimensions of its operands as one: in an attention use "
+            "F.scaled_dot_product_attention, which takes (batch, heads, sequence, dim) views as they are (FRX012); "
+            "elsewhere store the operand with its batch dimensions outermost",
+            Effort.LOCAL,
+            Risk.MEDIUM,
+        )
+    return Remedy("store the operand contiguous where it is made", Effort.LOCAL, Risk.LOW)
+
+
+def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) -> str:
+    """The advice to run the convolution that made the value in channels-last, where its views then give contiguous
+    strides; empty where that does not help."""
+    base = facts.values[view_chain(facts, value.name).base]
+    producer = facts.producer(base.name)
+    if producer is None or producer.operator != "aten.convolution":
+        return ""
+    order = order_that_gives(facts, value.name, contiguous_strides(value.shape))
+    if order is None or order != CHANNELS_LAST_ORDER.get(len(base.shape)):
+        return ""
+    memory_format = "channels_last_3d" if len(base.shape) == 5 else "channels_last"
+    return (
+        f"run the convolution at {place(producer.site)} in channels-last (its weight and input "
+        f"`.to(memory_format=torch.{memory_format})`): the views of its result are then what {op_name(copy)} reads"
+    )
+
+
+def _last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> Remedy:
+    origin = stride_origin(facts, value.name)
+    if origin is None:
+        return Remedy(
+            f"use another operator than {op_name(copy)}, which copies although its operand is contiguous",
+            Effort.LOCAL,
+            Risk.LOW,
+        )
+    if origin.op is None:
+        return Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE, Risk.LOW)
+    if is_view(origin.op):
+        base = view_chain(facts, origin.value).base
+        if facts.producer(base) is None:
+            return Remedy(
+                f"let {op_name(copy)} see `{facts.values[base].path or base}` as the graph is handed it, or hand it "
+                f"over in the order that {op_name(copy)} reads: the strides are {origin_text(facts, origin)}, and a "
+                f"`.contiguous()` behind it only moves the copy",
+                Effort.LOCAL,
+                Risk.LOW,
+            )
+    return Remedy(
+        f"let {op_name(copy)} see the value before its strides change, {origin_text(facts, origin)}; if other "
+        f"operators read it too, one `.contiguous()` there serves them all",
+        Effort.LOCAL,
+        Risk.LOW,
+    )
