@@ -47,7 +47,7 @@ def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[o
     facts = analysis.facts
     copy = group.largest
     value = facts.values.get(copy.value)
-    if "conv" in copy.operator and value is not None and len(value.shape) == 3:
+    if "conv" in copy.operator and value is not None and len(value.shape) == 3 and value.device.type == "cpu":
         return _SEQUENCE_CONVOLUTION
     if copy.kind is CopyKind.REORDER:
         return _library_remedy(facts, copy, value)
