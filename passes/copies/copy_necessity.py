@@ -22,7 +22,7 @@ from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.stride_replay import Strides, replay, same_strides
-from frx_graph.passes.copies.view_chain import identity, is_view, view_chain
+from frx_graph.passes.copies.view_chain import STORAGE_READERS, identity, is_view, view_chain
 from frx_graph.records import Copy
 
 MAX_OPERATORS = 48
@@ -46,8 +46,8 @@ class Necessity(enum.StrEnum):
     UNNEEDED = "unneeded"
     """Everything that uses the copy takes the source's strides."""
     LOOP = "loop"
-    """The line makes it again and again in one call of one module: an unrolled loop whose rounds depend on each other,
-    or go over parts of one value."""
+    """The line makes it again and again in one call of one module, and nothing writes to it or its source: an unrolled
+    loop whose rounds depend on each other, or go over parts of one value."""
     NEEDED = "needed"
     """None of these, as far as is known."""
 
@@ -143,8 +143,9 @@ def _unread(facts: GraphFacts, value: str) -> bool:
 
 def _same_layout(facts: GraphFacts, op: OpFacts) -> bool:
     source, result = _ends(facts, op)
-    unchanged = source.dense and same_strides(source.shape, source.strides, result.strides)
-    return unchanged and not (source.mutated or result.mutated or result.user_visible)
+    if source.mutated or result.mutated or result.user_visible or _storage_is_read(facts, result):
+        return False
+    return source.dense and same_strides(source.shape, source.strides, result.strides)
 
 
 def _constant(facts: GraphFacts, source: str, constants: Container[str]) -> bool:
@@ -222,7 +223,7 @@ def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) 
     """Replay everything behind a copy as if its users read the source."""
     facts = analysis.facts
     source, result = _ends(facts, copy_op)
-    if result.mutated or source.mutated or result.user_visible or not result.users:
+    if result.mutated or source.mutated or result.user_visible or not result.users or _storage_is_read(facts, result):
         return _Trial(accepted=False)
     changed: dict[str, Strides] = {result.name: source.strides}
     queue = [position[user] for user in result.users]
@@ -238,6 +239,8 @@ def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) 
         op = facts.ops[index]
         if len(done) > MAX_OPERATORS:
             return _Trial(accepted=False)
+        if any(_storage_is_read(facts, facts.values[name]) for name in op.outputs):
+            return _Trial(accepted=False, wanted_by=op.node)
         if op.operator in LAYOUT_COPIES and _would_be_noop(facts, op, changed):
             vanished.append(op.node)
             continue
@@ -267,6 +270,12 @@ def _plain_weight(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]
     return (weight.name,) if weight.layout is Layout.PLAIN else ()
 
 
+def _storage_is_read(facts: GraphFacts, value: ValueFacts) -> bool:
+    """True if an operator looks at the memory behind `value`, through any of its views, and not at its elements."""
+    shared = facts.values_by_storage[value.storage]
+    return any(user.operator in STORAGE_READERS for view in shared for user in facts.users(view.name))
+
+
 def _would_be_noop(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> bool:
     source, result = _ends(facts, op)
     now = changed.get(source.name)
@@ -276,7 +285,7 @@ def _would_be_noop(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides
 
 def _takes(analysis: Analysis, op: OpFacts, changed: Mapping[str, Strides]) -> bool:
     """True if `op` is known to run on the changed strides without a copy inside."""
-    if op.opaque or op.mutates:
+    if op.opaque or op.mutates or op.operator in STORAGE_READERS:
         return False
     if is_view(op) or op.pointwise or op.operator in LAYOUT_COPIES:
         return True

@@ -25,6 +25,20 @@ REORDERING_VIEWS = frozenset(
 )
 """Views that change the order of dimensions and nothing else."""
 
+STORAGE_READERS = frozenset(
+    {
+        "aten.as_strided",
+        "aten.as_strided_",
+        "aten.as_strided_copy",
+        "aten.as_strided_scatter",
+        "aten._reshape_alias",
+        "aten._reshape_alias_copy",
+        "aten.set_",
+    }
+)
+"""Operators that find their elements by an operand's memory: on another layout of the same tensor they take others.
+Every other view means the same elements on every layout that it accepts."""
+
 _SAME_STRIDES_OUT = 16
 """How many pointwise operators `stride_origin` looks through; deeper origins help nobody find the line to change."""
 

@@ -164,3 +164,59 @@ def test_verdicts_come_in_the_order_of_the_copies_and_strangers_are_needed(analy
     found = judge(analysis, (stranger, known, stranger))
     assert [v.copy for v in found] == [stranger, known, stranger]
     assert found[0] == found[2] == Verdict(stranger, Necessity.NEEDED)
+
+
+def strided(x: Tensor) -> Tensor:
+    return torch.as_strided(x.t().contiguous(), (10,), (1,)) + 1
+
+
+def strided_part(x: Tensor) -> Tensor:
+    # Without the copy this row has the same strides, and other elements behind it.
+    return torch.as_strided(x.transpose(0, 1).contiguous()[0, 0], (10,), (1,)) + 1
+
+
+def strided_behind_a_pointwise(x: Tensor) -> Tensor:
+    return torch.as_strided(x.t().contiguous() * 2, (10,), (1,)) + 1
+
+
+def strided_scatter(x: Tensor) -> Tensor:
+    # Without the copy the tensor is contiguous, which every operator is known to take.
+    return torch.as_strided_scatter(x.t().clone(memory_format=torch.contiguous_format), torch.ones(5), (5,), (2,)) + 1
+
+
+@pytest.mark.parametrize(
+    ("program", "x"),
+    [
+        (strided, torch.randn(6, 4)),
+        (strided_part, torch.randn(3, 4, 5)),
+        (strided_behind_a_pointwise, torch.randn(6, 4)),
+        (strided_scatter, torch.randn(4, 6).t()),
+    ],
+)
+def test_a_copy_whose_memory_is_read_as_such_is_needed(verdicts: Any, program: Any, x: Tensor) -> None:
+    assert [v.necessity for v in verdicts(Function(lambda x: program(x).sin().sum()), x)][0] is Necessity.NEEDED
+
+
+def test_a_clone_whose_memory_is_read_as_such_is_no_idle_one(verdicts: Any) -> None:
+    # Of the clone element 0 is x[2, 0], of the part that is cloned it is x[0, 0].
+    def part(x: Tensor) -> Tensor:
+        return torch.as_strided(x[2:].clone(), (3,), (1,), 0).sin()
+
+    (verdict,) = verdicts(Function(part), torch.randn(4, 6))
+    assert verdict.necessity is Necessity.NEEDED
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda y: y.diagonal(),
+        lambda y: y.t()[0],
+        lambda y: y[1:, ::2].select(1, 0),
+        lambda y: y.unfold(0, 2, 1)[:, 0, 0],
+        lambda y: y.view(torch.int32)[:, 1],
+    ],
+    ids=["diagonal", "transpose", "slice", "unfold", "another dtype"],
+)
+def test_views_that_keep_to_the_elements_need_no_copy(verdicts: Any, view: Any) -> None:
+    (verdict,) = verdicts(Function(lambda x: view(x.t().contiguous()).sin()), torch.randn(4, 6))
+    assert verdict.necessity is Necessity.UNNEEDED
