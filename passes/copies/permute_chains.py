@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frx_graph.capture.captured_graph import InputKind, Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import contiguous_strides
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.copies.stride_replay import Strides, replay, same_strides
-from frx_graph.passes.copies.view_chain import REORDERING_VIEWS, is_view
+from frx_graph.passes.copies.view_chain import REORDERING_VIEWS, STORAGE_READERS, is_view
 
 MAX_LENGTH = 32
 """Steps followed from the end of a chain; attention's longest have about ten."""
@@ -73,13 +73,15 @@ def is_transparent(facts: GraphFacts, op: OpFacts) -> bool:
     order: views, copies in the same dtype, and pointwise operators of one tensor."""
     if len(op.inputs) != 1 or not op.outputs or op.opaque:
         return False
+    if op.operator in STORAGE_READERS:
+        return False
     if is_view(op):
         return True
     if op.mutates or len(op.outputs) != 1:
         return False
     before, after = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
     if op.operator in LAYOUT_COPIES:
-        return before.dtype is after.dtype
+        return before.dtype is after.dtype and before.device == after.device
     return op.pointwise and before.shape == after.shape
 
 
@@ -115,7 +117,8 @@ class Span:
 
 def cancelling(facts: GraphFacts, chain: Chain) -> Span | None:
     """The first span that ends with the dimensions as they were before it, after two or more reorderings; copies that
-    follow at once belong to it. None where nothing cancels, or where the span is torch's own work inside an einsum."""
+    follow at once belong to it, where they can go as well. None where nothing cancels, where what cancels is needed,
+    or where the span is torch's own work inside an einsum."""
     positions = set(chain.reorderings)
     if len(positions) < 2:
         return None
@@ -125,8 +128,14 @@ def cancelling(facts: GraphFacts, chain: Chain) -> Span | None:
             at, old_shape, old_strides = met[first]
             inside = [p for p in positions if first <= p <= index]
             same = at == segment and old_shape == shape and same_strides(shape, old_strides, strides)
-            if same and len(inside) > 1 and not _inside_einsum(chain, inside):
-                return Span(chain, min(inside), _with_copies(chain, index))
+            if not same or len(inside) < 2 or _inside_einsum(chain, inside):
+                continue
+            span = Span(chain, min(inside), _with_copies(chain, index))
+            if _replaceable(facts, span, back_at=index):
+                return span
+            views = replace(span, last=index)
+            if not moves_data(facts, views):
+                return views
         met.append((segment, shape, strides))
     return None
 
@@ -151,7 +160,56 @@ def composable(facts: GraphFacts, chain: Chain) -> Span | None:
             run = []
     if len(run) < COMPOSABLE or _inside_einsum(chain, run):
         return None
-    return Span(chain, run[0], run[-1])
+    span = Span(chain, run[0], run[-1])
+    return None if moves_data(facts, span) or read_between(facts, span) else span
+
+
+def moves_data(facts: GraphFacts, span: Span) -> bool:
+    """True if a step of `span` stores its result anew: a copy, or an operator that computes."""
+    return any(_stores(facts, step) for step in span.steps)
+
+
+def read_between(facts: GraphFacts, span: Span, before: int | None = None) -> bool:
+    """True if a value inside `span` is handed out or has a reader in the forward other than the next step. With
+    `before`, values from that step of the chain on do not count. What the backward keeps follows the forward."""
+    stop = span.last if before is None else before
+    steps = span.chain.steps[span.first : stop + 1]
+    for step, following in itertools.pairwise(steps):
+        for name in step.op.outputs:
+            readers = {user.node for user in facts.users(name) if user.phase is Phase.FORWARD}
+            if name in facts.outputs or not readers <= {following.op.node}:
+                return True
+    return False
+
+
+def _replaceable(facts: GraphFacts, span: Span, back_at: int) -> bool:
+    """True if what reads `span` from step `back_at` on, where the dimensions are as before it, can read the value
+    before it.
+
+    Views of one memory always allow that. With copies between, nobody else may read what would no longer be made,
+    nobody may write to one side of a copy once the span has begun, and the caller must not be handed other strides or
+    memory that it or the program has elsewhere, too.
+    """
+    if not moves_data(facts, span):
+        return True
+    if read_between(facts, span, before=back_at):
+        return False
+    if not any(step.op.operator in LAYOUT_COPIES and _stores(facts, step) for step in span.steps):
+        return True
+    source = facts.values[span.steps[0].op.inputs[0]]
+    # A later `.contiguous()` may copy nothing once the strides are the source's.
+    later = [step for step in span.chain.steps[span.last + 1 :] if step.op.operator in LAYOUT_COPIES]
+    involved = {source.storage, *(facts.values[step.value].storage for step in (*span.steps, *later))}
+    begun = facts.ops.index(span.steps[0].op)
+    if any(facts.values[name].storage in involved for op in facts.ops[begun:] for name in op.mutates):
+        return False
+    held = source.user_visible or any(v.kind is not None for v in facts.values_by_storage[source.storage])
+    ends = (facts.values[step.value] for step in span.chain.steps[back_at : span.last + 1])
+    return not any(e.user_visible and (held or not same_strides(e.shape, source.strides, e.strides)) for e in ends)
+
+
+def _stores(facts: GraphFacts, step: Step) -> bool:
+    return facts.values[step.value].storage != facts.values[step.op.inputs[0]].storage
 
 
 def composed_order(facts: GraphFacts, span: Span) -> tuple[int, ...] | None:

@@ -7,7 +7,8 @@ behind make the next reshape, `.contiguous()` or operator copy the whole tensor.
 Fix: drop what cancels, write one permute for several, and store the producer's result in the order that its reader
 wants: queries, keys and values above all, which `scaled_dot_product_attention` reads as views of the projection.
 
-Safety: dropping views that cancel is exact. Changing what a projection stores means to permute its weight, also in
+Safety: dropping views that cancel is exact; they are not said to cancel where a copy between has another reader, is
+written to, or keeps apart from a value that is. Changing what a projection stores means to permute its weight, also in
 checkpoints.
 
 Assumes: nothing outside the graph reads the strides between. Counts no copies of its own: those at a chain's end belong
@@ -33,6 +34,7 @@ from frx_graph.passes.copies.permute_chains import (
     chains,
     composable,
     composed_order,
+    read_between,
     reorders,
 )
 from frx_graph.passes.copies.view_chain import call_text, identity, place, view_chain
@@ -173,6 +175,10 @@ def _remedy(analysis: Analysis, storm: _Storm) -> tuple[str, Effort, Risk]:
     moves = [step for step in span.steps if reorders(facts, step.op)]
     if storm.kind is _Kind.CANCEL:
         named = " and ".join(f"`{call_text(step.op)}` at {place(step.op.site)}" for step in moves)
+        if read_between(facts, span):
+            first, last = (f"`{call_text(step.op)}` at {place(step.op.site)}" for step in (moves[0], moves[-1]))
+            fix = f"drop {last} and read the value from before {first}, whose result is also read elsewhere"
+            return f"{fix}: together they change nothing", Effort.LOCAL, Risk.LOW
         between = ", with the copies between" if storm.copies else ""
         return f"drop {named}{between}: together they change nothing", Effort.LOCAL, Risk.LOW
     if storm.kind is _Kind.COMPOSE:

@@ -194,7 +194,8 @@ def strided_scatter(x: Tensor) -> Tensor:
     ],
 )
 def test_a_copy_whose_memory_is_read_as_such_is_needed(verdicts: Any, program: Any, x: Tensor) -> None:
-    assert [v.necessity for v in verdicts(Function(lambda x: program(x).sin().sum()), x)][0] is Necessity.NEEDED
+    (first, *_) = verdicts(Function(lambda x: program(x).sin().sum()), x)
+    assert first.necessity is Necessity.NEEDED
 
 
 def test_a_clone_whose_memory_is_read_as_such_is_no_idle_one(verdicts: Any) -> None:

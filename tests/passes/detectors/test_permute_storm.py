@@ -191,6 +191,127 @@ def test_a_reader_in_between_does_not_hide_the_cancelling_branch(storms: Any) ->
 
     (finding,) = storms(Branch(), X)
     assert finding.nodes == ("transpose", "transpose_1")
+    # Without the first transpose the sum would be another.
+    assert finding.fix.startswith("drop `transpose(1, 2)` at test_permute_storm.py:")
+    assert "and read the value from before `transpose(1, 2)` at" in finding.fix
+    assert "read elsewhere" in finding.fix
+
+
+class Program(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+def source_is_written_to(x: Tensor) -> Any:
+    x = x * 2
+    y = x.transpose(1, 2).contiguous()
+    x.mul_(3)
+    return y.transpose(1, 2) + 1, x.sum()
+
+
+def copy_is_written_to(x: Tensor) -> Any:
+    x = x * 2
+    y = x.transpose(1, 2).contiguous()
+    y.mul_(3)
+    return y.transpose(1, 2) + 1, x.sum()
+
+
+def last_copy_is_written_to(x: Tensor) -> Any:
+    x = x * 2
+    y = x.transpose(1, 2).contiguous().transpose(1, 2).contiguous()
+    return y.mul_(3).sum(), x.sum()
+
+
+def later_copy_is_written_to(x: Tensor) -> Any:
+    x = x * 2
+    y = x.transpose(1, 2).contiguous().transpose(1, 2).unsqueeze(0).contiguous()
+    return y.mul_(3).sum(), x.sum()
+
+
+def copy_has_another_reader(x: Tensor) -> Any:
+    y = (x * 2).transpose(1, 2).contiguous()
+    return y.transpose(1, 2) + 1, y.view(2, -1).sum(1)
+
+
+def copy_is_handed_out(x: Tensor) -> Any:
+    y = (x * 2).transpose(1, 2).contiguous()
+    return y.transpose(1, 2) + 1, y
+
+
+def input_would_be_handed_out(x: Tensor) -> Any:
+    return x.transpose(1, 2).contiguous().transpose(1, 2).contiguous()
+
+
+def other_strides_would_be_handed_out(x: Tensor) -> Any:
+    return (x * 2).transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def memory_is_read_as_such(x: Tensor) -> Any:
+    y = (x * 2).transpose(1, 2).contiguous()
+    return torch.as_strided(y, (2, 6, 4, 8), (192, 32, 8, 1)) + 1
+
+
+def one_of_three_is_read(x: Tensor) -> Any:
+    y = (x * 2).transpose(0, 1).transpose(1, 2)
+    return y.transpose(2, 3).sum(), y.sum(0)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        source_is_written_to,
+        copy_is_written_to,
+        last_copy_is_written_to,
+        later_copy_is_written_to,
+        copy_has_another_reader,
+        copy_is_handed_out,
+        input_would_be_handed_out,
+        other_strides_would_be_handed_out,
+        memory_is_read_as_such,
+        one_of_three_is_read,
+    ],
+    ids=lambda program: program.__name__,
+)
+def test_what_keeps_reorderings_from_cancelling(storms: Any, program: Any) -> None:
+    assert storms(Program(program), X) == []
+
+
+def written_before(x: Tensor) -> Any:
+    x = (x * 2).relu_()
+    return x.transpose(1, 2).contiguous().transpose(1, 2) + 1
+
+
+def read_before_and_after(x: Tensor) -> Any:
+    x = x * 2
+    y = x.transpose(1, 2).contiguous().transpose(1, 2).contiguous()
+    return x.sum() + y.sum() + y.view(2, -1).sum()
+
+
+def handed_out_in_the_same_strides(x: Tensor) -> Any:
+    return (x * 2).transpose(1, 2).contiguous().transpose(1, 2).contiguous()
+
+
+@pytest.mark.parametrize("program", [written_before, read_before_and_after, handed_out_in_the_same_strides])
+def test_what_does_not_keep_reorderings_from_cancelling(storms: Any, program: Any) -> None:
+    (finding,) = storms(Program(program), X)
+    assert finding.title == "Reorderings that cancel"
+    assert "together they change nothing" in finding.fix
+    assert "read elsewhere" not in finding.fix
+
+
+def test_the_copy_behind_views_that_cancel_stays_where_it_is_written_to(storms: Any) -> None:
+    def views(x: Tensor) -> Any:
+        x = x * 2
+        y = x.transpose(1, 2).transpose(1, 2).clone()
+        return y.mul_(3).sum(), x.sum()
+
+    (finding,) = storms(Program(views), X)
+    assert finding.nodes == ("transpose", "transpose_1")
+    assert "copies" not in finding.fix
 
 
 def composed(orders: Sequence[Sequence[int]]) -> list[int]:
