@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.passes.attention_walks import MAX_STEPS, SCALES, source_of, walk_back, walk_on
+from frx_graph.passes.attention_walks import HIDDEN_FROM, SCALES, Before, source_of, walk_back, walk_on
+from frx_graph.passes.causal_mask import is_causal, is_causal_bias
 
 SOFTMAX = frozenset({"aten._softmax", "aten.softmax", "aten._safe_softmax"})
 FALLBACK_SOFTMAX = "aten._safe_softmax"
 """Only `scaled_dot_product_attention` itself emits it, when it takes its math path."""
-_TRIANGLES = frozenset({"aten.triu", "aten.tril"})
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Attention | None:
         bias=before.bias,
         boolean_mask=before.boolean_mask,
         mask_keeps=before.mask_keeps,
-        causal=_from_triangle(facts, before.boolean_mask or before.bias),
+        causal=_causal(facts, scores, before),
         dropout=after.dropout,
         unsupported=before.unsupported,
         weights_used_by=after.elsewhere,
@@ -118,14 +118,11 @@ def _query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
     return 1 / constant if "div" in op.operator else float(constant)
 
 
-def _from_triangle(facts: GraphFacts, mask: str | None) -> bool:
-    """True for a mask made by `triu` or `tril` a few operators before."""
-    value = mask
-    for _ in range(MAX_STEPS):
-        op = facts.producer(value) if value is not None else None
-        if op is None or not op.inputs:
-            return False
-        if op.operator in _TRIANGLES:
-            return True
-        value = op.inputs[0]
-    return False
+def _causal(facts: GraphFacts, scores: ValueFacts, before: Before) -> bool:
+    """True if the one mask on the scores is the causal one, and nothing else is."""
+    mask = before.boolean_mask or before.bias
+    if mask is None or facts.values[mask].shape[-2:] != scores.shape[-2:]:
+        return False
+    if before.boolean_mask is not None:
+        return is_causal(facts, mask, before.mask_keeps)
+    return is_causal_bias(facts, mask, HIDDEN_FROM)

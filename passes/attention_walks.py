@@ -20,7 +20,7 @@ _PASS_THROUGH = LAYOUT_COPIES | {"aten.native_dropout", "aten.dropout"}
 SCALES = frozenset({"aten.mul", "aten.div", "aten.mul_", "aten.div_"})
 _BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})
 _MASKS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
-_HIDDEN_FROM = -1e4
+HIDDEN_FROM = -1e4
 """Largest fill value that hides a score: it is about the least that float16 holds, and e to it is 0 in every dtype."""
 _CONSTANTS = {"aten.scalar_tensor": 0, "aten.full": 1}
 """Operators that make a tensor of one number, and the position of that number."""
@@ -149,7 +149,7 @@ def _note_mask(facts: GraphFacts, op: OpFacts, met: Before) -> None:
     fill = _number(facts, branches[1] if keeps or not where else branches[0])
     if met.bias is not None or met.boolean_mask is not None:
         met.unsupported += ("more than one bias or mask",)
-    elif fill is None or fill > _HIDDEN_FROM:
+    elif fill is None or fill > HIDDEN_FROM:
         met.unsupported += (f"a mask that fills in {'an unknown value' if fill is None else fill}",)
     elif met.scale is not None and met.scale < 0:
         met.unsupported += ("a negative scale after the mask",)

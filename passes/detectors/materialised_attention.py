@@ -144,7 +144,7 @@ def _fix(attention: Attention, obstacle: str) -> str:
     call = f"torch.nn.functional.scaled_dot_product_attention({', '.join(arguments)})"
     text = f"replace the lines from the first product to the second by `{call}`"
     if mask is not None and attention.causal:
-        text += "; is_causal stands for the mask that `triu` or `tril` makes here, if it is the plain causal one"
+        text += "; is_causal stands for the mask that `triu` or `tril` makes here"
     if attention.scale_on_query:
         text += "; it scales by itself, so drop the scaling of q"
     if attention.boolean_mask is not None and not attention.causal:

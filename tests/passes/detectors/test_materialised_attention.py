@@ -124,6 +124,9 @@ class Masked(nn.Module):
         elif self.kind == "triangle":
             hidden = torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1)
             scores = scores.masked_fill_(hidden, float("-inf"))
+        elif self.kind == "triangle or padding":
+            hidden = torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden | (mask > 0), float("-inf"))
         elif self.kind == "scaled":
             scores = scores * 0.5
         return torch.einsum("bhij,bhjd->bhid", scores.softmax(-1), v)
@@ -138,6 +141,7 @@ class Masked(nn.Module):
         ("where not", "q, k, v, attn_mask=~mask, scale=1.0"),
         ("where full", "q, k, v, attn_mask=mask, scale=1.0"),
         ("triangle", "q, k, v, is_causal=True, scale=1.0"),
+        ("triangle or padding", "q, k, v, attn_mask=~mask, scale=1.0"),
         ("scaled", "q, k, v, scale=0.5"),
     ],
 )

@@ -1,0 +1,134 @@
+"""Whether a mask is the causal one: each query sees the keys up to its own position and no other.
+
+Read off the operators that make the mask: a constant, cut by `triu` or `tril` into a part up to the diagonal and a part
+above it, and operators that treat all elements of a part alike.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import torch
+
+from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueRef
+from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.passes.copies.view_chain import is_view
+
+Number: TypeAlias = int | float
+Parts: TypeAlias = tuple[Number, Number]
+"""The number at every position up to the diagonal, and the number at every position above it."""
+
+_MAX_DEPTH = 24
+"""Operators followed from a mask to what it is made of."""
+_FILLED: Mapping[str, int] = {"aten.full": 1, "aten.full_like": 1, "aten.scalar_tensor": 0}
+"""Operators that make a tensor of one number, and the position of that number."""
+_ONES = frozenset({"aten.ones", "aten.ones_like", "aten.new_ones"})
+_ZEROS = frozenset({"aten.zeros", "aten.zeros_like", "aten.new_zeros"})
+_IN_PLACE = frozenset(
+    {"aten.view", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.expand", "aten.alias", "aten.detach"}
+)
+"""Views that leave the last two dimensions where they are if these keep their sizes."""
+_BINARY: Mapping[str, Callable[[Number, Number], Number]] = {
+    "aten.add": operator.add,
+    "aten.sub": operator.sub,
+    "aten.rsub": lambda a, b: b - a,
+    "aten.mul": operator.mul,
+    "aten.eq": operator.eq,
+    "aten.ne": operator.ne,
+    "aten.lt": operator.lt,
+    "aten.le": operator.le,
+    "aten.gt": operator.gt,
+    "aten.ge": operator.ge,
+    "aten.logical_and": lambda a, b: bool(a) and bool(b),
+    "aten.logical_or": lambda a, b: bool(a) or bool(b),
+}
+_NOT = frozenset({"aten.logical_not", "aten.bitwise_not"})
+
+
+def is_causal(facts: GraphFacts, mask: str, keeps: bool) -> bool:
+    """True if the boolean `mask` is the causal one, where True means "takes part" if `keeps`, else "is hidden"."""
+    return _square(facts, mask) and _parts(facts, mask, 0) == ((1, 0) if keeps else (0, 1))
+
+
+def is_causal_bias(facts: GraphFacts, bias: str, hidden_from: float) -> bool:
+    """True if adding `bias` hides what the causal mask hides, by `hidden_from` or less, and does nothing else."""
+    parts = _parts(facts, bias, 0)
+    return _square(facts, bias) and parts is not None and parts[0] == 0 and parts[1] <= hidden_from
+
+
+def _square(facts: GraphFacts, value: str) -> bool:
+    shape = facts.values[value].shape
+    return len(shape) >= 2 and shape[-1] == shape[-2] > 1
+
+
+def _parts(facts: GraphFacts, value: str, depth: int) -> Parts | None:
+    """What the two parts of `value` hold; None where they are not known to hold one number each."""
+    op = facts.producer(value)
+    if op is None or depth > _MAX_DEPTH or facts.values[value].mutated or op.kwargs.get("alpha", 1) != 1:
+        return None
+    made = _made(facts, op, depth)
+    if made is not None and facts.values[value].dtype is torch.bool:
+        return bool(made[0]), bool(made[1])
+    return made
+
+
+def _made(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | None:
+    def parts_at(position: int) -> Parts | None:
+        parts = _argument_parts(facts, op.args[position], depth) if position < len(op.args) else None
+        return parts if parts is not None and (parts[0] == parts[1] or _aligned(facts, op, op.args[position])) else None
+
+    if op.operator in _FILLED:
+        return parts_at(_FILLED[op.operator])
+    if op.operator in _ONES or op.operator in _ZEROS:
+        return (1, 1) if op.operator in _ONES else (0, 0)
+    first = parts_at(0)
+    if op.operator in ("aten.triu", "aten.tril"):
+        diagonal = op.args[1] if len(op.args) > 1 else op.kwargs.get("diagonal", 0)
+        upper = op.operator == "aten.triu"
+        if first is None or first[0] != first[1] or diagonal != (1 if upper else 0):
+            return None
+        return (0, first[1]) if upper else (first[0], 0)
+    if op.operator in LAYOUT_COPIES or (is_view(op) and _keeps_place(facts, op)):
+        return first
+    if op.operator in _NOT:
+        return (not first[0], not first[1]) if first is not None and _is_bool(facts, op) else None
+    second = parts_at(1)
+    if op.operator in ("aten.masked_fill", "aten.where"):
+        third = parts_at(2)
+        if first is None or second is None or third is None:
+            return None
+        hide, fill, keep = (second, third, first) if op.operator == "aten.masked_fill" else (first, second, third)
+        return (fill[0] if hide[0] else keep[0]), (fill[1] if hide[1] else keep[1])
+    if op.operator in _BINARY and first is not None and second is not None:
+        combine = _BINARY[op.operator]
+        return combine(first[0], second[0]), combine(first[1], second[1])
+    return None
+
+
+def _argument_parts(facts: GraphFacts, argument: Argument, depth: int) -> Parts | None:
+    if isinstance(argument, ValueRef):
+        return _parts(facts, argument.name, depth + 1)
+    return (argument, argument) if isinstance(argument, (int, float)) else None
+
+
+def _aligned(facts: GraphFacts, op: OpFacts, operand: Argument) -> bool:
+    """False if `op` broadcasts the parts of `operand`. Views answer for themselves."""
+    if is_view(op) or not isinstance(operand, ValueRef):
+        return True
+    return facts.values[operand.name].shape[-2:] == facts.values[op.outputs[0]].shape[-2:]
+
+
+def _is_bool(facts: GraphFacts, op: OpFacts) -> bool:
+    """True if the first operand holds booleans; `bitwise_not` of integers is another thing."""
+    return op.operator == "aten.logical_not" or facts.values[op.inputs[0]].dtype is torch.bool
+
+
+def _keeps_place(facts: GraphFacts, view: OpFacts) -> bool:
+    """True if every element stays on its side of the diagonal."""
+    if view.operator == "aten.slice":
+        start, step = (view.args[position] if position < len(view.args) else None for position in (2, 4))
+        return start in (0, None) and step in (1, None)
+    before, after = facts.values[view.inputs[0]].shape, facts.values[view.outputs[0]].shape
+    return view.operator in _IN_PLACE and before[-2:] == after[-2:]
