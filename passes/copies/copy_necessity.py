@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import enum
 import heapq
-import itertools
-from collections import defaultdict
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,6 +19,7 @@ from frx_graph.facts.layout import Layout, StridePattern, stride_pattern
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.copies.copy_loops import loop_copies
 from frx_graph.passes.copies.stride_replay import Strides, replay, same_strides
 from frx_graph.passes.copies.view_chain import STORAGE_READERS, identity, is_view, view_chain
 from frx_graph.records import Copy
@@ -99,7 +98,6 @@ def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
     repeats = _repeats(facts, judged)
     steady = _constant_values(facts) if judged else frozenset()
     constants = {copy.node for copy in judged if _constant(facts, facts.op_by_node[copy.node].inputs[0], steady)}
-    loops = _loops(facts, [copy for copy in judged if copy.node not in constants])
     verdicts = []
     for copy in copies:
         trial = trials.get(copy.node, _Trial(accepted=False))
@@ -119,10 +117,14 @@ def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
         elif trial.accepted:
             verdict = Verdict(copy, Necessity.UNNEEDED, plain_weights=trial.plain_weights)
         else:
-            necessity = Necessity.LOOP if copy.node in loops else Necessity.NEEDED
-            verdict = Verdict(copy, necessity, loops.get(copy.node), trial.wanted_by)
+            verdict = Verdict(copy, Necessity.NEEDED, wanted_by=trial.wanted_by)
         verdicts.append(verdict)
-    return tuple(verdicts)
+    needed = [v.copy for v in verdicts if v.necessity is Necessity.NEEDED and v.copy.node in trials]
+    loops = loop_copies(facts, needed)
+    return tuple(
+        replace(v, necessity=Necessity.LOOP, partner=loops[v.copy.node]) if v.copy.node in loops else v
+        for v in verdicts
+    )
 
 
 def _is_judgeable(facts: GraphFacts, copy: Copy) -> bool:
@@ -184,39 +186,6 @@ def _repeats(facts: GraphFacts, copies: list[Copy]) -> Mapping[str, str]:
         if before != copy.node:
             repeats[copy.node] = before
     return repeats
-
-
-def _loops(facts: GraphFacts, copies: list[Copy]) -> Mapping[str, str | None]:
-    """Copies that an unrolled loop makes: those of one line in one module and phase. The value is the base that all
-    their sources are parts of, or None where each round works on the result of the one before."""
-    by_line: dict[tuple[object, ...], list[Copy]] = defaultdict(list)
-    for copy in copies:
-        if copy.site.line:
-            by_line[(copy.site, copy.phase)].append(copy)
-    loops: dict[str, str | None] = {}
-    for rounds in by_line.values():
-        if len(rounds) < 2:
-            continue
-        bases = {view_chain(facts, copy.value).base for copy in rounds}
-        if len(bases) == 1:
-            loops.update((copy.node, next(iter(bases))) for copy in rounds)
-        elif all(_depends(facts, later.value, earlier.node) for earlier, later in itertools.pairwise(rounds)):
-            loops.update((copy.node, None) for copy in rounds)
-    return loops
-
-
-def _depends(facts: GraphFacts, value: str, node: str) -> bool:
-    """True if `value` is computed from what `node` made, a few operators before."""
-    pending, seen = [value], {value}
-    while pending and len(seen) <= MAX_OPERATORS:
-        op = facts.producer(pending.pop(0))
-        if op is None:
-            continue
-        if op.node == node:
-            return True
-        pending.extend(name for name in op.inputs if name not in seen)
-        seen.update(op.inputs)
-    return False
 
 
 def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) -> _Trial:

@@ -154,11 +154,18 @@ def _remedy(facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], atten
                 text += ", with its weight in channels-last, too (else that is converted instead)"
             return Remedy(text, Effort.ONE_LINE, Risk.LOW)
         case Necessity.LOOP:
-            times = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is Necessity.LOOP)
+            times = sum(verdict.copy.count for verdict in verdicts if _same_loop(verdict, main)) // facts.calls
             part_of = facts.values.get(main.partner) if main.partner else None
             return Remedy(_loop_fix(facts, times, part_of), Effort.LOCAL, Risk.LOW)
         case _:
             return Remedy(_needed_fix(facts, main, attended), Effort.REFACTOR, Risk.MEDIUM)
+
+
+def _same_loop(verdict: Verdict, main: Verdict) -> bool:
+    """True for rounds of the loop of `main`, and not of the same line's loop in another module."""
+    if (verdict.necessity, verdict.partner) != (main.necessity, main.partner):
+        return False
+    return (verdict.copy.site, verdict.copy.phase) == (main.copy.site, main.copy.phase)
 
 
 def _call_name(verdict: Verdict) -> str:

@@ -128,6 +128,38 @@ def test_rounds_that_depend_on_each_other_are_a_loop_without_a_base(verdicts: An
     assert {(v.necessity, v.partner) for v in found} == {(Necessity.LOOP, None)}
 
 
+def both_written_to(x: Tensor) -> Tensor:
+    y, z = [x[i].clone() for i in range(2)]
+    return (y.mul_(2) + z.add_(1)).sum()
+
+
+def one_written_to(x: Tensor) -> Tensor:
+    y, z = [x[i].t().contiguous().view(-1) for i in range(2)]
+    return y.mul_(2).sum() + z.sum()
+
+
+def source_written_to(x: Tensor) -> Tensor:
+    copies = []
+    for i in range(2):
+        copies.append(x[i].t().contiguous().view(-1))
+        x.mul_(2)
+    return torch.cat(copies).sum()
+
+
+def whole_twice(x: Tensor) -> Tensor:
+    y, z = [x.transpose(0, i).contiguous().view(-1) for i in (1, 2)]
+    return (y + z).sum()
+
+
+@pytest.mark.parametrize(
+    "program", [both_written_to, one_written_to, source_written_to, whole_twice], ids=lambda p: p.__name__
+)
+def test_no_loop(verdicts: Any, program: Any) -> None:
+    found = verdicts(Function(lambda x: program(x * 2)), torch.randn(3, 4, 5))
+    assert len(found) == 2
+    assert {v.necessity for v in found} == {Necessity.NEEDED}
+
+
 def test_behind_too_many_operators_nobody_is_sure(verdicts: Any) -> None:
     def long(steps: int) -> Any:
         def run(x: Tensor) -> Tensor:

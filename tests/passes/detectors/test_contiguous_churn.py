@@ -227,6 +227,39 @@ def test_an_unrolled_loop(churn: Any) -> None:
     assert (finding.saving.predicted_pct_min, finding.saving.predicted_pct_max) == (0.0, pytest.approx(10.0))
 
 
+def test_the_rounds_of_a_loop_are_those_of_one_value(churn: Any) -> None:
+    class Rows(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([x[i].transpose(0, 1).contiguous().view(-1, 8).softmax(-1) for i in range(2)])
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([Rows(), Rows(), Rows()])
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x.softmax(-1)).view(2, 6, 6, 8)
+            return x
+
+    (finding,) = churn(Layers(), X)
+    assert finding.title == "Copy in an unrolled loop"
+    assert finding.count_per_step == 6
+    assert "these are 2 copies of parts of one value" in finding.fix
+
+
+def test_copies_of_one_line_that_are_needed_are_no_loop(churn: Any) -> None:
+    class OneWritten(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y, z = [x.clone() for _ in range(2)]
+            y.mul_(2)
+            return y + z.t()
+
+    for finding in churn(OneWritten(), torch.randn(6, 6)):
+        assert finding.title != "Copy in an unrolled loop"
+        assert "copies of parts of one value" not in finding.fix
+
+
 def test_layers_are_no_loop(churn: Any) -> None:
     class Layer(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

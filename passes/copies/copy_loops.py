@@ -1,0 +1,62 @@
+"""Copies that an unrolled loop makes: again and again at one line, in one call of one module."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes.copies.view_chain import identity, view_chain
+from frx_graph.records import Copy
+
+_MAX_BETWEEN = 48
+"""Operators between one round of a loop and the next. A transformer block has about 30."""
+
+
+def loop_copies(facts: GraphFacts, copies: Iterable[Copy]) -> Mapping[str, str | None]:
+    """Those of `copies`, by node, that are two or more rounds of a loop: of one line in one module and phase, with
+    neither source nor result written to. The value is the base that all their sources are parts of, or None where each
+    round works on the result of the one before."""
+    by_line: dict[tuple[object, ...], list[Copy]] = defaultdict(list)
+    for copy in copies:
+        if copy.site.line and not _written_to(facts, copy):
+            by_line[(copy.site, copy.phase)].append(copy)
+    loops: dict[str, str | None] = {}
+    for rounds in by_line.values():
+        if len(rounds) < 2:
+            continue
+        base = _taken_apart(facts, rounds)
+        if base is not None:
+            loops.update((copy.node, base) for copy in rounds)
+        elif all(_depends(facts, later.value, earlier.node) for earlier, later in itertools.pairwise(rounds)):
+            loops.update((copy.node, None) for copy in rounds)
+    return loops
+
+
+def _written_to(facts: GraphFacts, copy: Copy) -> bool:
+    made = facts.op_by_node[copy.node].outputs
+    return any(facts.values[name].mutated for name in (copy.value, *made))
+
+
+def _taken_apart(facts: GraphFacts, rounds: Sequence[Copy]) -> str | None:
+    """The value of which each round copies another part; None where a round copies all of it or there is no such."""
+    bases = {view_chain(facts, copy.value).base for copy in rounds}
+    base = facts.values[bases.pop()]
+    if bases or len({identity(facts, copy.value) for copy in rounds}) < len(rounds):
+        return None
+    return base.name if all(facts.values[copy.value].numel < base.numel for copy in rounds) else None
+
+
+def _depends(facts: GraphFacts, value: str, node: str) -> bool:
+    """True if `value` is computed from what `node` made, a few operators before."""
+    pending, seen = [value], {value}
+    while pending and len(seen) <= _MAX_BETWEEN:
+        op = facts.producer(pending.pop(0))
+        if op is None:
+            continue
+        if op.node == node:
+            return True
+        pending.extend(name for name in op.inputs if name not in seen)
+        seen.update(op.inputs)
+    return False
