@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.passes.attention_walks import HIDDEN_FROM, SCALES, Before, source_of, walk_back, walk_on
+from frx_graph.passes.attention_walks import HIDDEN_FROM, SCALES, Before, BooleanMask, source_of, walk_back, walk_on
 from frx_graph.passes.causal_mask import is_causal, is_causal_bias
 
 SOFTMAX = frozenset({"aten._softmax", "aten.softmax", "aten._safe_softmax"})
@@ -20,9 +20,9 @@ class Attention:
     """One attention whose scores are materialised. `first` and `second` are the products, `between` every operator
     that writes a tensor of the scores' size from the first product on, `softmax` among them, in execution order.
 
-    `scale` is the factor on the scores (None: there is none), `bias` the one value added to them after that,
-    `boolean_mask` the one condition by which scores are hidden (where it is False if `mask_keeps`, else where it is
-    True), `dropout` its probability. `unsupported` names what `scaled_dot_product_attention` has no place for.
+    `scale` is the factor on the scores (None: there is none), `biases` the values added to them after that, `masks` the
+    conditions by which scores are hidden, `dropout` its probability. `causal` says that there is one of these, and
+    that it is the causal mask. `unsupported` names what `scaled_dot_product_attention` has no place for.
     """
 
     first: OpFacts
@@ -35,9 +35,8 @@ class Attention:
     value: ValueFacts
     scale: float | None
     scale_on_query: bool
-    bias: str | None
-    boolean_mask: str | None
-    mask_keeps: bool
+    biases: tuple[str, ...]
+    masks: tuple[BooleanMask, ...]
     causal: bool
     dropout: float
     unsupported: tuple[str, ...]
@@ -87,9 +86,8 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Attention | None:
         value=value,
         scale=before.scale if scaled_query is None else scaled_query,
         scale_on_query=scaled_query is not None,
-        bias=before.bias,
-        boolean_mask=before.boolean_mask,
-        mask_keeps=before.mask_keeps,
+        biases=before.biases,
+        masks=before.masks,
         causal=_causal(facts, scores, before),
         dropout=after.dropout,
         unsupported=before.unsupported,
@@ -119,10 +117,10 @@ def _query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
 
 
 def _causal(facts: GraphFacts, scores: ValueFacts, before: Before) -> bool:
-    """True if the one mask on the scores is the causal one, and nothing else is."""
-    mask = before.boolean_mask or before.bias
-    if mask is None or facts.values[mask].shape[-2:] != scores.shape[-2:]:
+    """True if the one mask or bias on the scores is the causal one."""
+    names = (*(mask.condition for mask in before.masks), *before.biases)
+    if len(names) != 1 or facts.values[names[0]].shape[-2:] != scores.shape[-2:]:
         return False
-    if before.boolean_mask is not None:
-        return is_causal(facts, mask, before.mask_keeps)
-    return is_causal_bias(facts, mask, HIDDEN_FROM)
+    if before.masks:
+        return is_causal(facts, names[0], before.masks[0].keeps)
+    return is_causal_bias(facts, names[0], HIDDEN_FROM)

@@ -28,15 +28,22 @@ MAX_STEPS = 24
 """Operators followed on one side of the softmax. Published attentions need up to 10 (scale, two masks, bias, casts)."""
 
 
+@dataclass(frozen=True, slots=True)
+class BooleanMask:
+    """The condition by which scores are hidden: where it is False if `keeps`, else where it is True."""
+
+    condition: str
+    keeps: bool
+
+
 @dataclass
 class Before:
-    """What was met on the way back from the softmax to the first product."""
+    """What was met on the way back from the softmax to the first product, the last in the program first."""
 
     ops: list[OpFacts]
     scale: float | None = None
-    bias: str | None = None
-    boolean_mask: str | None = None
-    mask_keeps: bool = False
+    biases: tuple[str, ...] = ()
+    masks: tuple[BooleanMask, ...] = ()
     unsupported: tuple[str, ...] = ()
 
 
@@ -129,15 +136,14 @@ def _note(facts: GraphFacts, op: OpFacts, met: Before) -> None:
 
 def _note_bias(bias: str | None, factor: object, met: Before) -> None:
     """`bias` times `factor` is added to the scores; what was met before comes after it in the program."""
-    if met.bias is not None or met.boolean_mask is not None:
-        met.unsupported += ("more than one bias or mask",)
-    elif bias is None:
+    if bias is None:
         met.unsupported += ("a sum of the scores with themselves",)
-    elif factor != 1:
+        return
+    if factor != 1:
         met.unsupported += ("a subtracted or scaled bias",)
     elif met.scale is not None:
         met.unsupported += ("a scale after the bias",)
-    met.bias = bias
+    met.biases += (bias,)
 
 
 def _note_mask(facts: GraphFacts, op: OpFacts, met: Before) -> None:
@@ -147,14 +153,12 @@ def _note_mask(facts: GraphFacts, op: OpFacts, met: Before) -> None:
     operand = _scores_operand(facts, op)
     keeps = where and isinstance(branches[0], ValueRef) and branches[0].name == operand
     fill = _number(facts, branches[1] if keeps or not where else branches[0])
-    if met.bias is not None or met.boolean_mask is not None:
-        met.unsupported += ("more than one bias or mask",)
-    elif fill is None or fill > HIDDEN_FROM:
+    if fill is None or fill > HIDDEN_FROM:
         met.unsupported += (f"a mask that fills in {'an unknown value' if fill is None else fill}",)
     elif met.scale is not None and met.scale < 0:
         met.unsupported += ("a negative scale after the mask",)
-    met.boolean_mask = condition.name if isinstance(condition, ValueRef) else None
-    met.mask_keeps = keeps
+    if isinstance(condition, ValueRef):
+        met.masks += (BooleanMask(condition.name, keeps),)
 
 
 def _number(facts: GraphFacts, argument: object) -> float | None:

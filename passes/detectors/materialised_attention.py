@@ -127,13 +127,10 @@ def fused_obstacle(attention: Attention) -> str:
 
 def _fix(attention: Attention, obstacle: str) -> str:
     arguments = ["q", "k", "v"]
-    mask = attention.boolean_mask or attention.bias
-    if mask is not None and attention.causal:
+    if attention.causal:
         arguments.append("is_causal=True")
-    elif attention.boolean_mask is not None:
-        arguments.append("attn_mask=mask" if attention.mask_keeps else "attn_mask=~mask")
-    elif attention.bias is not None:
-        arguments.append("attn_mask=bias")
+    elif attention.masks or attention.biases:
+        arguments.append(f"attn_mask={_mask_name(attention)}")
     if attention.dropout:
         arguments.append(f"dropout_p={attention.dropout:.3g} if self.training else 0.0")
     scale, head = attention.scale, attention.query.shape[-1]
@@ -143,15 +140,36 @@ def _fix(attention: Attention, obstacle: str) -> str:
         arguments.append(f"scale={scale:.6g}")
     call = f"torch.nn.functional.scaled_dot_product_attention({', '.join(arguments)})"
     text = f"replace the lines from the first product to the second by `{call}`"
-    if mask is not None and attention.causal:
-        text += "; is_causal stands for the mask that `triu` or `tril` makes here"
     if attention.scale_on_query:
         text += "; it scales by itself, so drop the scaling of q"
-    if attention.boolean_mask is not None and not attention.causal:
-        text += "; its boolean mask is True where attention takes part"
+    note = _mask_note(attention)
+    if note:
+        text += f"; {note}"
     if obstacle:
         text += f"; note that {obstacle}, so the saving there comes only without it"
     return text
+
+
+def _mask_name(attention: Attention) -> str:
+    """What the one `attn_mask` is called in the fix, in which everything that was met goes."""
+    if attention.biases:
+        return "bias"
+    hides = len(attention.masks) == 1 and not attention.masks[0].keeps
+    return "~mask" if hides else "mask"
+
+
+def _mask_note(attention: Attention) -> str:
+    """How the `attn_mask` is made; empty where it stands in the program as it is."""
+    biases, masks = len(attention.biases), len(attention.masks)
+    if attention.causal:
+        return "is_causal stands for the mask that `triu` or `tril` makes here"
+    if biases and biases + masks > 1:
+        added = f"the {biases} biases that are added here" if biases > 1 else "the bias that is added here"
+        hidden = ", with -inf wherever a mask hides the score" if masks else ""
+        return f"make {added} one float attn_mask in the dtype of q{hidden}"
+    if masks > 1:
+        return f"its one boolean mask is True where all {masks} masks here let the score take part"
+    return "its boolean mask is True where attention takes part" if masks else ""
 
 
 def _fallback_fix(obstacle: str) -> str:

@@ -45,7 +45,7 @@ def test_products_operands_and_what_lies_between(attention: Any) -> None:
     assert (found.between[0], found.softmax in found.between) == (found.first, True)
     assert found.scores.shape == (2, 4, 16, 16)
     assert [value.shape[-2:] for value in (found.query, found.key, found.value)] == [(16, 8), (8, 16), (16, 8)]
-    assert (found.bias, found.boolean_mask, found.dropout, found.unsupported) == (None, None, 0.0, ())
+    assert (found.biases, found.masks, found.dropout, found.unsupported) == ((), (), 0.0, ())
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,35 @@ def test_a_scale_on_the_query(attention: Any) -> None:
 )
 def test_masks(attention: Any, on_scores: Any, keeps: bool) -> None:
     found = attention(Attend(on_scores), *QKV, MASK)
-    assert (found.boolean_mask is not None, found.mask_keeps, found.unsupported) == (True, keeps, ())
+    assert ([mask.keeps for mask in found.masks], found.biases, found.unsupported) == ([keeps], (), ())
     assert not found.causal
 
 
 def test_a_bias(attention: Any) -> None:
     found = attention(Attend(lambda s, bias: s / 4 + bias), *QKV, BIAS)
-    assert (found.scale, found.bias is not None, found.unsupported) == (0.25, True, ())
+    assert (found.scale, len(found.biases), found.masks, found.unsupported) == (0.25, 1, (), ())
+
+
+@pytest.mark.parametrize(
+    ("on_scores", "biases", "masks"),
+    [
+        (lambda s, b: s / 4 + b + b.abs(), 2, 0),
+        (lambda s, b: (s / 4 + b).masked_fill(b > 1, float("-inf")), 1, 1),
+        (lambda s, b: (s / 4).masked_fill(b > 1, float("-inf")) + b, 1, 1),
+        (lambda s, b: (s / 4).masked_fill(MASK.logical_not(), -1e9).masked_fill(b > 1, float("-inf")), 0, 2),
+    ],
+    ids=["two biases", "bias, mask", "mask, bias", "two masks"],
+)
+def test_biases_and_masks_that_are_one_mask_together(attention: Any, on_scores: Any, biases: int, masks: int) -> None:
+    found = attention(Attend(on_scores), *QKV, BIAS)
+    assert (len(found.biases), len(found.masks), found.scale, found.unsupported) == (biases, masks, 0.25, ())
+
+
+def test_causal_with_a_bias_is_more_than_is_causal_says(attention: Any) -> None:
+    def biased(scores: Tensor, bias: Tensor) -> Tensor:
+        return (scores + bias).masked_fill(torch.ones(16, 16, dtype=torch.bool).triu(1), float("-inf"))
+
+    assert not attention(Attend(biased), *QKV, BIAS).causal
 
 
 def test_a_mask_from_a_triangle_is_causal(attention: Any) -> None:
@@ -105,7 +127,7 @@ def test_a_mask_from_a_triangle_is_causal(attention: Any) -> None:
     ("on_scores", "what"),
     [
         (lambda s, b: (s + b) / 4, "a scale after the bias"),
-        (lambda s, b: s + b + b.abs(), "more than one bias or mask"),
+        (lambda s, b: (s + b) / 4 + b, "a scale after the bias"),
         (lambda s, b: s - b, "a subtracted or scaled bias"),
         (lambda s, b: torch.where(b > 0, s, 0.0), "a mask that fills in 0.0"),
         (lambda s, b: s.tanh(), "tanh"),

@@ -243,10 +243,9 @@ class Biased(nn.Module):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda s, b: s + b + b.T, "more than one bias or mask"),
-        (lambda s, b: (s + b).masked_fill(b > 0, float("-inf")), "more than one bias or mask"),
-        (lambda s, b: s.masked_fill(b > 0, float("-inf")).masked_fill(b < -1, float("-inf")), "more than one bias"),
         (lambda s, b: (s + b) * 0.5, "a scale after the bias"),
+        (lambda s, b: (s + b).masked_fill(b > 0, float("-inf")) * 0.5, "a scale after the bias"),
+        (lambda s, b: (s + b) * 0.5 + b.T, "a scale after the bias"),
         (lambda s, b: s * 0.5 - b, "a subtracted or scaled bias"),
         (lambda s, b: torch.add(s, b, alpha=2), "a subtracted or scaled bias"),
         (lambda s, b: s + s, "a sum of the scores with themselves"),
@@ -266,3 +265,54 @@ def test_a_bias_or_mask_that_sdpa_cannot_take_as_it_is_is_refused(
 def test_one_bias_after_the_scale_is_advised(analyse: Any) -> None:
     (finding,) = DETECTOR.detect(analyse(Biased(lambda s, b: s * 0.5 + b), *qkv(), torch.randn(TOKENS, TOKENS)))
     assert "scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.5)" in finding.fix
+
+
+def fused_mask(*biases: Tensor, hidden: Tensor | None = None) -> Tensor:
+    """The one float mask that the fix describes."""
+    total = torch.zeros(TOKENS, TOKENS)
+    for bias in biases:
+        total = total + bias
+    return total if hidden is None else total.masked_fill(hidden, float("-inf"))
+
+
+CAUSAL = torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "one_mask", "said"),
+    [
+        (
+            lambda s, b: s + b + b.T,
+            lambda b: fused_mask(b, b.T),
+            "attn_mask=bias, scale=1.0)`; make the 2 biases that are added here one float attn_mask in the dtype of q",
+        ),
+        (
+            lambda s, b: (s + b).masked_fill(torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1), float("-inf")),
+            lambda b: fused_mask(b, hidden=CAUSAL),
+            "attn_mask=bias, scale=1.0)`; make the bias that is added here one float attn_mask in the dtype of q, with "
+            "-inf wherever a mask hides the score",
+        ),
+        (
+            lambda s, b: s.masked_fill(b > 1, -1e9) + b,
+            lambda b: fused_mask(b, hidden=b > 1),
+            "with -inf wherever a mask hides the score",
+        ),
+        (
+            lambda s, b: torch.where(b > -1, s.masked_fill(b > 1, float("-inf")), -1e9),
+            lambda b: (b > -1) & ~(b > 1),
+            "attn_mask=mask, scale=1.0)`; its one boolean mask is True where all 2 masks here let the score take part",
+        ),
+    ],
+    ids=["two biases", "bias and causal mask", "mask and bias", "two masks"],
+)
+def test_biases_and_masks_go_into_one(
+    analyse: Any, change: Callable[[Tensor, Tensor], Tensor], one_mask: Callable[[Tensor], Tensor], said: str
+) -> None:
+    q, k, v = qkv()
+    bias = torch.randn(TOKENS, TOKENS)
+    model = Biased(change)
+    (finding,) = DETECTOR.detect(analyse(model, q, k, v, bias))
+    assert isinstance(finding, Finding)
+    assert said in finding.fix
+    fused = F.scaled_dot_product_attention(q, k, v, attn_mask=one_mask(bias), scale=1.0)
+    torch.testing.assert_close(fused, model(q, k, v, bias), rtol=1e-4, atol=1e-5)
