@@ -22,7 +22,7 @@ _BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})
 _MASKS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
 HIDDEN_FROM = -1e4
 """Largest fill value that hides a score: it is about the least that float16 holds, and e to it is 0 in every dtype."""
-_CONSTANTS = {"aten.scalar_tensor": 0, "aten.full": 1}
+_CONSTANTS = {"aten.scalar_tensor": 0, "aten.full": 1, "aten.full_like": 1}
 """Operators that make a tensor of one number, and the position of that number."""
 MAX_STEPS = 24
 """Operators followed on one side of the softmax. Published attentions need up to 10 (scale, two masks, bias, casts)."""
@@ -106,6 +106,8 @@ def _reaches_product(facts: GraphFacts, value: str) -> bool:
         if op.operator in _PRODUCTS:
             return True
         if not (is_view(op) or op.pointwise or op.operator in _PASS_THROUGH) or not op.inputs:
+            return False
+        if op.operator in _CONSTANTS:  # `full_like` takes the size of the scores, and no more
             return False
         value = op.inputs[0]
     return False

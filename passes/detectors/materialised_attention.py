@@ -7,8 +7,9 @@ scores tile by tile and never stores them (Dao et al., FlashAttention, arXiv 220
 Fix: `torch.nn.functional.scaled_dot_product_attention` with the scale and the mask that were found. It takes
 (batch, heads, sequence, dim) views of a (batch, sequence, heads, dim) tensor as they are.
 
-Safety: the same function up to the order of summation; dropout draws other random numbers. Attention weights can no
-longer be returned, so an attention whose weights are used elsewhere is refused.
+Safety: the same function up to the order of summation; dropout draws other random numbers, and a query whose keys are
+all hidden gets zeros, where a softmax gives NaN (of -inf) or the mean of the values (of a finite number).
+Attention weights can no longer be returned, so an attention whose weights are used elsewhere is refused.
 
 Assumes: keys and values are not parameters (a product with a learned table is no attention between tokens). Fires
 only where the scores move more bytes than queries, keys, values and result together: standard attention accesses

@@ -80,8 +80,17 @@ def test_a_scale_on_the_query(attention: Any) -> None:
         (lambda s, mask: torch.where(mask, s, float("-inf")), True),
         (lambda s, mask: torch.where(mask, float("-inf"), s), False),
         (lambda s, mask: s.masked_fill(mask, -1e9), False),
+        (lambda s, mask: torch.where(mask, torch.full_like(s, -1e9), s), False),
+        (lambda s, mask: torch.where(mask, s, torch.full_like(s, -1e9)), True),
     ],
-    ids=["masked_fill", "where keeps", "where hides", "a large number"],
+    ids=[
+        "masked_fill",
+        "where keeps",
+        "where hides",
+        "a large number",
+        "where hides by full_like",
+        "where keeps, else full_like",
+    ],
 )
 def test_masks(attention: Any, on_scores: Any, keeps: bool) -> None:
     found = attention(Attend(on_scores), *QKV, MASK)
