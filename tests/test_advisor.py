@@ -130,9 +130,40 @@ def test_what_is_compiled_still_leaves_its_graph_at_a_recurrent_layer() -> None:
     assert any(node.target is torch.ops.aten.sigmoid_.default for node in inside.graphs[0].aten.graph.nodes)
     # torch 2.13 gives up on the whole function, 2.15 only on the layer.
     with contextlib.suppress(CaptureError):
-        compiled = capture_model(model, args, through_recurrent=False)
+        compiled = capture_model(model, args, as_eager=False)
         nodes = [node for graph in compiled.graphs for node in graph.aten.graph.nodes]
         assert not any(node.target is torch.ops.aten.sigmoid_.default for node in nodes)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.MultiheadAttention(64, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.inside(x, x, x, need_weights=False)[0]
+        return y * 2
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("inside", [False, True], ids=["bare", "inside"])
+def test_attention_layer_copies_what_its_native_operator_copies(inside: bool, train: bool) -> None:
+    x = torch.randn(2, 32, 64)
+    model = SelfAttention() if inside else nn.MultiheadAttention(64, 4, batch_first=True)
+    args = (x,) if inside else (x, x, x)
+    advice = frx_graph.advise(model.train(train), args, train=train, observe=True).advice
+    assert advice.observed
+    assert _places(advice.copies) == _places(advice.observed)
+    assert any(copy.operator == "aten._native_multi_head_attention" for copy in advice.copies) is not train
+    assert not any("channels-last" in finding.fix for finding in advice.findings)
+
+
+def test_what_is_compiled_takes_attention_apart() -> None:
+    native = torch.ops.aten._native_multi_head_attention.default
+    for as_eager in (True, False, True):
+        capture = capture_model(SelfAttention().eval(), (torch.randn(2, 32, 64),), as_eager=as_eager)
+        targets = [node.target for graph in capture.graphs for node in graph.aten.graph.nodes]
+        assert (native in targets) is as_eager
 
 
 class Checkpointed(nn.Module):

@@ -19,6 +19,7 @@ from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import bookmark, breaks_since
 from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.eager_paths import eager_paths
 from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
@@ -31,14 +32,14 @@ def capture_model(
     *,
     train: bool = False,
     origin: str = "model",
-    through_recurrent: bool = True,
+    as_eager: bool = True,
 ) -> Capture:
     """All graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
 
     The model runs once, eagerly, on its real inputs; buffers and the random state are put back afterwards. With
-    `through_recurrent` the operators of `nn.LSTM`, `nn.GRU` and `nn.RNN` are captured, too, as they run in eager; a
-    program that is compiled has a graph break at each of them unless it sets Dynamo's `allow_rnn`. Raises
-    `TargetError` if the model itself raises, `CaptureError` if it runs but nothing of it could be captured.
+    `as_eager` torch's own layers are captured as they run in eager: a program that is compiled has a graph break at
+    each recurrent layer and takes `nn.MultiheadAttention` apart, see `eager_paths`. Raises `TargetError` if the model
+    itself raises, `CaptureError` if it runs but nothing of it could be captured.
     """
     kwargs = dict(kwargs or {})
     runs: list[_Runs] = []
@@ -52,7 +53,7 @@ def capture_model(
 
         gradients: dict[str, tuple[Tangent | None, ...]] = {}
         mark = bookmark()
-        with _capturing(train, through_recurrent):
+        with _capturing(train, as_eager):
             try:
                 outputs = _compiled(model, backend)(*args, **kwargs)
                 gradients = _boundary_gradients(runs, outputs) if train else {}
@@ -179,7 +180,7 @@ def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwa
 
 
 @contextlib.contextmanager
-def _capturing(train: bool, through_recurrent: bool) -> Iterator[None]:
+def _capturing(train: bool, as_eager: bool) -> Iterator[None]:
     """Gradients as asked for, sizes as given, and Dynamo's own log lines kept from the user: failures are reported."""
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -192,8 +193,8 @@ def _capturing(train: bool, through_recurrent: bool) -> Iterator[None]:
                 recompile_limit=64,
                 accumulated_recompile_limit=4096,
                 automatic_dynamic_shapes=False,
-                allow_rnn=through_recurrent or torch._dynamo.config.allow_rnn,
             ),
+            eager_paths() if as_eager else contextlib.nullcontext(),
         ):
             yield
     finally:
