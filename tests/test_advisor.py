@@ -166,6 +166,37 @@ def test_what_is_compiled_takes_attention_apart() -> None:
         assert (native in targets) is as_eager
 
 
+class Turned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).contiguous() * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.transpose(1, 2).contiguous() * 2
+
+
+class Turning(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = Turned.apply(x * 3)
+        x = Turned.apply(x)
+        y: Tensor = self.inside(Turned.apply(x))
+        return y
+
+
+def test_the_backward_of_a_custom_function_belongs_to_its_own_line() -> None:
+    args = (torch.randn(4, 16, 8, requires_grad=True),)
+    advice = frx_graph.advise(Turning(), args, train=True, observe=True).advice
+    assert advice.observed is not None
+    assert _places(advice.copies) == _places(advice.observed)
+    own = inspect.getsourcelines(Turned.backward)[1] + 2
+    assert [c.site.line for c in advice.observed if c.phase is Phase.BACKWARD] == [own, own, own]
+
+
 class Checkpointed(nn.Module):
     def __init__(self, *, reentrant: bool) -> None:
         super().__init__()
