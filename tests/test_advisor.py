@@ -32,6 +32,37 @@ class Block(nn.Module):
         return y.transpose(1, 2).contiguous()
 
 
+class Even(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x).transpose(1, 2).contiguous()
+        torch._dynamo.graph_break()
+        return y.transpose(1, 2).contiguous() + 1
+
+
+def test_each_call_of_a_graph_receives_its_own_gradient() -> None:
+    """The last block's gradient is expanded from the loss, the others' are not."""
+
+    class Blocks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(Even() for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for block in self.blocks:
+                x = block(x)
+            return x.sum()
+
+    advice = frx_graph.advise(Blocks(), (torch.randn(8, 32, 64, requires_grad=True),), train=True, observe=True).advice
+    assert advice.observed is not None
+    assert _places(advice.copies) == _places(advice.observed)
+    assert Phase.BACKWARD in {copy.phase for copy in advice.observed}
+    assert len({graph.graph_id for graph in advice.graphs}) == len(advice.graphs)
+
+
 def test_every_version_of_a_frame_that_a_step_runs_counts() -> None:
     model = nn.Sequential(Block(8), Block(16), Block(32)).eval()
     advice = frx_graph.advise(model, (torch.randn(2, 6, 8),), observe=True).advice

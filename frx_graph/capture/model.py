@@ -7,8 +7,10 @@ import functools
 import inspect
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -47,11 +49,11 @@ def capture_model(
         recorder = GraphRecorder(origin, parameter_paths(model))
 
         def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-            run = _Runs(dynamo, recorder.note(dynamo, example_inputs))
+            run = _Runs(dynamo, recorder.note(dynamo, example_inputs), keep=train)
             runs.append(run)
             return run
 
-        gradients: dict[str, tuple[Tangent | None, ...]] = {}
+        gradients: dict[str, Counter[_Tangents]] = {}
         mark = bookmark()
         with _capturing(train, as_eager):
             try:
@@ -65,14 +67,16 @@ def capture_model(
             recorder.note_breaks(breaks_since(mark))
             for run in runs:
                 # Dynamo's cache keeps the compiled graphs: what they hold would stay alive with it.
-                run.outputs = ()
+                run.outputs.clear()
                 if run.calls:
-                    recorder.trace(run.graph, gradients.get(run.graph.graph_id), calls=run.calls)
+                    _trace(recorder, run, gradients.get(run.graph.graph_id))
     capture = recorder.capture()
     if not capture.graphs:
         raise _nothing_captured(capture, origin)
     return capture
 
+
+_Tangents: TypeAlias = tuple[Tangent | None, ...]
 
 _ONE_AT_A_TIME = threading.RLock()
 """Dynamo's configuration and its caches belong to the process."""
@@ -106,43 +110,58 @@ def _why(error: BaseException) -> str:
 
 
 class _Runs:
-    """A compiled graph that runs as it is and counts its calls; keeps the tensors that its first call returned."""
+    """A compiled graph that runs as it is and counts its calls; with `keep` it keeps what each of them returned."""
 
-    def __init__(self, dynamo: fx.GraphModule, graph: UntracedGraph) -> None:
+    def __init__(self, dynamo: fx.GraphModule, graph: UntracedGraph, *, keep: bool) -> None:
         self.graph = graph
         self.calls = 0
-        self.outputs: tuple[Any, ...] = ()
+        self.outputs: list[tuple[Any, ...]] = []
         self._dynamo = dynamo
+        self._keep = keep
 
     def __call__(self, *args: Any) -> Any:
         result = self._dynamo.forward(*args)
-        if not self.calls:
-            self.outputs = tuple(pytree.tree_leaves(result))
+        if self._keep:
+            self.outputs.append(tuple(pytree.tree_leaves(result)))
         self.calls += 1
         return result
 
 
-def _boundary_gradients(runs: Sequence[_Runs], outputs: Any) -> dict[str, tuple[Tangent | None, ...]]:
-    """What the program sends back into every output of every graph, from one real backward.
+def _trace(recorder: GraphRecorder, run: _Runs, gradients: Counter[_Tangents] | None) -> None:
+    """Trace a graph once for each set of gradients that its calls receive; those after the first go by the graph's id
+    with a number behind it."""
+    if not gradients:
+        recorder.trace(run.graph, calls=run.calls)
+        return
+    for index, (tangents, calls) in enumerate(gradients.items()):
+        graph = replace(run.graph, graph_id=f"{run.graph.graph_id}.{index}") if index else run.graph
+        recorder.trace(graph, tangents, calls=calls)
+
+
+def _boundary_gradients(runs: Sequence[_Runs], outputs: Any) -> dict[str, Counter[_Tangents]]:
+    """What the program sends back into every output of every graph, and in how many of its calls, from one real
+    backward.
 
     Only that tells the strides of the gradients that cross from one graph to another, and which outputs get none.
-    A program of one graph needs no run: its outputs are the roots.
+    A program that calls one graph once needs no run: its outputs are the roots.
     """
-    if len(runs) < 2:
+    if sum(run.calls for run in runs) < 2:
         return {}
     roots = backward_roots(pytree.tree_leaves(outputs))
-    crossing = [t for run in runs for t in run.outputs if isinstance(t, Tensor) and t.grad_fn is not None]
+    returned = [t for run in runs for call in run.outputs for t in call]
+    crossing = [t for t in returned if isinstance(t, Tensor) and t.grad_fn is not None]
     if not roots or not crossing:
         return {}
     received = torch.autograd.grad(roots, crossing, [torch.ones_like(r) for r in roots], allow_unused=True)
     by_tensor = {id(tensor): gradient for tensor, gradient in zip(crossing, received, strict=True)}
     return {
-        run.graph.graph_id: tuple(
-            None if gradient is None else Tangent(tuple(gradient.shape), gradient.stride())
-            for gradient in (by_tensor.get(id(tensor)) for tensor in run.outputs)
-        )
+        run.graph.graph_id: Counter(tuple(_tangent(by_tensor.get(id(t))) for t in call) for call in run.outputs)
         for run in runs
     }
+
+
+def _tangent(gradient: Tensor | None) -> Tangent | None:
+    return None if gradient is None else Tangent(tuple(gradient.shape), gradient.stride())
 
 
 def parameter_paths(model: object) -> dict[int, str]:
