@@ -186,6 +186,7 @@ def test_attention_layer_copies_what_its_native_operator_copies(inside: bool, tr
     assert advice.observed
     assert _places(advice.copies) == _places(advice.observed)
     assert any(copy.operator == "aten._native_multi_head_attention" for copy in advice.copies) is not train
+    assert any("nn.MultiheadAttention" in finding.fix for finding in advice.findings) is not train
     assert not any("channels-last" in finding.fix for finding in advice.findings)
 
 
