@@ -82,8 +82,7 @@ def advise(
     name = target or type(model).__name__
     started = time.perf_counter()
     progress("capturing the model")
-    # What is compiled leaves its graph at a recurrent layer; in eager the layer is operators like any others.
-    capture = capture_model(model, args, kwargs, train=train, origin=name, through_recurrent=inner == "eager")
+    capture = capture_model(model, args, kwargs, train=train, origin=name, as_eager=inner == "eager")
     captured_s = time.perf_counter() - started
     report = advise_capture(capture, target=name, inner=inner, measure=measure, progress=progress)
     advice = replace(report.advice, timings=replace(report.advice.timings, capture_s=captured_s))

@@ -32,6 +32,37 @@ class Block(nn.Module):
         return y.transpose(1, 2).contiguous()
 
 
+class Even(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x).transpose(1, 2).contiguous()
+        torch._dynamo.graph_break()
+        return y.transpose(1, 2).contiguous() + 1
+
+
+def test_each_call_of_a_graph_receives_its_own_gradient() -> None:
+    """The last block's gradient is expanded from the loss, the others' are not."""
+
+    class Blocks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(Even() for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for block in self.blocks:
+                x = block(x)
+            return x.sum()
+
+    advice = frx_graph.advise(Blocks(), (torch.randn(8, 32, 64, requires_grad=True),), train=True, observe=True).advice
+    assert advice.observed is not None
+    assert _places(advice.copies) == _places(advice.observed)
+    assert Phase.BACKWARD in {copy.phase for copy in advice.observed}
+    assert len({graph.graph_id for graph in advice.graphs}) == len(advice.graphs)
+
+
 def test_every_version_of_a_frame_that_a_step_runs_counts() -> None:
     model = nn.Sequential(Block(8), Block(16), Block(32)).eval()
     advice = frx_graph.advise(model, (torch.randn(2, 6, 8),), observe=True).advice
@@ -130,9 +161,72 @@ def test_what_is_compiled_still_leaves_its_graph_at_a_recurrent_layer() -> None:
     assert any(node.target is torch.ops.aten.sigmoid_.default for node in inside.graphs[0].aten.graph.nodes)
     # torch 2.13 gives up on the whole function, 2.15 only on the layer.
     with contextlib.suppress(CaptureError):
-        compiled = capture_model(model, args, through_recurrent=False)
+        compiled = capture_model(model, args, as_eager=False)
         nodes = [node for graph in compiled.graphs for node in graph.aten.graph.nodes]
         assert not any(node.target is torch.ops.aten.sigmoid_.default for node in nodes)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.MultiheadAttention(64, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.inside(x, x, x, need_weights=False)[0]
+        return y * 2
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("inside", [False, True], ids=["bare", "inside"])
+def test_attention_layer_copies_what_its_native_operator_copies(inside: bool, train: bool) -> None:
+    x = torch.randn(2, 32, 64)
+    model = SelfAttention() if inside else nn.MultiheadAttention(64, 4, batch_first=True)
+    args = (x,) if inside else (x, x, x)
+    advice = frx_graph.advise(model.train(train), args, train=train, observe=True).advice
+    assert advice.observed
+    assert _places(advice.copies) == _places(advice.observed)
+    assert any(copy.operator == "aten._native_multi_head_attention" for copy in advice.copies) is not train
+    assert any("nn.MultiheadAttention" in finding.fix for finding in advice.findings) is not train
+    assert not any("channels-last" in finding.fix for finding in advice.findings)
+
+
+def test_what_is_compiled_takes_attention_apart() -> None:
+    native = torch.ops.aten._native_multi_head_attention.default
+    for as_eager in (True, False, True):
+        capture = capture_model(SelfAttention().eval(), (torch.randn(2, 32, 64),), as_eager=as_eager)
+        targets = [node.target for graph in capture.graphs for node in graph.aten.graph.nodes]
+        assert (native in targets) is as_eager
+
+
+class Turned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.transpose(1, 2).contiguous() * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.transpose(1, 2).contiguous() * 2
+
+
+class Turning(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = Turned.apply(x * 3)
+        x = Turned.apply(x)
+        y: Tensor = self.inside(Turned.apply(x))
+        return y
+
+
+def test_the_backward_of_a_custom_function_belongs_to_its_own_line() -> None:
+    args = (torch.randn(4, 16, 8, requires_grad=True),)
+    advice = frx_graph.advise(Turning(), args, train=True, observe=True).advice
+    assert advice.observed is not None
+    assert _places(advice.copies) == _places(advice.observed)
+    own = inspect.getsourcelines(Turned.backward)[1] + 2
+    assert [c.site.line for c in advice.observed if c.phase is Phase.BACKWARD] == [own, own, own]
 
 
 class Checkpointed(nn.Module):

@@ -167,7 +167,8 @@ def _attribute(
 ) -> tuple[dict[str, CallSite], dict[str, Phase]]:
     """Call site and phase of every node; `forward_nodes` is empty for inference.
 
-    A backward node takes the site of the forward node whose autograd sequence number it shares."""
+    A backward node takes the site of the forward node whose autograd sequence number it shares. One that has a line of
+    its own stands in the `backward` of a custom `torch.autograd.Function`, which has no number of its own here."""
     sites: dict[str, CallSite] = {}
     phases: dict[str, Phase] = {}
     forward_by_sequence: dict[int, CallSite] = {}
@@ -176,7 +177,8 @@ def _attribute(
         phases[node.name] = Phase.BACKWARD if backward else Phase.FORWARD
         sequence = node.meta.get("seq_nr")
         if backward:
-            sites[node.name] = forward_by_sequence.get(sequence, site_from_stack_trace(node.stack_trace))
+            own = site_from_stack_trace(node.stack_trace)
+            sites[node.name] = own if own.line else forward_by_sequence.get(sequence, own)
             continue
         stack = node.meta.get("nn_module_stack") or {}
         module_path = module_path_from_stack((entry[0] for entry in stack.values()), module_root)

@@ -7,8 +7,10 @@ import functools
 import inspect
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -19,6 +21,7 @@ from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import bookmark, breaks_since
 from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.eager_paths import eager_paths
 from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
@@ -31,14 +34,14 @@ def capture_model(
     *,
     train: bool = False,
     origin: str = "model",
-    through_recurrent: bool = True,
+    as_eager: bool = True,
 ) -> Capture:
     """All graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
 
     The model runs once, eagerly, on its real inputs; buffers and the random state are put back afterwards. With
-    `through_recurrent` the operators of `nn.LSTM`, `nn.GRU` and `nn.RNN` are captured, too, as they run in eager; a
-    program that is compiled has a graph break at each of them unless it sets Dynamo's `allow_rnn`. Raises
-    `TargetError` if the model itself raises, `CaptureError` if it runs but nothing of it could be captured.
+    `as_eager` torch's own layers are captured as they run in eager: a program that is compiled has a graph break at
+    each recurrent layer and takes `nn.MultiheadAttention` apart, see `eager_paths`. Raises `TargetError` if the model
+    itself raises, `CaptureError` if it runs but nothing of it could be captured.
     """
     kwargs = dict(kwargs or {})
     runs: list[_Runs] = []
@@ -46,13 +49,13 @@ def capture_model(
         recorder = GraphRecorder(origin, parameter_paths(model))
 
         def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-            run = _Runs(dynamo, recorder.note(dynamo, example_inputs))
+            run = _Runs(dynamo, recorder.note(dynamo, example_inputs), keep=train)
             runs.append(run)
             return run
 
-        gradients: dict[str, tuple[Tangent | None, ...]] = {}
+        gradients: dict[str, Counter[_Tangents]] = {}
         mark = bookmark()
-        with _capturing(train, through_recurrent):
+        with _capturing(train, as_eager):
             try:
                 outputs = _compiled(model, backend)(*args, **kwargs)
                 gradients = _boundary_gradients(runs, outputs) if train else {}
@@ -64,14 +67,16 @@ def capture_model(
             recorder.note_breaks(breaks_since(mark))
             for run in runs:
                 # Dynamo's cache keeps the compiled graphs: what they hold would stay alive with it.
-                run.outputs = ()
+                run.outputs.clear()
                 if run.calls:
-                    recorder.trace(run.graph, gradients.get(run.graph.graph_id), calls=run.calls)
+                    _trace(recorder, run, gradients.get(run.graph.graph_id))
     capture = recorder.capture()
     if not capture.graphs:
         raise _nothing_captured(capture, origin)
     return capture
 
+
+_Tangents: TypeAlias = tuple[Tangent | None, ...]
 
 _ONE_AT_A_TIME = threading.RLock()
 """Dynamo's configuration and its caches belong to the process."""
@@ -105,43 +110,58 @@ def _why(error: BaseException) -> str:
 
 
 class _Runs:
-    """A compiled graph that runs as it is and counts its calls; keeps the tensors that its first call returned."""
+    """A compiled graph that runs as it is and counts its calls; with `keep` it keeps what each of them returned."""
 
-    def __init__(self, dynamo: fx.GraphModule, graph: UntracedGraph) -> None:
+    def __init__(self, dynamo: fx.GraphModule, graph: UntracedGraph, *, keep: bool) -> None:
         self.graph = graph
         self.calls = 0
-        self.outputs: tuple[Any, ...] = ()
+        self.outputs: list[tuple[Any, ...]] = []
         self._dynamo = dynamo
+        self._keep = keep
 
     def __call__(self, *args: Any) -> Any:
         result = self._dynamo.forward(*args)
-        if not self.calls:
-            self.outputs = tuple(pytree.tree_leaves(result))
+        if self._keep:
+            self.outputs.append(tuple(pytree.tree_leaves(result)))
         self.calls += 1
         return result
 
 
-def _boundary_gradients(runs: Sequence[_Runs], outputs: Any) -> dict[str, tuple[Tangent | None, ...]]:
-    """What the program sends back into every output of every graph, from one real backward.
+def _trace(recorder: GraphRecorder, run: _Runs, gradients: Counter[_Tangents] | None) -> None:
+    """Trace a graph once for each set of gradients that its calls receive; those after the first go by the graph's id
+    with a number behind it."""
+    if not gradients:
+        recorder.trace(run.graph, calls=run.calls)
+        return
+    for index, (tangents, calls) in enumerate(gradients.items()):
+        graph = replace(run.graph, graph_id=f"{run.graph.graph_id}.{index}") if index else run.graph
+        recorder.trace(graph, tangents, calls=calls)
+
+
+def _boundary_gradients(runs: Sequence[_Runs], outputs: Any) -> dict[str, Counter[_Tangents]]:
+    """What the program sends back into every output of every graph, and in how many of its calls, from one real
+    backward.
 
     Only that tells the strides of the gradients that cross from one graph to another, and which outputs get none.
-    A program of one graph needs no run: its outputs are the roots.
+    A program that calls one graph once needs no run: its outputs are the roots.
     """
-    if len(runs) < 2:
+    if sum(run.calls for run in runs) < 2:
         return {}
     roots = backward_roots(pytree.tree_leaves(outputs))
-    crossing = [t for run in runs for t in run.outputs if isinstance(t, Tensor) and t.grad_fn is not None]
+    returned = [t for run in runs for call in run.outputs for t in call]
+    crossing = [t for t in returned if isinstance(t, Tensor) and t.grad_fn is not None]
     if not roots or not crossing:
         return {}
     received = torch.autograd.grad(roots, crossing, [torch.ones_like(r) for r in roots], allow_unused=True)
     by_tensor = {id(tensor): gradient for tensor, gradient in zip(crossing, received, strict=True)}
     return {
-        run.graph.graph_id: tuple(
-            None if gradient is None else Tangent(tuple(gradient.shape), gradient.stride())
-            for gradient in (by_tensor.get(id(tensor)) for tensor in run.outputs)
-        )
+        run.graph.graph_id: Counter(tuple(_tangent(by_tensor.get(id(t))) for t in call) for call in run.outputs)
         for run in runs
     }
+
+
+def _tangent(gradient: Tensor | None) -> Tangent | None:
+    return None if gradient is None else Tangent(tuple(gradient.shape), gradient.stride())
 
 
 def parameter_paths(model: object) -> dict[int, str]:
@@ -179,7 +199,7 @@ def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwa
 
 
 @contextlib.contextmanager
-def _capturing(train: bool, through_recurrent: bool) -> Iterator[None]:
+def _capturing(train: bool, as_eager: bool) -> Iterator[None]:
     """Gradients as asked for, sizes as given, and Dynamo's own log lines kept from the user: failures are reported."""
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -192,8 +212,8 @@ def _capturing(train: bool, through_recurrent: bool) -> Iterator[None]:
                 recompile_limit=64,
                 accumulated_recompile_limit=4096,
                 automatic_dynamic_shapes=False,
-                allow_rnn=through_recurrent or torch._dynamo.config.allow_rnn,
             ),
+            eager_paths() if as_eager else contextlib.nullcontext(),
         ):
             yield
     finally:

@@ -24,7 +24,7 @@ from types import MappingProxyType
 
 from frx_graph.evidence.operator_events import OperatorEvent, TensorUse
 from frx_graph.evidence.operator_measurement import Mechanism, SeenCopy
-from frx_graph.facts.layout import is_dense
+from frx_graph.facts.layout import fills_in_another_order, is_dense
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, LAYOUT_COPIES, profiled
 
 WEIGHT_OPERAND: Mapping[str, int] = MappingProxyType(
@@ -116,23 +116,14 @@ def _is_layout_copy(
     target, source = copy.tensors[0], copy.tensors[1]
     if (source.dtype, source.device, source.sizes) != (target.dtype, target.device, target.sizes):
         return False
-    if target.numel == 0 or not is_dense(target.sizes, target.strides):
-        return False
     if call.name in _CALLED_FOR_THE_COPY:
-        return True
-    if _same_order(source, target):
+        return target.numel > 0 and is_dense(target.sizes, target.strides)
+    if not fills_in_another_order(target.sizes, source.strides, target.strides):
         return False
     if caller is None or caller[0].name == _ACCUMULATION:
         return True
     made_by, made_for = caller
     return made_by.name in _COPYING and not _written_later(target, made_by, made_for)
-
-
-def _same_order(source: TensorUse, target: TensorUse) -> bool:
-    return all(
-        size == 1 or theirs == ours
-        for size, theirs, ours in zip(source.sizes, source.strides, target.strides, strict=True)
-    )
 
 
 def _written_later(result: TensorUse, clone: OperatorEvent, parent: OperatorEvent | None) -> bool:

@@ -17,9 +17,9 @@ from frx_graph.evidence.module_stack import ModuleStack
 from frx_graph.evidence.observed_copy import ObservedCopy, ObservedKind, ObservedRole
 from frx_graph.evidence.operator_measurement import Mechanism, SeenCopy
 from frx_graph.evidence.operator_tagger import ACCUMULATION, OperatorTagger, TaggedCall
-from frx_graph.facts.operator_families import EXPLICIT_COPIES
+from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
 
-_EXPLICIT = EXPLICIT_COPIES | {"aten.copy_"}
+_EXPLICIT = EXPLICIT_COPIES | WRITING_COPIES
 
 
 def observe_eager(step: Callable[[], object], module: nn.Module | None) -> tuple[ObservedCopy, ...]:

@@ -6,21 +6,24 @@ import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
+from torch.autograd.function import BackwardCFunction
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, site_from_frame, site_in_module
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, is_foreign, site_from_frame, site_in_module
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.copy_recorder import CopyRecorder
 from frx_graph.evidence.module_stack import ModuleStack
 from frx_graph.facts.operator_families import FOLDED_PRODUCTS
 
 ACCUMULATION = "AccumulateGrad"
+_FUNCTION_FILE = torch.autograd.function.__file__
 
 
 @dataclass(slots=True)
@@ -106,8 +109,9 @@ def in_accumulation() -> bool:
 
 
 class _Attribution:
-    """Forward operators belong to the live Python frame; backward ones to the forward operator whose autograd sequence
-    number they share; the accumulation of a parameter's gradient to the parameter's first use."""
+    """Forward operators and those of a custom function's backward belong to the live Python frame; other backward ones
+    to the forward operator whose autograd sequence number they share; the accumulation of a parameter's gradient to the
+    parameter's first use."""
 
     def __init__(self) -> None:
         self._by_sequence: dict[int, CallSite] = {}
@@ -121,6 +125,10 @@ class _Attribution:
             again = self._by_frame(tensors, modules)
             if again.line:
                 return again, Phase.BACKWARD
+        if isinstance(node, BackwardCFunction):
+            own = _in_custom_backward(sys._getframe(), modules.path)
+            if own is not None:
+                return own, Phase.BACKWARD
         if node is not None:
             leaf = getattr(node, "variable", None)
             site = self._by_leaf.get(id(leaf)) if leaf is not None else self._by_sequence.get(node._sequence_nr())
@@ -137,3 +145,12 @@ class _Attribution:
                 if tensor.is_leaf and tensor.requires_grad:
                     self._by_leaf.setdefault(id(tensor), site)
         return site
+
+
+def _in_custom_backward(frame: FrameType | None, module_path: str) -> CallSite | None:
+    """The live line in the `backward` of a custom `torch.autograd.Function`; None where that is torch's own code."""
+    while frame is not None and (frame.f_code.co_name, frame.f_code.co_filename) != ("apply", _FUNCTION_FILE):
+        if not is_foreign(frame.f_code.co_filename):
+            return site_from_frame(frame, module_path)
+        frame = frame.f_back
+    return None

@@ -77,6 +77,14 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return len(shape) in (4, 5) and follows_order(shape, strides, CHANNELS_LAST_ORDER[len(shape)])
 
 
+def fills_in_another_order(shape: Sequence[int], source: Sequence[int], target: Sequence[int]) -> bool:
+    """True if a copy between these strides fills a dense target, and the memory order changes on the way. Writing into
+    a target with gaps (a slice of columns, a key-value cache) is not a change of layout."""
+    if 0 in shape or not is_dense(shape, target):
+        return False
+    return any(size != 1 and ours != theirs for size, ours, theirs in zip(shape, source, target, strict=True))
+
+
 def dimension_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Dimensions from outermost to innermost in memory; dimensions of size 1 stay where the logical order has them
     relative to their left neighbour, so that `(n, 1, h, w)` reads as plain."""

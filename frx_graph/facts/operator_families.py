@@ -11,6 +11,8 @@ LAYOUT_COPIES = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy"})
 """Operators that copy a tensor, and change nothing but its layout unless they are told to."""
 EXPLICIT_COPIES = LAYOUT_COPIES | {"aten.lift_fresh_copy"}
 """Operators that a program calls in order to get a copy; `lift_fresh_copy` is that of a constant."""
+WRITING_COPIES = frozenset({"aten.copy_"})
+"""Operators that copy their second tensor into their first, which is there already: `y.copy_(x)`, `y[i:j] = x`."""
 
 MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
 """The products that torch takes `matmul`, `linear` and `einsum` apart into."""

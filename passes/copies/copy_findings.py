@@ -12,7 +12,7 @@ from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import ValueFacts
-from frx_graph.facts.operator_families import EXPLICIT_COPIES
+from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_place
@@ -124,7 +124,7 @@ def copy_finding(
 def is_certain(copy: Copy, analysis: Analysis) -> bool:
     """True if the copy is an operator of the graph, or was seen when its operator was run by itself."""
     op = analysis.facts.op_by_node.get(copy.node)
-    return (op is not None and op.operator in EXPLICIT_COPIES) or copy.node in analysis.measurements
+    return (op is not None and op.operator in EXPLICIT_COPIES | WRITING_COPIES) or copy.node in analysis.measurements
 
 
 def _counts(group: CopyGroup) -> Evidence:

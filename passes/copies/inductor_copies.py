@@ -16,7 +16,7 @@ from dataclasses import replace
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, is_channels_last, is_contiguous, strides_for_order
-from frx_graph.facts.operator_families import CONVOLUTIONS, LAYOUT_COPIES
+from frx_graph.facts.operator_families import CONVOLUTIONS, LAYOUT_COPIES, WRITING_COPIES
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 from frx_graph.passes.fusion.fusion_groups import Dataflow
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
@@ -57,7 +57,7 @@ def left_by_inductor(copies: Sequence[Copy], facts: GraphFacts) -> list[Copy]:
     for op in facts.ops:
         if runs_channels_last(op, facts, forced):
             left.extend(_conversions(op, facts, flow))
-        if op.operator not in LAYOUT_COPIES or _between_buffers(op, flow):
+        if op.operator not in LAYOUT_COPIES | WRITING_COPIES or _between_buffers(op, flow):
             left.extend(by_node.get(op.node, ()))
     return left
 
@@ -65,12 +65,18 @@ def left_by_inductor(copies: Sequence[Copy], facts: GraphFacts) -> list[Copy]:
 def _between_buffers(copy: OpFacts, flow: Dataflow) -> bool:
     """From a buffer that no loop computes to one that something other than a loop reads."""
     facts = flow.facts
-    source, result = copy.inputs[0], copy.outputs[0]
+    source, result = copy.inputs[-1], copy.outputs[0]
+    if copy.operator in WRITING_COPIES and flow.root(copy.inputs[0]) != copy.inputs[0]:
+        # Inductor makes one loop of a buffer and the parts that are written into it.
+        return False
     maker = flow.maker(flow.root(source))
     if maker is not None and flow.fuses(maker):
         return False
     readers = list(_readers(result, facts))
-    return facts.values[result].user_visible or any(not flow.fuses(reader) for reader in readers)
+    handed_out = facts.values[result].user_visible or (
+        copy.operator in WRITING_COPIES and facts.values[copy.inputs[0]].kind is not None
+    )
+    return handed_out or any(not flow.fuses(reader) for reader in readers)
 
 
 def _readers(value: str, facts: GraphFacts) -> Iterator[OpFacts]:

@@ -108,6 +108,13 @@ def _result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
             Effort.LOCAL,
             Risk.LOW,
         )
+    if copy.operator == "aten._native_multi_head_attention":
+        return Remedy(
+            "the kernel behind nn.MultiheadAttention stores its result a second time: where the attention weights are "
+            "not needed, call F.scaled_dot_product_attention on projections of your own, which does not",
+            Effort.LOCAL,
+            Risk.MEDIUM,
+        )
     return Remedy(
         f"use another form of {op_name(copy)}: it stores its result a second time, whatever strides it is given",
         Effort.LOCAL,

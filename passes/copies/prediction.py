@@ -16,8 +16,8 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.evidence.operator_tagger import ACCUMULATION
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import StridePattern, contiguous_strides
-from frx_graph.facts.operator_families import EXPLICIT_COPIES, FOLDED_PRODUCTS
+from frx_graph.facts.layout import StridePattern, contiguous_strides, fills_in_another_order
+from frx_graph.facts.operator_families import EXPLICIT_COPIES, FOLDED_PRODUCTS, WRITING_COPIES
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
 from frx_graph.passes.copies.inductor_copies import (
     IMAGE_RANK,
@@ -29,7 +29,7 @@ from frx_graph.passes.copies.inductor_copies import (
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 from frx_graph.rules.operator_contract import OperatorContract
 
-_WRITES_ITS_OUTPUT = frozenset({"aten.copy_", "aten.copy", "aten.fill_", "aten.zero_", "aten.empty", "aten.new_empty"})
+_WRITES_ITS_OUTPUT = WRITING_COPIES | {"aten.copy", "aten.fill_", "aten.zero_", "aten.empty", "aten.new_empty"}
 """Operators whose copy is their meaning, or that do not read: nothing hidden to look for."""
 
 
@@ -68,6 +68,8 @@ def predict_copies(
     for op in facts.ops:
         if op.operator in EXPLICIT_COPIES:
             copies.extend(_explicit_copy(op, facts))
+        elif op.operator in WRITING_COPIES:
+            copies.extend(_written_copy(op, facts))
         elif may_copy_inside(op):
             measurement = measured.get(op.node)
             if measurement is not None:
@@ -147,6 +149,33 @@ def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
             phase=op.phase,
             basis=Basis.PREDICTED,
             cause=cause,
+        ),
+    )
+
+
+def _written_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
+    """A copy into memory that is there already is a layout copy where it changes the order and nothing else. One that
+    broadcasts fills its target."""
+    target, source = facts.input_values(op)[:2] if len(op.inputs) > 1 else (None, None)
+    if target is None or source is None:
+        return ()
+    if (source.dtype, source.device, source.shape) != (target.dtype, target.device, target.shape):
+        return ()
+    if not fills_in_another_order(target.shape, source.strides, target.strides):
+        return ()
+    return (
+        Copy(
+            node=op.node,
+            site=op.site,
+            operator=op.operator,
+            kind=CopyKind.EXPLICIT,
+            role=OperandRole.INPUT,
+            value=source.name,
+            bytes=2 * target.bytes,
+            count=1,
+            phase=op.phase,
+            basis=Basis.PREDICTED,
+            cause=f"strides {source.strides} are written into strides {target.strides}",
         ),
     )
 

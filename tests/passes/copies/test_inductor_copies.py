@@ -34,6 +34,30 @@ class ReadByLoops(nn.Module):
         return F.relu(torch.mm(x, w).t().contiguous())
 
 
+class WritesWhole(nn.Module):
+    """The caller gets memory that is written in another order."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.empty(64, 32).copy_(x.t())
+
+
+class WritesArgument(nn.Module):
+    """The caller's own memory is written."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        y.copy_(x.t())
+        return x + 1
+
+
+class WritesRows(nn.Module):
+    """One loop makes the buffer with what is written into it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        result = torch.empty(64, 32)
+        result[:16] = x.t()[:16]
+        return result
+
+
 def _predicted(model: nn.Module, *args: Tensor, inner: str) -> tuple[Copy, ...]:
     torch._dynamo.reset()
     with torch.no_grad():
@@ -50,6 +74,9 @@ def _bytes(copies: tuple[Copy, ...]) -> int:
         (Between(), (torch.randn(16, 24), torch.randn(24, 128)), 2 * 16 * 128 * 4),
         (Computed(), (torch.randn(16, 128),), 0),
         (ReadByLoops(), (torch.randn(16, 24), torch.randn(24, 128)), 0),
+        (WritesWhole(), (torch.randn(32, 64),), 2 * 64 * 32 * 4),
+        (WritesArgument(), (torch.randn(32, 64), torch.randn(64, 32)), 2 * 64 * 32 * 4),
+        (WritesRows(), (torch.randn(32, 64),), 0),
     ],
 )
 def test_what_inductor_leaves_of_an_explicit_copy(model: nn.Module, args: tuple[Tensor, ...], left: int) -> None:

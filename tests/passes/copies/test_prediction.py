@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frx_graph.advisor import advise
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.evidence.operator_probe import measure_operators
@@ -57,6 +59,60 @@ class Reshaped(nn.Module):
 def test_a_reshape_that_cannot_be_a_view_is_a_reshape_copy() -> None:
     (copy,) = _predict(Reshaped(), torch.randn(2, 3, 4))
     assert (copy.kind, copy.operator) == (CopyKind.RESHAPE, "aten.reshape")
+
+
+def _whole(x: Tensor) -> Tensor:
+    return torch.empty(64, 32).copy_(x.t())
+
+
+def _rows(x: Tensor) -> Tensor:
+    result = torch.empty(64, 32)
+    result[:16] = x.t()[:16]
+    return result
+
+
+def _expanded(x: Tensor) -> Tensor:
+    return torch.empty(64, 32).copy_(x[0, :32].expand(64, 32))
+
+
+def _own_order(x: Tensor) -> Tensor:
+    return torch.empty(32, 64).copy_(x)
+
+
+def _columns(x: Tensor) -> Tensor:
+    result = torch.empty(64, 64)
+    result[:, :32] = x.t()
+    return result
+
+
+def _converted(x: Tensor) -> Tensor:
+    return torch.empty(64, 32, dtype=torch.bfloat16).copy_(x.t())
+
+
+def _broadcast(x: Tensor) -> Tensor:
+    return torch.empty(64, 32).copy_(x[0, :32])
+
+
+@pytest.mark.parametrize("inference", [False, True], ids=["no_grad", "inference_mode"])
+@pytest.mark.parametrize(
+    ("program", "size"),
+    [
+        *((_whole, 2 * 64 * 32 * 4), (_rows, 2 * 16 * 32 * 4), (_expanded, 2 * 64 * 32 * 4)),
+        *((near_miss, None) for near_miss in (_own_order, _columns, _converted, _broadcast)),
+    ],
+)
+def test_a_copy_into_memory_that_is_there_counts_where_it_is_observed(
+    program: Callable[[Tensor], Tensor], size: int | None, inference: bool
+) -> None:
+    with torch.inference_mode(inference):
+        advice = advise(program, (torch.randn(32, 64),), observe=True).advice
+    assert advice.observed is not None
+    predicted, observed = (
+        [(copy.site.location, copy.operator, copy.kind, copy.count, copy.bytes) for copy in copies]
+        for copies in (advice.copies, advice.observed)
+    )
+    assert predicted == observed
+    assert [size for *_, size in predicted] == ([] if size is None else [size])
 
 
 def test_a_dtype_conversion_is_not_a_layout_copy() -> None:
