@@ -35,7 +35,7 @@ def doctor(
         document = {"status": worst(checks), "checks": [asdict(check) for check in checks]}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        print_checks(checks, Console(highlight=False))
+        print_checks(checks, Console(highlight=False, markup=False))
     raise typer.Exit(_EXIT_CODES[worst(checks)])
 
 
