@@ -9,7 +9,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.view_chain import place
+from frx_graph.passes.copies.view_chain import file_and_line
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.layouts.layout_fixes import LayoutChanges
 from frx_graph.passes.layouts.module_patterns import module_patterns
@@ -124,7 +124,7 @@ def values_text(values: Sequence[ValueFacts], facts: GraphFacts) -> str:
 
 
 def _operator_and_line(op: OpFacts) -> tuple[str, str]:
-    return op.operator.removeprefix("aten."), place(op.site)
+    return op.operator.removeprefix("aten."), file_and_line(op.site)
 
 
 def _quoted(paths: Iterable[str]) -> str:
