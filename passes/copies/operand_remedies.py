@@ -136,7 +136,9 @@ def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
     if producer is None:
         return f"convert the input `{base.path or base.name}` too: `.to(memory_format=torch.{memory_format})`"
     if producer.operator in LAYOUT_COPIES:
-        return f"drop the copy at {file_and_line(producer.site)}, which makes the image plain: the weight is channels-last"
+        return (
+            f"drop the copy at {file_and_line(producer.site)}, which makes the image plain: the weight is channels-last"
+        )
     return (
         f"the weight is channels-last, the image is not: keep what {producer.operator.removeprefix('aten.')} at "
         f"{file_and_line(producer.site)} makes in channels-last, or convert it there, "
