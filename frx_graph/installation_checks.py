@@ -176,21 +176,22 @@ def _cache() -> Iterator[Check]:
 
 
 def _calibration() -> Iterator[Check]:
-    for device in _devices():
+    for device in usable_devices():
         try:
             profile = device_profile(device, measure=False)
         except FrxError:
-            yield Check(f"bandwidth of {device}", "not measured yet; the first frx advise does")
+            yield Check(f"bandwidth of {device}", "no measurement to go by; the next frx advise makes one")
             continue
         peaks = ", ".join(
             f"{str(dtype).removeprefix('torch.')} {peak / 1e9:.0f} GFLOP/s"
             for dtype, peak in profile.peak_flops.items()
         )
-        yield Check(f"bandwidth of {device}", f"{profile.bandwidth_bytes_per_s / 1e9:.1f} GB/s; {peaks}")
+        value = f"{profile.bandwidth_bytes_per_s / 1e9:.1f} GB/s; {peaks} (frx doctor --measure measures again)"
+        yield Check(f"bandwidth of {device}", value)
 
 
 def _contracts() -> Iterator[Check]:
-    for device in _devices():
+    for device in usable_devices():
         name = f"layout contract for {device}"
         remedy = f"frx probe --device {device} measures it in a minute or two"
         try:
@@ -254,7 +255,8 @@ _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
 )
 
 
-def _devices() -> tuple[str, ...]:
+def usable_devices() -> tuple[str, ...]:
+    """The device types that this torch can use here."""
     return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 

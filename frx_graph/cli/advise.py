@@ -15,7 +15,8 @@ from frx_graph.cli.config import advise_config
 from frx_graph.cli.progress import stages
 from frx_graph.cli.report_output import ReportOptions, emit
 from frx_graph.cli.target import load_target, place
-from frx_graph.errors import OptionError
+from frx_graph.errors import OptionError, TargetError
+from frx_graph.evidence.console_capture import STDERR, STDOUT, redirected
 from frx_graph.reports.render import DEFAULT_TOP, Format
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -58,23 +59,27 @@ def advise(
     options.check()
     cast_to = _dtype(dtype or config.dtype)
     run_on = _device(device or config.device)
-    # What the model prints must not end up in the report.
-    with stages() as progress, contextlib.redirect_stdout(sys.stderr):
+    # What the model prints, its native code and its child processes too, must not end up in the report.
+    with stages() as progress, redirected(STDOUT, STDERR), contextlib.redirect_stdout(sys.stderr):
         progress("importing torch's compiler")
         from frx_graph.advisor import advise as advise_model
 
         progress(f"loading {target}")
         workload = place(load_target(target), run_on, cast_to)
-        report = advise_model(
-            workload.model,
-            workload.args,
-            workload.kwargs,
-            train=config.train if train is None else train,
-            observe=config.observe if observe is None else observe,
-            inner=inner or config.inner or "eager",
-            target=target,
-            progress=progress,
-        )
+        try:
+            report = advise_model(
+                workload.model,
+                workload.args,
+                workload.kwargs,
+                train=config.train if train is None else train,
+                observe=config.observe if observe is None else observe,
+                inner=inner or config.inner or "eager",
+                target=target,
+                progress=progress,
+            )
+        except SystemExit as error:
+            message = f"the model ended the program with exit code {error.code!r}"
+            raise TargetError(message, "guard its sys.exit") from error
     raise typer.Exit(emit(report.advice, options))
 
 

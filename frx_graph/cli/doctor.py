@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frx_graph.installation_checks import Check, Status, check_installation, worst
+from frx_graph.evidence.device_calibration import measure_again
+from frx_graph.installation_checks import Check, Status, check_installation, usable_devices, worst
 
 
 class DoctorFormat(enum.StrEnum):
@@ -28,14 +29,21 @@ _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.ERROR: "bold red
 
 def doctor(
     format: Annotated[DoctorFormat, typer.Option("--format", help="Output format.")] = DoctorFormat.TEXT,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Measure bandwidth and peak arithmetic again first; needs an idle machine."),
+    ] = False,
 ) -> None:
     """Check versions, device, compilers, caches and contracts. Exit code 0: all well; 1: warnings; 2: errors."""
+    if measure:
+        for device in usable_devices():
+            measure_again(device)
     checks = check_installation()
     if format is DoctorFormat.JSON:
         document = {"status": worst(checks), "checks": [asdict(check) for check in checks]}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        print_checks(checks, Console(highlight=False))
+        print_checks(checks, Console(highlight=False, markup=False))
     raise typer.Exit(_EXIT_CODES[worst(checks)])
 
 

@@ -1,4 +1,4 @@
-"""The `frx` command. Exit code 0: nothing found; 1: findings; 2: an error, said in one line."""
+"""The `frx` command. Exit code 0: nothing found; 1: findings; 2: an error, said in one line; 141: nobody reads on."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from frx_graph.errors import FrxError, first_line
 from frx_graph.version import __version__
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR = 0, 1, 2
+EXIT_BROKEN_PIPE = 141
+"""What a shell reports for a program that SIGPIPE ended: 128 + 13."""
 
 app = typer.Typer(
     name="frx",
     help="Finds where a PyTorch model fights its own memory layout.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -37,11 +38,15 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _frx(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    context: typer.Context,
+    _wanted: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Finds where a PyTorch model fights its own memory layout."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(EXIT_ERROR)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -54,12 +59,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{error.format_message()} (frx --help lists commands and options)")
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted")
-    except BrokenPipeError:
-        # The reader of our output has gone, `frx rules | head`: no message, and none from Python's shutdown either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_ERROR
     except SystemExit as error:
-        return _fail(f"the model ended the program with exit code {error.code!r} (guard its sys.exit)")
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        # Typer and rich turn it into an exit. The reader of our output has gone, `frx rules | head`: no message, and
+        # none from Python's shutdown either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
     except BaseException as error:  # noqa: BLE001 - the boundary: a defect of ours is reported as one, in one line
         if os.environ.get("FRX_DEBUG"):
             traceback.print_exc()

@@ -120,7 +120,7 @@ def _progress() -> Progress:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -136,7 +136,7 @@ def _document(contract: OperatorContract, written: Path | None, failures: dict[s
 
 
 def _print(contract: OperatorContract, failures: dict[str, str]) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     outcomes: dict[tuple[str, str, int | None, torch.dtype], list[ContractRow]] = {}
     for row in contract.rows:
         outcomes.setdefault((row.target, row.case, row.operand, row.dtype), []).append(row)
@@ -163,4 +163,4 @@ def _print(contract: OperatorContract, failures: dict[str, str]) -> None:
         console.print(table)
     console.print(f"{silent} {'more ' if lines else ''}tensors (by operator, position and dtype) are never copied.")
     for call, reason in failures.items():
-        console.print(f"not measured: {call}: {reason}", markup=False)
+        console.print(f"not measured: {call}: {reason}")

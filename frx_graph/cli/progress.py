@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
+from rich.text import Text
+
+from frx_graph.reports.plain_text import one_line
 
 
 @contextlib.contextmanager
@@ -15,5 +18,7 @@ def stages() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda _stage: None
         return
-    with Console(stderr=True).status("starting") as status:
-        yield lambda stage: status.update(stage)
+    # Without markup: what a model prints meanwhile goes through this console, too.
+    with Console(stderr=True, highlight=False, markup=False).status("starting") as status:
+        # As `Text`: the spinner itself takes brackets in a plain string, such as a path, for styles.
+        yield lambda stage: status.update(Text(one_line(stage)))

@@ -33,7 +33,7 @@ def rules(
         documents = [each.model_dump(mode="json") for each in (all_cards() if card is None else (card,))]
         typer.echo(json.dumps(documents if card is None else documents[0], indent=2, ensure_ascii=False))
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if card is None:
         print_list(all_cards(), console)
     else:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from frx_graph.errors import TargetError
+from frx_graph.errors import TargetError, first_line
 
 _RETURNS = "the target must return (model, args) or (model, args, kwargs), args being a tuple or list"
 
@@ -70,7 +70,7 @@ def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> 
         args, kwargs = pytree.tree_map(moved, (workload.args, dict(workload.kwargs)))
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise TargetError(
-            f"{workload.name} cannot be moved to device={device} dtype={dtype}: {_first_line(error)}",
+            f"{workload.name} cannot be moved to device={device} dtype={dtype}: {first_line(error)}",
             "frx doctor shows which devices this torch can use",
         ) from error
     return Workload(workload.name, model, args, kwargs)
@@ -132,12 +132,8 @@ def _import_module(location: str) -> ModuleType:
 def _where(error: BaseException) -> str:
     """`ValueError: text (file.py:12)`, with the innermost frame."""
     frames = traceback.extract_tb(error.__traceback__)
-    place_ = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {_first_line(error)}{place_}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
+    at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{first_line(error)}{at}"
 
 
 def _describe(made: object) -> str:

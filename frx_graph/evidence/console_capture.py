@@ -1,4 +1,5 @@
-"""Takes what native code prints on a file descriptor, and hands what is not wanted back to where it was going."""
+"""Takes what native code prints on a file descriptor, and hands what is not wanted back to where it was going; or sends
+it elsewhere."""
 
 from __future__ import annotations
 
@@ -48,6 +49,30 @@ def captured(descriptor: int, foreign: Callable[[str], str]) -> Iterator[Capture
             if original is not None:
                 _write(original, "".join(foreign(line) for line in result.text.splitlines(keepends=True)))
                 os.close(original)
+
+
+@contextlib.contextmanager
+def redirected(descriptor: int, to: int) -> Iterator[None]:
+    """Whatever is written to file descriptor `descriptor` goes to descriptor `to`: from C, from Python, and from child
+    processes that are started inside. Where `to` is closed it goes nowhere. The descriptor is restored whatever happens
+    inside; one that was closed is closed again."""
+    flush_streams()
+    original = _duplicate(descriptor)
+    target = _duplicate(to)
+    if target is None:
+        target = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(target, descriptor)
+        yield
+    finally:
+        flush_streams()
+        if original is None:
+            os.close(descriptor)
+        else:
+            os.dup2(original, descriptor)
+            os.close(original)
+        if target != descriptor:
+            os.close(target)
 
 
 def flush_streams() -> None:

@@ -18,7 +18,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.evidence.cache_directory import cache_directory, remember
+from frx_graph.evidence.cache_directory import CACHE_VARIABLE, cache_directory, remember
+from frx_graph.evidence.calibration_plausibility import implausibility
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.disturbance import disturbance
 
@@ -48,26 +49,53 @@ _TENSOR_CORE_BYTES = 16
 """cuBLAS and cuDNN run tensor cores at full rate when dimensions are multiples of 16 bytes (NVIDIA, "Matrix
 Multiplication Background User's Guide", tensor core requirements)."""
 
+_AGAIN = "measure again when nothing else runs: frx doctor --measure"
+
 
 def device_profile(device: torch.device | str, *, cache: Path | None = None, measure: bool = True) -> DeviceProfile:
     """The profile of `device`, from the cache directory (`cache`, else `cache_directory()`) or measured now.
 
-    A cache entry that cannot be read is measured again; a cache that cannot be written is done without. What was
-    measured while other programs held the processors is used, but not remembered.
-    Raises `OptionError` as `calibrate` does, and `EvidenceError` where there is no entry and `measure` is False.
+    A cache entry that cannot be read, or cannot be true, is measured again; a cache that cannot be written is done
+    without. What was measured while other programs held the processors is used, but not remembered.
+    Raises `OptionError` as `calibrate` does, and `EvidenceError` where there is no entry and `measure` is False, or
+    where what was measured cannot be true.
     """
     resolved = _resolve(device)
-    path = (cache or cache_directory()) / _entry_name(resolved)
+    path = _entry(resolved, cache)
     stored = _read(path)
     if stored is not None:
         return stored
     if not measure:
         raise EvidenceError(f"{device_name(resolved)} was not measured yet", "let it be measured once")
-    with disturbance() as disturbed:
-        profile = calibrate(resolved)
-    if resolved.type != "cpu" or not disturbed():
+    profile, disturbed = _measured(resolved)
+    if not disturbed:
         remember(path, _StoredProfile.of(profile).model_dump_json(indent=1))
     return profile
+
+
+def measure_again(device: torch.device | str, *, cache: Path | None = None) -> DeviceProfile:
+    """Measure `device` now and remember it instead of what the cache holds.
+
+    Raises `OptionError` as `calibrate` does, and `EvidenceError`, the cache left as it is, where other programs held
+    the processors, what was measured cannot be true, or the cache cannot be written.
+    """
+    resolved = _resolve(device)
+    path = _entry(resolved, cache)
+    profile, disturbed = _measured(resolved)
+    if disturbed:
+        raise EvidenceError("other programs held the processors during the measurement", _AGAIN)
+    if not remember(path, _StoredProfile.of(profile).model_dump_json(indent=1)):
+        raise EvidenceError(f"the measurement cannot be written to {path}", f"set {CACHE_VARIABLE} to another folder")
+    return profile
+
+
+def _measured(device: torch.device) -> tuple[DeviceProfile, bool]:
+    """The profile, and whether other programs disturbed it."""
+    with disturbance() as disturbed:
+        profile = calibrate(device)
+    if (reason := implausibility(profile)) is not None:
+        raise EvidenceError(f"the measurement of {profile.name} cannot be true: {reason}", _AGAIN)
+    return profile, device.type == "cpu" and disturbed()
 
 
 def calibrate(device: torch.device | str, *, clock: Clock = time.perf_counter) -> DeviceProfile:
@@ -231,7 +259,7 @@ class _StoredProfile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: Literal["frx_device_profile_v1"] = "frx_device_profile_v1"
-    device: str
+    device: Literal["cpu", "cuda"]
     name: str
     bandwidth_bytes_per_s: _Positive
     peak_flops: Mapping[Literal["float32", "bfloat16", "float16"], _Positive]
@@ -260,14 +288,17 @@ class _StoredProfile(BaseModel):
 
 
 def _read(path: Path) -> DeviceProfile | None:
+    """The entry; None where there is none, or none to believe."""
     try:
-        return _StoredProfile.model_validate_json(path.read_bytes()).profile()
+        profile = _StoredProfile.model_validate_json(path.read_bytes()).profile()
     except (OSError, ValidationError):
         return None
+    return profile if implausibility(profile) is None else None
 
 
-def _entry_name(device: torch.device) -> str:
+def _entry(device: torch.device, cache: Path | None) -> Path:
     parts = [device.type, device_name(device), f"torch-{torch.__version__}"]
     if device.type == "cpu":
         parts.append(f"{torch.get_num_threads()}-threads")
-    return f"device-{re.sub(r'[^A-Za-z0-9.+]+', '-', '_'.join(parts))}.json"
+    name = re.sub(r"[^A-Za-z0-9.+]+", "-", "_".join(parts))
+    return (cache or cache_directory()) / f"device-{name}.json"

@@ -22,7 +22,7 @@ from frx_graph.advice import Advice
 from frx_graph.reports import quantities, wording
 from frx_graph.reports.cards import Cards, shipped_cards
 from frx_graph.reports.comparison import agreement_counts, compare
-from frx_graph.reports.copy_groups import group_copies
+from frx_graph.reports.copy_rows import copy_rows
 from frx_graph.reports.copy_sites import KIND_WORDS, bar, copy_sites, kind_class
 from frx_graph.reports.layout_map import layout_class, layout_map, layout_words
 from frx_graph.reports.marked_text import CodeBlock, Run, blocks, runs
@@ -111,7 +111,7 @@ def _filters(root: Path) -> dict[str, Callable[..., Any]]:
         "source": lambda value: Markup("\n").join(escape(line) for line in lines(value)),
         "marked": lambda value: _marked(runs(one_line(value, LONGEST_TEXT))),
         "prose": _prose,
-        "groups": group_copies,
+        "copy_rows": copy_rows,
         "bytes": quantities.byte_count,
         "percent": quantities.percent,
         "plural": quantities.plural,

@@ -1,20 +1,16 @@
-"""The advice as an `frx_advice_v1` JSON document, and such a document as advice again."""
+"""The advice as an `frx_advice_v1` JSON document."""
 
 from __future__ import annotations
 
 import json
 import math
 
-from pydantic import ValidationError
-
-from frx_graph.advice import Advice, Environment, GraphSummary, LayoutSpan, RooflinePoint, Timings, Totals
+from frx_graph.advice import Advice, Environment, GraphSummary
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
-from frx_graph.errors import EvidenceError
-from frx_graph.records import Copy, Evidence, Finding, Refusal, Saving
-from frx_graph.reports.plain_text import encodable, one_line
+from frx_graph.records import Copy, Finding, Refusal
+from frx_graph.reports.plain_text import encodable
 from frx_graph.reports.quantities import finite
 from frx_graph.reports.schema import (
-    SCHEMA_NAME,
     AdviceDocument,
     CopyModel,
     EnvironmentModel,
@@ -36,23 +32,6 @@ def render_json(advice: Advice) -> str:
     """One JSON document; ASCII, so that any name survives any terminal and file."""
     document = to_document(advice).model_dump(mode="json", by_alias=True)
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
-
-
-def parse_json(text: str, source: str = "the document") -> Advice:
-    """The advice that `text` holds; `source` names it in errors.
-
-    Raises EvidenceError where the text is not an `frx_advice_v1` document.
-    """
-    try:
-        document = AdviceDocument.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the top level"
-        raise EvidenceError(
-            f"{source} is not an {SCHEMA_NAME} document: {one_line(first['msg'])} at {one_line(where)}",
-            "write one with `frx advise --format json --output FILE`",
-        ) from error
-    return from_document(document)
 
 
 def to_document(advice: Advice) -> AdviceDocument:
@@ -194,63 +173,4 @@ def _environment_model(environment: Environment) -> EnvironmentModel:
             PeakModel(dtype=dtype, flops_per_s=flops) for dtype, flops in environment.peak_flops if math.isfinite(flops)
         ),
         contract=None if environment.contract is None else encodable(environment.contract),
-    )
-
-
-def from_document(document: AdviceDocument) -> Advice:
-    """The advice that a document describes."""
-    environment = document.environment
-    return Advice(
-        target=document.target,
-        environment=Environment(
-            **environment.model_dump(exclude={"peak_flops"}),
-            peak_flops=tuple((peak.dtype, peak.flops_per_s) for peak in environment.peak_flops),
-        ),
-        graphs=tuple(_graph(graph) for graph in document.graphs),
-        findings=tuple(_finding(finding) for finding in document.findings),
-        refusals=tuple(
-            Refusal(r.subject, r.reason, r.nodes, None if r.site is None else _site(r.site)) for r in document.refusals
-        ),
-        copies=tuple(_copy(copy) for copy in document.copies),
-        totals=Totals(**document.totals.model_dump()),
-        timings=Timings(**document.timings.model_dump()),
-        observed=None if document.observed is None else tuple(_copy(copy) for copy in document.observed),
-    )
-
-
-def _site(site: SiteModel) -> CallSite:
-    return CallSite(
-        file=UNKNOWN_SITE.file if site.file is None else site.file,
-        line=site.line or UNKNOWN_SITE.line,
-        function=UNKNOWN_SITE.function if site.function is None else site.function,
-        module_path=site.module_path or "",
-    )
-
-
-def _copy(copy: CopyModel) -> Copy:
-    return Copy(**copy.model_dump(exclude={"site"}), site=_site(copy.site))
-
-
-def _finding(finding: FindingModel) -> Finding:
-    plain = finding.model_dump(exclude={"site", "saving", "evidence", "copies", "graph_id"})
-    return Finding(
-        **plain,
-        site=_site(finding.site),
-        saving=Saving(**finding.saving.model_dump()),
-        evidence=tuple(Evidence(**fact.model_dump()) for fact in finding.evidence),
-        copies=tuple(_copy(copy) for copy in finding.copies),
-        graph_id=finding.graph_id or "",
-    )
-
-
-def _graph(graph: GraphModel) -> GraphSummary:
-    return GraphSummary(
-        graph_id=graph.graph_id,
-        origin=graph.origin,
-        train=graph.train,
-        ops=graph.ops,
-        spans=tuple(LayoutSpan(**span.model_dump()) for span in graph.spans),
-        roofline=tuple(
-            RooflinePoint(**point.model_dump(exclude={"site"}), site=_site(point.site)) for point in graph.roofline
-        ),
     )

@@ -37,7 +37,7 @@ def headline(advice: Advice) -> str:
             return f"Nothing was analysed: not one operator was captured.{why}"
         case Outcome.PARTIAL:
             left = plural(len(advice.refusals), "thing")
-            return f"No findings to show in the {scanned} that were scanned; {left} left alone, see below."
+            return f"No findings to show in {scanned}; {left} left alone, see below."
         case Outcome.CLEAN:
             return f"No findings in {scanned}."
         case Outcome.FINDINGS:

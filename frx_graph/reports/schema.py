@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib import resources
 from typing import Literal, TextIO
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,7 +20,6 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import Basis, CopyKind, Effort, OperandRole, Risk, Severity
 
 SCHEMA_NAME = "frx_advice_v1"
-SCHEMA_FILE = f"{SCHEMA_NAME}.schema.json"
 
 
 class _Model(BaseModel):
@@ -225,11 +223,6 @@ def generate_schema() -> str:
         **AdviceDocument.model_json_schema(by_alias=True, mode="serialization"),
     }
     return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
-
-
-def published_schema() -> str:
-    """The text of the schema file that ships with the package."""
-    return resources.files("frx_graph.reports").joinpath(SCHEMA_FILE).read_text(encoding="utf-8")
 
 
 def main(out: TextIO = sys.stdout) -> None:

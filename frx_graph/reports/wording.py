@@ -14,6 +14,8 @@ from frx_graph.reports.source_path import short_path
 
 TEXT_LIMIT = 600
 """Characters of a title or of one line of evidence."""
+_NOTHING = ("nothing",)
+"""The traffic that is saved where every copy of a finding is needed."""
 
 
 def location(site: CallSite, root: Path) -> str:
@@ -59,6 +61,8 @@ class Impact:
     @property
     def sentence(self) -> str:
         """As the beginning of a sentence."""
+        if self.traffic == _NOTHING:
+            return f"nothing to save as the program stands ({self.basis})"
         parts = []
         if self.traffic:
             parts.append(f"saves {' or '.join(self.traffic)} of a step ({self.basis})")
@@ -72,7 +76,7 @@ def impact(finding: Finding) -> Impact:
     share = predicted(finding.saving)
     traffic = [byte_count(finding.bytes_per_step)] if finding.bytes_per_step is not None else []
     if finding.bytes_per_step == 0:
-        return Impact(("nothing",), finding.basis.value, None)
+        return Impact(_NOTHING, finding.basis.value, None)
     if share != UNKNOWN:
         traffic.append(share)
     measured = finite(finding.saving.measured_pct)

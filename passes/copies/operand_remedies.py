@@ -11,7 +11,7 @@ from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy
 from frx_graph.passes.copies.stride_replay import order_that_gives
-from frx_graph.passes.copies.view_chain import identity, is_view, origin_text, place, stride_origin, view_chain
+from frx_graph.passes.copies.view_chain import file_and_line, identity, is_view, origin_text, stride_origin, view_chain
 from frx_graph.passes.layouts.operator_classes import LayoutRole, operator_class
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk
 
@@ -143,10 +143,12 @@ def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
     if producer is None:
         return f"convert the input `{base.path or base.name}` too: `.to(memory_format=torch.{memory_format})`"
     if producer.operator in LAYOUT_COPIES:
-        return f"drop the copy at {place(producer.site)}, which makes the image plain: the weight is channels-last"
+        return (
+            f"drop the copy at {file_and_line(producer.site)}, which makes the image plain: the weight is channels-last"
+        )
     return (
         f"the weight is channels-last, the image is not: keep what {producer.operator.removeprefix('aten.')} at "
-        f"{place(producer.site)} makes in channels-last, or convert it there, "
+        f"{file_and_line(producer.site)} makes in channels-last, or convert it there, "
         f"`.contiguous(memory_format=torch.{memory_format})`"
     )
 
@@ -202,7 +204,7 @@ def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) ->
         return ""
     memory_format = "channels_last_3d" if len(base.shape) == 5 else "channels_last"
     return (
-        f"run the convolution at {place(producer.site)} in channels-last (its weight and input "
+        f"run the convolution at {file_and_line(producer.site)} in channels-last (its weight and input "
         f"`.to(memory_format=torch.{memory_format})`): the views of its result are then what {op_name(copy)} reads"
     )
 

@@ -144,9 +144,12 @@ def origin_text(facts: GraphFacts, origin: StrideOrigin) -> str:
         value = facts.values[origin.value]
         return f"it comes into the graph that way as {value.path or value.name}"
     phase = "the backward of " if origin.op.phase is Phase.BACKWARD else ""
-    return f"made so by `{call_text(origin.op)}` in {phase}{place(origin.op.site)}"
+    return f"made so by `{call_text(origin.op)}` in {phase}{file_and_line(origin.op.site)}"
 
 
-def place(site: CallSite) -> str:
-    """`file.py:12`, for the middle of a sentence; the folder stands in the finding's own site."""
-    return f"{Path(site.file).name}:{site.line}" if site.line else "code that torch runs for it"
+def file_and_line(site: CallSite) -> str:
+    """`file.py:12`, for the middle of a sentence; the folder stands in the finding's own site. Without a known line the
+    module."""
+    if site.line:
+        return f"{Path(site.file).name}:{site.line}"
+    return f"`{site.module_path}`" if site.module_path else "code that torch runs for it"

@@ -28,6 +28,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.copies.copy_findings import value_text
+from frx_graph.passes.copies.view_chain import file_and_line
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.memory_order import has_memory_order, memory_order
@@ -199,17 +200,13 @@ def _cause(loss: _Loss) -> str:
     if loss.origin is None:
         return "the gradient comes into the graph that way"
     made = loss.origin.operator.removeprefix("aten.")
-    return f"the layout is lost in the backward of {_place(loss.origin.site)}, at `{made}`"
+    return f"the layout is lost in the backward of {file_and_line(loss.origin.site)}, at `{made}`"
 
 
 def _where(loss: _Loss) -> str:
     if loss.origin is None:
         return "on the tensor y that the graph returns"
-    return f"on the tensor y that {_place(loss.origin.site)} reads"
-
-
-def _place(site: CallSite) -> str:
-    return str(site) if site.line else f"`{site.module_path}`"
+    return f"on the tensor y that {file_and_line(loss.origin.site)} reads"
 
 
 DETECTOR = Detector(RULE, "backward_layout_lost", detect)

@@ -30,7 +30,7 @@ from frx_graph.passes.attention_pattern import attentions
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
 from frx_graph.passes.copies.copy_necessity import REMOVABLE, Necessity, Verdict, judge
 from frx_graph.passes.copies.stride_replay import order_that_gives
-from frx_graph.passes.copies.view_chain import origin_text, place, stride_origin, view_chain
+from frx_graph.passes.copies.view_chain import file_and_line, origin_text, stride_origin, view_chain
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import MEDIUM_SHARE
 from frx_graph.records import CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
@@ -140,10 +140,10 @@ def _remedy(facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], atten
                 f"drop {call}: the value is in that layout, and nothing writes to it", Effort.ONE_LINE, Risk.LOW
             )
         case Necessity.UNDONE if partner is not None:
-            where = "on the same line" if partner.site == main.copy.site else f"at {place(partner.site)}"
+            where = "on the same line" if partner.site == main.copy.site else f"at {file_and_line(partner.site)}"
             return Remedy(f"drop this copy and the one {where}: together they change nothing", Effort.LOCAL, Risk.LOW)
         case Necessity.REPEATED if partner is not None:
-            where = "the first time" if partner.site == main.copy.site else f"at {place(partner.site)}"
+            where = "the first time" if partner.site == main.copy.site else f"at {file_and_line(partner.site)}"
             return Remedy(f"keep the copy that is made {where} and use it again here", Effort.LOCAL, Risk.LOW)
         case Necessity.CONSTANT:
             return Remedy(_constant_fix(facts, main), Effort.LOCAL, Risk.MEDIUM)
@@ -198,7 +198,9 @@ def _loop_fix(facts: GraphFacts, times: int, part_of: ValueFacts | None) -> str:
     if part_of is None:
         return f"the loop makes this copy {times} times: change the layout once before it and back once after it"
     producer = facts.producer(part_of.name)
-    whole = f"what {_name(producer)} makes at {place(producer.site)}" if producer else part_of.path or part_of.name
+    whole = (
+        f"what {_name(producer)} makes at {file_and_line(producer.site)}" if producer else part_of.path or part_of.name
+    )
     return f"these are {times} copies of parts of one value: copy {whole} once, before it is taken apart"
 
 
@@ -224,7 +226,8 @@ def _needed_fix(facts: GraphFacts, verdict: Verdict, attended: _Attended) -> str
     if producer is not None and producer.operator == "aten.convolution":
         order = order_that_gives(facts, value.name, facts.values[op.outputs[0]].strides)
         if order is not None and order == channels_last:
-            return f"run the convolution at {place(producer.site)} in channels-last: its result needs no copy here then"
+            line = file_and_line(producer.site)
+            return f"run the convolution at {line} in channels-last: its result needs no copy here then"
     origin = stride_origin(facts, value.name)
     made_by = f" ({origin_text(facts, origin)})" if origin is not None else ""
     return f"needed as the program stands; it goes only if the strides are not changed before{made_by}"
@@ -261,10 +264,11 @@ def _reason(facts: GraphFacts, verdict: Verdict) -> Evidence | None:
     op = facts.op_by_node.get(verdict.copy.node)
     wanted = facts.op_by_node.get(verdict.wanted_by) if verdict.wanted_by else None
     if wanted is not None and (wanted.view or wanted.operator == "aten._unsafe_view"):
-        text = f"{_name(wanted)} at {place(wanted.site)} joins dimensions that do not lie side by side in the source"
+        line = file_and_line(wanted.site)
+        text = f"{_name(wanted)} at {line} joins dimensions that do not lie side by side in the source"
         return Evidence(text, "replay of the operators behind each copy")
     if wanted is not None:
-        text = f"{_name(wanted)} at {place(wanted.site)} is not known to take the source's strides"
+        text = f"{_name(wanted)} at {file_and_line(wanted.site)} is not known to take the source's strides"
         return Evidence(text, "operator layout contract")
     if op is not None and any(facts.values[name].user_visible for name in op.outputs):
         return Evidence("the caller gets the result and sees its strides", "eager graph")

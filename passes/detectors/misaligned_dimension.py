@@ -26,8 +26,8 @@ from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
 RULE = "FRX011"
-LEAST_SHARE = 0.02
-MEDIUM_SHARE = 0.10
+LEAST_FLOPS_SHARE = 0.02
+MEDIUM_FLOPS_SHARE = 0.10
 """Of the step's FLOPs: those computed for nothing on a CPU, those of the misaligned operators on a GPU."""
 _VECTOR_BYTES = (32, 64)
 """AVX2 and AVX-512: the vectors for which oneDNN's blocked formats have 8 and 16 channels."""
@@ -57,7 +57,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     misfits = [misfit for op in analysis.facts.ops if (misfit := _misfit(op, analysis)) is not None]
     for instances in by_place(misfits, lambda misfit: misfit.op.site):
         share = sum(misfit.share for misfit in instances) / total if total else 0.0
-        if share >= LEAST_SHARE:
+        if share >= LEAST_FLOPS_SHARE:
             yield _finding(analysis, instances, share)
 
 
@@ -90,7 +90,7 @@ def _finding(analysis: Analysis, instances: Sequence[_Misfit], share: float) -> 
     return Finding(
         rule=RULE,
         title=f"{name} with {first.name} {first.size}",
-        severity=Severity.MEDIUM if share >= MEDIUM_SHARE else Severity.LOW,
+        severity=Severity.MEDIUM if share >= MEDIUM_FLOPS_SHARE else Severity.LOW,
         site=shared_site(ops),
         nodes=tuple(op.node for op in ops),
         count_per_step=analysis.facts.calls * len(ops),

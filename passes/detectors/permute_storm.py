@@ -37,7 +37,7 @@ from frx_graph.passes.copies.permute_chains import (
     read_between,
     reorders,
 )
-from frx_graph.passes.copies.view_chain import call_text, identity, place, view_chain
+from frx_graph.passes.copies.view_chain import call_text, file_and_line, identity, view_chain
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
@@ -174,9 +174,9 @@ def _remedy(analysis: Analysis, storm: _Storm) -> tuple[str, Effort, Risk]:
     span = storm.spans[0]
     moves = [step for step in span.steps if reorders(facts, step.op)]
     if storm.kind is _Kind.CANCEL:
-        named = " and ".join(f"`{call_text(step.op)}` at {place(step.op.site)}" for step in moves)
+        named = " and ".join(f"`{call_text(step.op)}` at {file_and_line(step.op.site)}" for step in moves)
         if read_between(facts, span):
-            first, last = (f"`{call_text(step.op)}` at {place(step.op.site)}" for step in (moves[0], moves[-1]))
+            first, last = (f"`{call_text(step.op)}` at {file_and_line(step.op.site)}" for step in (moves[0], moves[-1]))
             fix = f"drop {last} and read the value from before {first}, whose result is also read elsewhere"
             return f"{fix}: together they change nothing", Effort.LOCAL, Risk.LOW
         between = ", with the copies between" if storm.copies else ""
@@ -184,7 +184,11 @@ def _remedy(analysis: Analysis, storm: _Storm) -> tuple[str, Effort, Risk]:
     if storm.kind is _Kind.COMPOSE:
         order = composed_order(facts, span)
         call = f"`permute{order}`" if order is not None else "one permute"
-        return f"write {call} for the {len(moves)} calls from {place(moves[0].op.site)} on", Effort.ONE_LINE, Risk.LOW
+        return (
+            f"write {call} for the {len(moves)} calls from {file_and_line(moves[0].op.site)} on",
+            Effort.ONE_LINE,
+            Risk.LOW,
+        )
     if _feeds_attention(analysis, storm):
         fix = (
             "project queries, keys and values with weight rows in the order (3, heads, dim) and pass the views "
@@ -233,7 +237,7 @@ def _span_text(facts: GraphFacts, span: Span) -> str:
     calls = [call_text(s.op) if reorders(facts, s.op) else s.op.operator.removeprefix("aten.") for s in span.steps]
     producer = facts.producer(span.chain.base)
     origin = producer.operator.removeprefix("aten.") if producer is not None else "input"
-    return f"{shape} of {origin}: {' → '.join(calls)}, from {place(span.steps[0].op.site)}"
+    return f"{shape} of {origin}: {' → '.join(calls)}, from {file_and_line(span.steps[0].op.site)}"
 
 
 DETECTOR = Detector(RULE, "permute_storm", detect)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from frx_graph.capture.captured_graph import GraphBreak
+from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors.detector import Detector
@@ -124,10 +125,9 @@ def _group_evidence(cause: RecompileCause, reasons: Sequence[RecompileReason]) -
 
 def _repeated_break(analysis: Analysis, graph_break: GraphBreak) -> Finding:
     calls = analysis.facts.calls
-    reason = graph_break.reason.partition("\n")[0].strip()
     return Finding(
         rule=RULE,
-        title=f"A graph break that a step runs into {calls} times: {reason}",
+        title=f"A graph break that a step runs into {calls} times: {short_reason(graph_break.reason)}",
         severity=Severity.MEDIUM,
         site=graph_break.site,
         nodes=(),

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from frx_graph.byte_text import bytes_text
-from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.view_chain import place
+from frx_graph.passes.copies.view_chain import file_and_line
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.layouts.layout_fixes import LayoutChanges
+from frx_graph.passes.layouts.module_patterns import module_patterns
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import severity_of_share
 from frx_graph.records import HIDDEN_KINDS, Basis, Effort, Evidence, Finding, OperandRole, Refusal, Risk, Saving
-
-_SHOWN = 4
-"""Names in a list before the rest is counted."""
 
 
 def unmeasured_convolutions(analysis: Analysis, layout: Layout) -> list[tuple[LayoutGroup, tuple[RegionOperator, ...]]]:
@@ -91,7 +89,8 @@ def layout_finding(
 
 
 def modules_text(changes: LayoutChanges) -> str:
-    """The module that holds the changed convolutions and no others, where there is one below the root; else names."""
+    """The module that holds the changed convolutions and no others, where there is one below the root; else all of
+    them, as patterns."""
     changed = changes.convolutions
     split = [path.split(".") for path in changed]
     shared: list[str] = []
@@ -102,25 +101,34 @@ def modules_text(changes: LayoutChanges) -> str:
     holder = ".".join(shared)
     if len(shared) > 1 and not any(f"{path}.".startswith(f"{holder}.") for path in changes.other_convolutions):
         return f"`{holder}`"
-    names = ", ".join(f"`{path}`" for path in changed[:_SHOWN])
-    if len(changed) > _SHOWN:
-        names += f" and {len(changed) - _SHOWN} more"
-    return names or "the region"
+    return _quoted(module_patterns(changed, changes.other_convolutions)) or "the region"
 
 
 def values_text(values: Sequence[ValueFacts], facts: GraphFacts) -> str:
-    """What has to be converted, as a reader of the program knows it: an input by name, the rest by line."""
-    names = []
+    """What has to be converted, as a reader of the program knows it: an input by name, the rest by operator, module and
+    line."""
+    names: list[str] = []
+    results: dict[tuple[str, str], list[str]] = {}
     for value in values:
         producer = facts.producer(value.name)
         if producer is None:
             names.append(f"the input `{value.path or value.name}`")
         else:
-            module = f" (`{producer.site.module_path}`)" if producer.site.module_path else ""
-            names.append(f"the result of {producer.operator.removeprefix('aten.')}{module} at {place(producer.site)}")
-    names = list(dict.fromkeys(names))
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+            results.setdefault(_operator_and_line(producer), []).append(producer.site.module_path)
+    for (operator, line), paths in results.items():
+        others = [op.site.module_path for op in facts.ops if _operator_and_line(op) == (operator, line)]
+        modules = _quoted(module_patterns(filter(None, paths), set(others) - set(paths)))
+        result = "results" if len(set(paths)) > 1 else "result"
+        names.append(f"the {result} of {operator}{f' ({modules})' if modules else ''} at {line}")
+    return ", ".join(dict.fromkeys(names))
+
+
+def _operator_and_line(op: OpFacts) -> tuple[str, str]:
+    return op.operator.removeprefix("aten."), file_and_line(op.site)
+
+
+def _quoted(paths: Iterable[str]) -> str:
+    return ", ".join(f"`{path}`" for path in paths)
 
 
 def anchors_run(count: int) -> str:

@@ -31,7 +31,7 @@ _LISTED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class CopyGroup:
+class CopiesAtSite:
     """All copies of one rule at one call site. Never empty."""
 
     rule: str
@@ -49,15 +49,15 @@ def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
     return [_finding(analysis, group, alone.get(number, 0)) for number, group in enumerate(groups)]
 
 
-def _groups(analysis: TraceAnalysis) -> list[CopyGroup]:
+def _groups(analysis: TraceAnalysis) -> list[CopiesAtSite]:
     gathered: dict[tuple[str, object], list[TraceCopy]] = defaultdict(list)
     for copy in analysis.copies:
         gathered[copy.rule, analysis.site(copy.operator).place].append(copy)
-    groups: list[CopyGroup] = []
+    groups: list[CopiesAtSite] = []
     for (rule, _), copies in gathered.items():
         site = analysis.site(copies[0].operator)
         groups.append(
-            CopyGroup(rule, replace(site, module_path=common_module_path(_modules(analysis, copies))), tuple(copies))
+            CopiesAtSite(rule, replace(site, module_path=common_module_path(_modules(analysis, copies))), tuple(copies))
         )
     return groups
 
@@ -67,7 +67,7 @@ def _modules(analysis: TraceAnalysis, copies: Iterable[TraceCopy]) -> tuple[str,
     return tuple(dict.fromkeys(path for path in paths if path))
 
 
-def _finding(analysis: TraceAnalysis, group: CopyGroup, alone_ns: int) -> Finding:
+def _finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Finding:
     copies = group.copies
     steps = analysis.steps
     sizes = [copy.bytes for copy in copies]
@@ -133,7 +133,7 @@ def operator_name(analysis: TraceAnalysis, operator: int) -> str:
     return analysis.tree.operators[operator].name if operator != NONE else "no operator"
 
 
-def _confidence(group: CopyGroup) -> float:
+def _confidence(group: CopiesAtSite) -> float:
     """A conversion kernel says by its name what it does. Which tensor it converts follows from order and times; where
     operands were not recorded, only the operators' names tell that there was a copy."""
     if group.rule == "FRX004":
@@ -143,7 +143,7 @@ def _confidence(group: CopyGroup) -> float:
     return confidence.MEASURED if all(copy.operand is not None for copy in group.copies) else confidence.MODELLED
 
 
-def _evidence(analysis: TraceAnalysis, group: CopyGroup, time_ns: int, share: float | None) -> list[Evidence]:
+def _evidence(analysis: TraceAnalysis, group: CopiesAtSite, time_ns: int, share: float | None) -> list[Evidence]:
     copies, steps = group.copies, analysis.steps
     extent = f"in {steps_with(copies, steps)} of {len(steps)} steps" if steps.annotated else "in the whole trace"
     backward = sum(copy.phase is Phase.BACKWARD for copy in copies)

@@ -11,6 +11,7 @@ import pytest
 from frx_graph.cli.main import run
 
 _MODELS = """
+import os
 import torch
 from torch import nn
 
@@ -37,6 +38,16 @@ class RaisesOdd(nn.Module):
 class Leaves(nn.Module):
     def forward(self, x):
         raise SystemExit(3)
+
+class Shouts(nn.Module):
+    def forward(self, x):
+        os.system("echo from a child process")
+        print("from Python")
+        return x + 1
+
+def shouts():
+    os.system("echo from a child process")
+    return Shouts(), (torch.randn(2),)
 
 def odd():
     return RaisesOdd(), (torch.randn(2),)
@@ -102,9 +113,17 @@ def test_findings_exit_1_and_name_rule_and_line(frx: Frx) -> None:
     code, out, _ = frx("advise", "models.py:churn")
     assert code == 1
     assert "FRX002" in out
-    assert "models.py:7" in out
+    assert "models.py:8" in out
     assert "\x1b" not in out
     assert max(len(line) for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("options", [(), ("--observe",)])
+def test_what_the_model_and_its_child_processes_print_is_not_in_the_report(frx: Frx, options: tuple[str, ...]) -> None:
+    _, out, err = frx("advise", "models.py:shouts", "--format", "json", *options)
+    json.loads(out)
+    assert "from a child process" in err
+    assert "from Python" in err
 
 
 def test_a_clean_model_exits_0(frx: Frx) -> None:

@@ -1,12 +1,16 @@
 import contextlib
 import ctypes
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from frx_graph.evidence.console_capture import STDOUT, c_library, captured
+from frx_graph.evidence.console_capture import STDERR, STDOUT, c_library, captured, redirected
+
+NEVER_OPEN = 2**30
+"""More than any limit of open files."""
 
 
 def kept(line: str) -> str:
@@ -85,3 +89,42 @@ def test_bytes_that_are_no_text() -> None:
 def test_the_c_library_is_the_one_of_this_process() -> None:
     assert isinstance(c_library(), ctypes.CDLL)
     assert c_library().getpid() == os.getpid()
+
+
+def test_a_redirected_descriptor_takes_c_and_child_processes_along(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out"
+    with standard_output_in(path):
+        os.write(STDOUT, b"before\n")
+        with redirected(STDOUT, STDERR):
+            c_library().puts(b"from C")
+            subprocess.run(["echo", "from a child"], check=True)
+            with captured(STDOUT, kept) as log:
+                c_library().puts(b"ours")
+                c_library().puts(b"foreign")
+        os.write(STDOUT, b"after\n")
+    assert log.text == "ours\nforeign\n"
+    assert path.read_text() == "before\nafter\n"
+    assert sorted(capfd.readouterr().err.splitlines()) == ["foreign", "from C", "from a child"]
+
+
+def test_a_redirected_descriptor_that_was_closed_is_closed_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with standard_output_in(tmp_path / "out"):
+        os.close(STDOUT)
+        with redirected(STDOUT, STDERR):
+            os.write(STDOUT, b"heard\n")
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(STDOUT)
+    assert capfd.readouterr().err == "heard\n"
+
+
+def test_redirected_to_a_closed_descriptor_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with standard_output_in(path):
+        with redirected(STDOUT, NEVER_OPEN):
+            os.write(STDOUT, b"unheard\n")
+        os.write(STDOUT, b"after\n")
+    assert path.read_text() == "after\n"

@@ -2,6 +2,7 @@ import itertools
 import json
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from frx_graph.evidence.device_calibration import (
     device_name,
     device_profile,
     last_level_cache_bytes,
+    measure_again,
     measure_bandwidth,
     measure_peak_flops,
     preferred_alignment_bytes,
@@ -21,6 +23,7 @@ from frx_graph.evidence.device_calibration import (
 from frx_graph.evidence.device_profile import DeviceProfile
 
 CPU = torch.device("cpu")
+IMPOSSIBLE = DeviceProfile("cpu", "a processor", 2e10, {torch.float32: 1.4e9}, 64)
 PROFILE = DeviceProfile("cpu", "a processor", 2e10, {torch.float32: 1e11, torch.bfloat16: 2e11}, 64)
 
 
@@ -46,6 +49,41 @@ def test_what_a_busy_machine_measured_is_not_remembered(
     assert device_profile("cpu", cache=tmp_path) == PROFILE
     assert len(calibrations) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_true_is_neither_used_nor_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_calibration, "calibrate", lambda _device: IMPOSSIBLE)
+    for measured in (device_profile, measure_again):
+        with pytest.raises(EvidenceError, match=r"1\.4 GFLOP/s .* frx doctor --measure"):
+            measured("cpu", cache=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_measurement_replaces_what_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: False))
+    monkeypatch.setattr(device_calibration, "calibrate", lambda _device: replace(PROFILE, bandwidth_bytes_per_s=1e10))
+    device_profile("cpu", cache=tmp_path)
+    monkeypatch.setattr(device_calibration, "calibrate", lambda _device: PROFILE)
+    assert measure_again("cpu", cache=tmp_path) == PROFILE
+    assert device_profile("cpu", cache=tmp_path, measure=False) == PROFILE
+
+
+def test_a_disturbed_new_measurement_replaces_nothing(
+    tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device_profile("cpu", cache=tmp_path)
+    (entry,) = tmp_path.iterdir()
+    before = entry.read_text()
+    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: True))
+    with pytest.raises(EvidenceError, match="other programs"):
+        measure_again("cpu", cache=tmp_path)
+    assert entry.read_text() == before
+
+
+def test_a_new_measurement_that_cannot_be_written_is_an_error(tmp_path: Path, calibrations: list[torch.device]) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(EvidenceError, match="FRX_CACHE_DIR"):
+        measure_again("cpu", cache=tmp_path / "file" / "below")
 
 
 def test_calibration_of_this_cpu_is_plausible() -> None:
@@ -118,6 +156,8 @@ def test_other_thread_counts_are_measured_apart(tmp_path: Path, calibrations: li
         lambda text: text.replace("20000000000.0", "NaN"),
         lambda text: text.replace("20000000000.0", "-1.0"),
         lambda text: text.replace("frx_device_profile_v1", "frx_device_profile_v0"),
+        lambda text: text.replace("100000000000.0", "1400000000.0"),
+        lambda text: text.replace('"cpu"', '"abacus"'),
         lambda _text: "\x00\xff",
     ],
 )

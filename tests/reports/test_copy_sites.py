@@ -4,7 +4,7 @@ import dataclasses
 from xml.etree import ElementTree
 
 from frx_graph.records import CopyKind
-from frx_graph.reports.copy_groups import group_copies
+from frx_graph.reports.copy_rows import copy_rows
 from frx_graph.reports.copy_sites import bar, copy_sites
 
 
@@ -30,14 +30,14 @@ def test_bar_is_stacked_by_kind(advice):
     assert ElementTree.fromstring(bar(site, 0)).find("rect").attrib["width"] == "0"
 
 
-def test_copies_that_differ_in_place_only_are_one_group(advice):
+def test_copies_that_differ_in_place_only_are_one_row(advice):
     copy = advice.copies[0]
     twin = dataclasses.replace(copy, node="other", value="relu_9")
     different = dataclasses.replace(copy, cause="another", bytes=10**9)
-    groups = group_copies([copy, twin, different])
-    assert [(group.cause, group.count, group.bytes) for group in groups] == [
+    rows = copy_rows([copy, twin, different])
+    assert [(row.cause, row.count, row.bytes) for row in rows] == [
         ("another", 2, 10**9),
         (copy.cause, 4, 2 * copy.bytes),
     ]
-    assert groups[1].values == ("relu_3", "relu_9")
-    assert groups[1].nodes == ("convolution_4", "other")
+    assert rows[1].values == ("relu_3", "relu_9")
+    assert rows[1].nodes == ("convolution_4", "other")

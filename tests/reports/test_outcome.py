@@ -21,8 +21,10 @@ def test_headlines_cannot_be_confused(advice, empty, failed):
     assert headline(advice) == "4 findings in 36 operators, 2 quick wins among them."
     assert headline(empty) == "No findings in 36 operators."
     assert headline(dataclasses.replace(empty, refusals=advice.refusals[:1])) == (
-        "No findings to show in the 36 operators that were scanned; 1 thing left alone, see below."
+        "No findings to show in 36 operators; 1 thing left alone, see below."
     )
+    one = dataclasses.replace(empty, refusals=advice.refusals[:1], totals=Totals(1, 0, 0, None, 0))
+    assert headline(one) == "No findings to show in 1 operator; 1 thing left alone, see below."
     assert headline(failed) == "Nothing was analysed: not one operator was captured. 1 reason below."
     assert "indings" not in headline(failed)
 

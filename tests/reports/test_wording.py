@@ -22,6 +22,7 @@ def test_traffic_and_time_each_say_what_they_rest_on(advice):
 def test_what_no_fix_can_save(advice):
     finding = dataclasses.replace(advice.findings[0], bytes_per_step=0, saving=Saving(0.0, 0.0))
     assert wording.impact(finding).lines == ("nothing", "predicted")
+    assert wording.impact(finding).sentence == "nothing to save as the program stands (predicted)"
 
 
 def test_time_alone(advice):

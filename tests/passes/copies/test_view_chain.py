@@ -5,7 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frx_graph.passes.copies.view_chain import call_text, identity, origin_text, stride_origin, view_chain
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
+from frx_graph.passes.copies.view_chain import (
+    call_text,
+    file_and_line,
+    identity,
+    origin_text,
+    stride_origin,
+    view_chain,
+)
 
 X = torch.randn(2, 6, 4, 8)
 
@@ -74,3 +82,9 @@ def test_contiguous_values_have_no_origin(analyse: Any) -> None:
 def test_calls_read_as_they_are_written(analyse: Any) -> None:
     facts, (value,) = outputs(analyse, lambda x: x.permute(0, 2, 3, 1))
     assert call_text(facts.producer(value)) == "permute(0, 2, 3, 1)"
+
+
+def test_a_site_without_a_line_is_named_by_its_module() -> None:
+    assert file_and_line(CallSite("/a/net.py", 7, "forward", "model.norm")) == "net.py:7"
+    assert file_and_line(CallSite("<unknown>", 0, "<unknown>", "model.norm")) == "`model.norm`"
+    assert file_and_line(UNKNOWN_SITE) == "code that torch runs for it"

@@ -64,6 +64,30 @@ def test_one_convolution_that_gains_fires(analyse: Any) -> None:
     assert found.copies == ()
 
 
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.grow = nn.Conv2d(4, 4, 3, padding=1)
+        self.shrink = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.shrink(self.grow(x).relu())
+
+
+def test_every_module_of_a_long_list_is_named(analyse: Any) -> None:
+    def seconds(path: str) -> tuple[float, float]:
+        return (90e-3, 1e-3) if path.endswith("grow") else (1e-3, 5e-3)
+
+    (found,) = findings(analysis_of(analyse, nn.Sequential(*(Block() for _ in range(6))), X, seconds))
+    assert "convert `model.*.grow` with" in found.fix
+    # Not `model.*.shrink`: what the last one makes goes to the caller.
+    shrunk = ", ".join(f"`model.{block}.shrink`" for block in range(5))
+    assert f"for the input `args[0]`, the results of convolution ({shrunk}) at test_channels_last" in found.fix
+    assert "`.contiguous()` for the results of convolution (`model.*.grow`) at test_channels_last" in found.fix
+    assert " more" not in found.fix
+    assert found.modules == tuple(f"model.{block}.grow" for block in range(6))
+
+
 def test_the_saving_is_net_of_the_conversions(analyse: Any) -> None:
     analysis = analysis_of(analyse, nn.Conv2d(4, 4, 3), X, lambda _: (4e-3, 1e-3))
     (found,) = findings(analysis)

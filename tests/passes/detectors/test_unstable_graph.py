@@ -157,6 +157,21 @@ def test_a_graph_break_that_a_step_runs_into_many_times_fires(recompile: Any) ->
     assert list(detect(replace(second, facts=replace(second.facts, calls=12)))) == []
 
 
+class Branching(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + 1
+        if y.sum() > 0:
+            y = y * 2
+        return y - 3
+
+
+def test_the_title_tells_the_break_in_the_programs_words(recompile: Any) -> None:
+    first = recompile(Branching(), (X,))[0]
+    (found,) = detect(replace(first, facts=replace(first.facts, calls=3)))
+    assert isinstance(found, Finding)
+    assert found.title == "A graph break that a step runs into 3 times: a branch depends on the value of a tensor"
+
+
 def test_a_graph_break_that_a_step_runs_into_once_stays_quiet(recompile: Any) -> None:
     assert findings(recompile(Noisy(), (X,))) == []
 

@@ -124,20 +124,6 @@ def test_attention_counts_too(found):
     assert len(found(attention, *(torch.randn(2, 4, 16, 8) for _ in range(3)))) == 1
 
 
-@pytest.mark.parametrize(("device", "possible", "impossible"), [("cpu", 16, 21), ("cuda", 30, 41)])
-def test_peaks_that_no_device_has_are_refused(found, device, possible, impossible):
-    def with_lead(ratio):
-        peaks = {torch.float32: 1e9, torch.bfloat16: ratio * 1e9}
-        (outcome,) = found(MODEL, X, device=replace(DEVICE, device=device, peak_flops=peaks))
-        return outcome
-
-    refusal = with_lead(impossible)
-
-    assert isinstance(refusal, Refusal)
-    assert f"{impossible} times as fast" in refusal.reason
-    assert isinstance(with_lead(possible), Finding)
-
-
 def test_an_unmeasured_device_is_refused(analyse):
     (refusal,) = DETECTOR.detect(analyse(MODEL, X))
 

@@ -11,7 +11,7 @@ from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 
 
 @dataclass(frozen=True, slots=True)
-class CopyGroup:
+class CopyRow:
     """Copies of one operator, operand, kind and cause; `values` and `nodes` are distinct, in order."""
 
     operator: str
@@ -26,13 +26,13 @@ class CopyGroup:
     nodes: tuple[str, ...]
 
 
-def group_copies(copies: Iterable[Copy]) -> tuple[CopyGroup, ...]:
-    """The groups, most bytes first."""
+def copy_rows(copies: Iterable[Copy]) -> tuple[CopyRow, ...]:
+    """The rows, most bytes first."""
     grouped: dict[tuple[str, OperandRole, CopyKind, Phase, Basis, str], list[Copy]] = defaultdict(list)
     for copy in copies:
         grouped[copy.operator, copy.role, copy.kind, copy.phase, copy.basis, copy.cause].append(copy)
-    groups = [
-        CopyGroup(
+    rows = [
+        CopyRow(
             *key,
             count=sum(copy.count for copy in members),
             bytes=sum(copy.bytes for copy in members),
@@ -41,4 +41,4 @@ def group_copies(copies: Iterable[Copy]) -> tuple[CopyGroup, ...]:
         )
         for key, members in grouped.items()
     ]
-    return tuple(sorted(groups, key=lambda group: -group.bytes))
+    return tuple(sorted(rows, key=lambda row: -row.bytes))
