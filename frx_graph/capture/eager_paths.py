@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from unittest import mock
 
 import torch
-from torch._dynamo.variables.torch import tracing_state_functions
+from torch._dynamo.variables import torch as dynamo_torch
 from torch.nn.modules import activation
 
 
@@ -17,10 +16,19 @@ def eager_paths() -> Iterator[None]:
 
     Dynamo leaves its graph at `nn.LSTM`, `nn.GRU` and `nn.RNN` unless `allow_rnn` is set. `nn.MultiheadAttention` runs
     as one native operator in inference, unless it is told that it is being traced: Dynamo tells it so by a table of
-    answers (`tracing_state_functions`, the same in torch 2.13 and 2.15), whatever the true answer is.
+    answers (`tracing_state_functions`, the same in torch 2.11, 2.13 and 2.15), whatever the true answer is. A torch
+    without that table has the layer traced as a compiled program runs it.
     """
-    with (
-        torch._dynamo.config.patch(allow_rnn=True),
-        mock.patch.dict(tracing_state_functions(), {activation._is_make_fx_tracing: False}),
-    ):
-        yield
+    with torch._dynamo.config.patch(allow_rnn=True):
+        table = getattr(dynamo_torch, "tracing_state_functions", None)
+        question = getattr(activation, "_is_make_fx_tracing", None)
+        answers = table() if table is not None else {}
+        if question not in answers:
+            yield
+            return
+        told = answers[question]
+        answers[question] = False
+        try:
+            yield
+        finally:
+            answers[question] = told
