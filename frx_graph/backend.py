@@ -23,7 +23,9 @@ from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
 from frx_graph.errors import CaptureError, OptionError
 from frx_graph.options import BackendOptions, backend_options, check_inner
+from frx_graph.planned_compile import EagerPlan, inductor_options
 from frx_graph.reports.advice_report import AdviceReport
+from frx_graph.rewriting import RewrittenGraph
 
 Compiled = Callable[..., Any]
 
@@ -42,6 +44,9 @@ class _Session:
         self._recorder = GraphRecorder("process")
         self._print_at_exit = False
         self._warned = False
+        self._warned_unproved = False
+        self._warned_failed = False
+        self._rewritten: list[RewrittenGraph] = []
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
         with self._lock:
@@ -56,6 +61,29 @@ class _Session:
             warnings.warn(
                 f"frx could not record a graph ({type(error).__name__}: {error}); "
                 "it is compiled without advice, and your program is unaffected",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def warn_unproved(self, plan: str) -> None:
+        if not self._warned_unproved:
+            self._warned_unproved = True
+            warnings.warn(
+                f"frx applies rewrites that no trial has proved (plan={plan!r}): meant for tests and benchmarks",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def rewritten(self, done: RewrittenGraph) -> None:
+        with self._lock:
+            self._rewritten.append(done)
+
+    def not_rewritten(self, error: Exception) -> None:
+        if not self._warned_failed:
+            self._warned_failed = True
+            warnings.warn(
+                f"frx could not rewrite a graph ({type(error).__name__}: {error}); it is compiled as it was, and your "
+                "program is unaffected",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -96,7 +124,7 @@ def frx(
 ) -> Compiled:
     """The backend. Raises `OptionError` for options that it does not know; never for anything else of its own."""
     checked = backend_options(options, mode)
-    inner = _inner_backend(checked)
+    inner = _inner_backend(checked) if checked.plan is None else _planned_backend(checked)
     try:
         _session.record(dynamo, example_inputs, checked)
     except Exception as error:  # noqa: BLE001 - any failure of the advisor falls back to the inner compiler
@@ -144,3 +172,16 @@ def _inner_backend(options: BackendOptions) -> Compiled:
         )
     found: Compiled = torch._dynamo.lookup_backend(options.inner)
     return found
+
+
+def _planned_backend(options: BackendOptions) -> Compiled:
+    check_inner(options.inner)
+    _session.warn_unproved(options.plan)
+    if options.inner == "inductor":
+        planned = inductor_options(options.plan, options.inner_options, _session.rewritten, _session.not_rewritten)
+        return torch._TorchCompileInductorWrapper(options.inner_mode, planned, None)
+    if options.inner in ("eager", "aot_eager"):
+        return EagerPlan(options.plan, _session.rewritten, _session.not_rewritten)
+    raise OptionError(
+        f"no plan can be given to inner backend {options.inner!r}", "inductor, eager and aot_eager take one"
+    )

@@ -50,3 +50,7 @@ class EvidenceError(FrxError):
 
 class ContractError(FrxError):
     """An operator layout contract or rule card is malformed."""
+
+
+class RewriteError(FrxError):
+    """A rewrite could not be applied to a graph, which was left as it was."""

@@ -21,6 +21,11 @@ class BackendOptions(BaseModel):
         "apply",
         description="apply: compile as the inner backend would; advise: also print the ranked fixes at exit",
     )
+    plan: Literal["solved", "all"] | None = Field(
+        None,
+        description="apply rewrites that no trial has proved: those that measured costs speak for (solved), or every one "
+        "whose check passes (all)",
+    )
     inner: str = Field("inductor", description="the backend that compiles the program")
     inner_mode: str | None = Field(None, description="torch.compile's `mode` for an inductor inner backend")
     inner_options: Mapping[str, Any] = Field(

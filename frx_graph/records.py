@@ -148,3 +148,18 @@ class Refusal:
     reason: str
     nodes: tuple[str, ...] = ()
     site: CallSite | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A rewrite bound to operators of one graph of an inner compiler's.
+
+    `nodes` are the operators that it changes; `choices`, where the rewrite has any, says for each what it is changed
+    to. `predicted_seconds` is what measured operators and the conversions' traffic say it saves a run of the graph.
+    """
+
+    rewrite: str
+    graph_id: str
+    nodes: tuple[str, ...]
+    choices: tuple[str, ...] = ()
+    predicted_seconds: float | None = None

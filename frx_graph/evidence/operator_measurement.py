@@ -64,9 +64,19 @@ class LayoutTimes:
     plain_seconds: float | None
     channels_last_seconds: float | None
 
+    def __add__(self, other: LayoutTimes) -> LayoutTimes:
+        """The times of both calls together; unknown where one of them is."""
+        return LayoutTimes(
+            _sum(self.plain_seconds, other.plain_seconds), _sum(self.channels_last_seconds, other.channels_last_seconds)
+        )
+
     @property
     def gain_seconds(self) -> float | None:
         """Seconds saved per call by channels-last over plain; negative where plain is faster."""
         if self.plain_seconds is None or self.channels_last_seconds is None:
             return None
         return self.plain_seconds - self.channels_last_seconds
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second

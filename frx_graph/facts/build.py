@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import SymInt, Tensor, fx
+from torch import Tensor, fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils import _pytree as pytree
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.size_hint import size_hint
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
 
@@ -215,8 +216,8 @@ def _value_facts(
     strided = value.layout is torch.strided
     return ValueFacts(
         name=name,
-        shape=tuple(_size_hint(n) for n in value.shape),
-        strides=tuple(_size_hint(s) for s in value.stride()) if strided else (0,) * value.dim(),
+        shape=tuple(size_hint(n) for n in value.shape),
+        strides=tuple(size_hint(s) for s in value.stride()) if strided else (0,) * value.dim(),
         dtype=value.dtype,
         device=value.device,
         storage=storage,
@@ -229,11 +230,3 @@ def _value_facts(
         user_visible=storage in visible,
         dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if not isinstance(n, int)),
     )
-
-
-def _size_hint(size: int | SymInt) -> int:
-    """The size of the captured example; 1 for a data-dependent size, of which nothing is known."""
-    node = getattr(size, "node", None)
-    if node is None:
-        return int(size)
-    return int(node.hint) if node.hint is not None else 1

@@ -1,0 +1,193 @@
+"""How a graph reaches its inner compiler with a plan: Inductor through a pass of its own, the others through AOTAutograd.
+
+Nothing here may break the user's program. A graph that cannot be rewritten is compiled as the inner compiler alone
+would compile it, and the reason is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from functorch.compile import make_boxed_func
+from torch import Tensor, fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition
+from torch._guards import CompileContext, TracingContext
+from torch._inductor import config as inductor_config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.fx.graph import _BoxedCodeGen
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.measurement_environment import measurement_environment
+from frx_graph.rewriting import RewrittenGraph, rewrite_graph
+
+Compiled = Callable[..., Any]
+Told = Callable[[RewrittenGraph], None]
+Failed = Callable[[Exception], None]
+
+
+class InductorPlan(CustomGraphPass):  # type: ignore[misc]
+    """Rewrites Inductor's graphs before its own passes see them; they are compiled with its layout choice off, which
+    this turns on again for a graph that it has to leave alone.
+
+    The caches of compiled graphs stay usable: `uuid` changes with whatever our decision depends on.
+    """
+
+    def __init__(self, plan: str, own_choice: bool, told: Told, failed: Failed) -> None:
+        self._plan = plan
+        self._own_choice = own_choice
+        self._told = told
+        self._failed = failed
+
+    def __call__(self, graph: fx.Graph) -> None:
+        """Rewrite one graph in place; on any failure leave it as it is."""
+        inductor_config.layout_optimization = self._own_choice
+        module = graph.owning_module
+        if module is None:
+            return
+        try:
+            done = _rewrite_for_inductor(module)
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
+            self._failed(error)
+            return
+        inductor_config.layout_optimization = self._own_choice and not done.applied
+        self._told(done)
+
+    def uuid(self) -> Any:
+        """What a compiled graph depends on besides itself: the plan, our code, and the machine that was measured."""
+        return (self._plan, _code_hash(), measurement_environment("cpu").fingerprint)
+
+
+def _rewrite_for_inductor(module: fx.GraphModule) -> RewrittenGraph:
+    placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    backward = any(name.startswith("tangents") for name in placeholders)
+    return rewrite_graph(
+        module,
+        graph_id=_graph_id(),
+        phase=Phase.BACKWARD if backward else Phase.FORWARD,
+        train=backward or any(name.startswith("primals") for name in placeholders),
+        inner="inductor",
+        static_inputs=_static_inputs(placeholders, backward),
+    )
+
+
+def inductor_options(plan: str, options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:
+    """Inductor's options with the plan in them; the user's own pass, if there is one, runs before ours."""
+    own = options.get("post_grad_custom_pre_pass", inductor_config.post_grad_custom_pre_pass)
+    own_choice = bool(options.get("layout_optimization", inductor_config.layout_optimization))
+    ours = InductorPlan(plan, own_choice, told, failed)
+    return {**options, "layout_optimization": False, "post_grad_custom_pre_pass": ours if own is None else [own, ours]}
+
+
+class EagerPlan:
+    """Compiles one Dynamo graph for eager execution: AOTAutograd's forward and backward, rewritten, run as they are."""
+
+    def __init__(self, plan: str, told: Told, failed: Failed) -> None:
+        self._plan = plan
+        self._told = told
+        self._failed = failed
+
+    def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        compiler = aot_autograd(
+            fw_compiler=self._forward,
+            bw_compiler=self._backward,
+            inference_compiler=self._inference,
+            # Saves what autograd would save: recomputing pays only where loops are fused.
+            partition_fn=default_partition,
+            keep_inference_input_mutations=True,
+        )
+        compiled: Compiled = compiler(dynamo, list(example_inputs))
+        return compiled
+
+    def _inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        return self._compiled(module, inputs, Phase.FORWARD, train=False, kept=_outputs(module))
+
+    def _forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        metadata = TracingContext.get().fw_metadata
+        compiled = self._compiled(
+            module, inputs, Phase.FORWARD, train=True, kept=_outputs(module)[: metadata.num_forward_returns]
+        )
+        _report_output_strides(module)
+        return compiled
+
+    def _backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        return self._compiled(module, inputs, Phase.BACKWARD, train=True, kept=_outputs(module))
+
+    def _compiled(
+        self, module: fx.GraphModule, inputs: Sequence[Any], phase: Phase, *, train: bool, kept: Sequence[str]
+    ) -> Compiled:
+        placeholders = module.graph.find_nodes(op="placeholder")
+        names = [node.name for node in placeholders]
+        given = {}
+        for node, value in zip(placeholders, inputs, strict=True):
+            if isinstance(value, Tensor) and isinstance(traced := node.meta.get("val"), Tensor):
+                if value.stride() != traced.stride():
+                    given[node.name] = traced
+                    node.meta["val"] = value
+        try:
+            done = rewrite_graph(
+                module,
+                graph_id=_graph_id(),
+                phase=phase,
+                train=train,
+                inner="eager",
+                static_inputs=_static_inputs(names, phase is Phase.BACKWARD),
+                kept_outputs=kept,
+                given=given,
+            )
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
+            self._failed(error)
+        else:
+            self._told(done)
+        module.graph.set_codegen(_BoxedCodeGen())
+        module.recompile()
+        compiled: Compiled = make_boxed_func(module.forward)
+        return compiled
+
+
+def _outputs(module: fx.GraphModule) -> list[str]:
+    """Names of the graph's outputs, in order; one that is no value has an empty name."""
+    outputs = module.graph.output_node().args[0]
+    return [node.name if isinstance(node, fx.Node) else "" for node in outputs]
+
+
+def _report_output_strides(module: fx.GraphModule) -> None:
+    """Tell AOTAutograd how the forward's results lie in memory, so that the backward is compiled for what is saved."""
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        return
+    for node in module.graph.output_node().args[0]:
+        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        context.output_strides.append(tuple(value.stride()) if isinstance(value, Tensor) else None)
+
+
+def _static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]:
+    """The placeholders of parameters and buffers. AOTAutograd numbers a forward's inputs and names what a backward has
+    of them alike: `primals_3` is the third."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return frozenset()
+    static = set(context.fw_metadata.static_input_indices)
+    if backward:
+        names = {f"primals_{index + 1}" for index in static}
+        return frozenset(name for name in placeholders if name in names)
+    return frozenset(name for index, name in enumerate(placeholders) if index in static)
+
+
+def _graph_id() -> str:
+    return str(CompileContext.current_compile_id() or "graph")
+
+
+@functools.cache
+def _code_hash() -> str:
+    """Changes with any change of the package: a graph compiled by other code of ours is not the same."""
+    folder = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("**/*")):
+        if path.suffix in (".py", ".yaml"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,11 @@
+"""Rewrites: each turns one kind of waste in a graph into a changed graph that computes the same.
+
+`REWRITES` is their order; importing the package does nothing else.
+"""
+
+from __future__ import annotations
+
+from frx_graph.passes.rewrites import propagate_layout
+from frx_graph.passes.rewrites.rewrite import Rewrite
+
+REWRITES: tuple[Rewrite, ...] = (propagate_layout.REWRITE,)

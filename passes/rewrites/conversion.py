@@ -1,0 +1,50 @@
+"""The operators that copy a value into another order: one kind for Inductor, one for everything that runs ATen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import fx
+
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.size_hint import shape_hint
+
+Order: TypeAlias = tuple[int, ...]
+"""Dimensions from outermost to innermost in memory."""
+
+Convert: TypeAlias = Callable[[fx.Graph, fx.Node, Order], fx.Node]
+"""Adds what copies a value into a dense order at the graph's insertion point, and gives each new node its value in
+`meta["val"]`; the caller has entered the fake mode."""
+
+_MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def aten_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
+    """A copy that every backend runs as it is written."""
+    rank = len(order)
+    if order == tuple(range(rank)):
+        return _call(graph, torch.ops.aten.clone.default, source, memory_format=torch.contiguous_format)
+    if rank in _MEMORY_FORMATS and order == CHANNELS_LAST_ORDER[rank]:
+        return _call(graph, torch.ops.aten.clone.default, source, memory_format=_MEMORY_FORMATS[rank])
+    inverse = sorted(range(rank), key=order.__getitem__)
+    stored = _call(graph, torch.ops.aten.permute.default, source, list(order))
+    copied = _call(graph, torch.ops.aten.clone.default, stored, memory_format=torch.contiguous_format)
+    return _call(graph, torch.ops.aten.permute.default, copied, inverse)
+
+
+def inductor_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
+    """Inductor's own prim, which fuses with what made the value, and costs nothing where the value can be made in that
+    order. Its strides are numbers: symbolic sizes get a plain copy, which its readers lay out."""
+    value = source.meta["val"]
+    if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+        return aten_conversion(graph, source, order)
+    strides = strides_for_order(shape_hint(value), order)
+    return _call(graph, torch.ops.prims.inductor_force_stride_order.default, source, strides)
+
+
+def _call(graph: fx.Graph, target: torch._ops.OpOverload, source: fx.Node, *args: object, **kwargs: object) -> fx.Node:
+    node = graph.call_function(target, (source, *args), kwargs)
+    node.meta["val"] = target(source.meta["val"], *args, **kwargs)
+    return node

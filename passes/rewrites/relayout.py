@@ -1,0 +1,204 @@
+"""Changes in which order values of a functional graph lie in memory, and nothing else about the graph.
+
+Operators demand orders for what they read; where a demand is not met a conversion is inserted, once for each value and
+order. Every operator that reads other strides than before is run again on fake tensors, so that the graph's values tell
+the truth about the result. A graph that cannot be changed as asked is put back as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from frx_graph.errors import RewriteError, first_line
+from frx_graph.facts.layout import dimension_order, is_dense, strides_for_order
+from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.rewrites.conversion import Convert, Order
+
+Demands: TypeAlias = Mapping[str, Mapping[str, Order]]
+"""Operator → value that it reads → the order that it wants it in; all by node name."""
+
+KeepsStrides: TypeAlias = Callable[[fx.Node], bool]
+"""True for an operator that has to be given exactly the strides that it was given before."""
+
+
+@dataclass
+class _Edit:
+    """What has been done to a graph so far, and how to undo it. `before` holds the values that changed nodes had."""
+
+    graph: fx.Graph
+    convert: Convert
+    original: frozenset[fx.Node]
+    before: dict[fx.Node, Any] = field(default_factory=dict)
+    conversions: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = field(default_factory=dict)
+    rerouted: list[tuple[fx.Node, fx.Node, fx.Node]] = field(default_factory=list)
+
+    def set_value(self, node: fx.Node, value: Any) -> None:
+        self.before.setdefault(node, node.meta["val"])
+        node.meta["val"] = value
+
+    def reroute(self, reader: fx.Node, source: fx.Node, conversion: fx.Node) -> None:
+        reader.replace_input_with(source, conversion)
+        self.rerouted.append((reader, source, conversion))
+
+    def undo(self) -> None:
+        for reader, source, conversion in reversed(self.rerouted):
+            reader.replace_input_with(conversion, source)
+        for node in reversed(self.graph.nodes):
+            if node not in self.original:
+                self.graph.erase_node(node)
+        for node, value in self.before.items():
+            if node.op != "placeholder":
+                node.meta["val"] = value
+
+
+def relayout(
+    graph: fx.Graph,
+    demands: Demands,
+    *,
+    convert: Convert,
+    keeps_strides: KeepsStrides,
+    kept_outputs: Collection[str] = (),
+    given: Mapping[str, Tensor] = MappingProxyType({}),
+) -> tuple[str, ...]:
+    """Meet `demands`; returns the names of the conversions that were inserted, in order.
+
+    `kept_outputs` names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs
+    were whose strides have changed already. Raises `RewriteError`, the graph left
+    as it was, where an operator cannot run on the strides that it would get.
+    """
+    mode = _fake_mode(graph)
+    edit = _Edit(graph, convert, frozenset(graph.nodes))
+    for node in graph.find_nodes(op="placeholder"):
+        if node.name in given:
+            edit.before[node] = given[node.name]
+    try:
+        with _quietly(mode):
+            for node in list(graph.nodes):
+                if node.op == "output":
+                    _restore_outputs(edit, node, kept_outputs)
+                elif node.op == "call_function":
+                    _relayout_node(edit, node, demands.get(node.name, {}), keeps_strides)
+    except RewriteError:
+        edit.undo()
+        raise
+    # A fake operator says "not on these strides" with whatever it likes.
+    except Exception as error:  # noqa: BLE001
+        edit.undo()
+        raise RewriteError(f"the graph cannot be laid out as asked: {first_line(error)}") from error
+    return tuple(conversion.name for conversion in edit.conversions.values())
+
+
+def same_strides(value: Tensor, strides: Collection[int]) -> bool:
+    """True if `value` has these strides (hints where they are symbolic), dimensions of size 1 aside."""
+    pairs = zip(shape_hint(value), stride_hint(value), strides, strict=True)
+    return value.numel() == 0 or all(n == 1 or have == want for n, have, want in pairs)
+
+
+def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Order], keeps_strides: KeepsStrides) -> None:
+    changed = False
+    keeps = keeps_strides(node)
+    for source in node.all_input_nodes:
+        value = source.meta.get("val")
+        if not isinstance(value, Tensor):
+            changed = changed or source in edit.before
+            continue
+        original = edit.before.get(source, value)
+        order = demand.get(source.name)
+        if order is None and keeps and source in edit.before:
+            order = _order_of(source, original)
+        if order is not None:
+            value = _brought_to(edit, source, order, node).meta["val"]
+        changed = changed or not same_strides(value, stride_hint(original))
+    if changed:
+        edit.set_value(node, _checked(node, _run(node)))
+
+
+def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
+    for source in output.all_input_nodes:
+        if source.name not in kept or source not in edit.before:
+            continue
+        original = edit.before[source]
+        ours = _brought_to(edit, source, _order_of(source, original), output)
+        shape, strides = tuple(original.shape), tuple(original.stride())
+        if tuple(ours.meta["val"].stride()) == strides:
+            continue
+        # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
+        if not all(isinstance(n, int) for n in (*shape, *strides)):
+            raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
+        with edit.graph.inserting_before(output):
+            exact = edit.graph.call_function(torch.ops.aten.as_strided.default, (ours, shape, strides))
+        exact.meta["val"] = _run(exact)
+        edit.reroute(output, ours, exact)
+
+
+def _order_of(node: fx.Node, value: Tensor) -> Order:
+    shape, strides = shape_hint(value), stride_hint(value)
+    if not is_dense(shape, strides):
+        raise RewriteError(f"{node.name} has gaps in memory that a copy would not have")
+    return dimension_order(shape, strides)
+
+
+def _brought_to(edit: _Edit, source: fx.Node, order: Order, reader: fx.Node) -> fx.Node:
+    """What `reader` now reads in place of `source` so as to have it in `order`: a conversion, made once, before its
+    first reader, or `source` itself."""
+    value: Tensor = source.meta["val"]
+    strides = strides_for_order(shape_hint(value), order)
+    if same_strides(value, strides):
+        return source
+    conversion = edit.conversions.get((source, strides))
+    if conversion is None:
+        with edit.graph.inserting_before(reader):
+            conversion = edit.conversions[source, strides] = edit.convert(edit.graph, source, order)
+        if not same_strides(conversion.meta["val"], strides):
+            raise RewriteError(f"{source.name} cannot be brought to strides {strides}")
+    edit.reroute(reader, source, conversion)
+    return conversion
+
+
+def _run(node: fx.Node) -> Any:
+    args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
+
+
+def _checked(node: fx.Node, value: Any) -> Any:
+    """`value`, if it is what the node gave before in all but strides."""
+    old, new = pytree.tree_leaves(node.meta["val"]), pytree.tree_leaves(value)
+    same = len(old) == len(new) and all(_same_but_strides(a, b) for a, b in zip(old, new, strict=True))
+    if not same:
+        raise RewriteError(f"{node.name} gives something else on other strides")
+    return value
+
+
+def _same_but_strides(old: Any, new: Any) -> bool:
+    if isinstance(old, Tensor) and isinstance(new, Tensor):
+        return (shape_hint(old), old.dtype, old.device) == (shape_hint(new), new.dtype, new.device)
+    return type(old) is type(new)
+
+
+def _fake_mode(graph: fx.Graph) -> FakeTensorMode:
+    for node in graph.nodes:
+        if isinstance(value := node.meta.get("val"), FakeTensor):
+            return value.fake_mode
+    raise RewriteError("the graph carries no fake tensors")
+
+
+@contextlib.contextmanager
+def _quietly(mode: FakeTensorMode) -> Iterator[None]:
+    """In `mode`, without adding guards on symbolic sizes or tracking fresh ones."""
+    with contextlib.ExitStack() as stack:
+        if mode.shape_env is not None:
+            stack.enter_context(mode.shape_env.suppress_guards())
+            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+        stack.enter_context(mode)
+        stack.enter_context(torch.no_grad())
+        yield

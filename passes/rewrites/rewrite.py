@@ -1,0 +1,45 @@
+"""What a rewrite is, and what it may know about the graph that it rewrites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor, fx
+
+from frx_graph.evidence.operator_measurement import LayoutTimes
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.records import Candidate, Refusal
+
+
+@dataclass(frozen=True)
+class RewriteSubject:
+    """One graph of an inner compiler's, before any rewrite.
+
+    `times` are measured seconds of convolutions and poolings, by node name, in either layout. `kept_outputs` names the
+    outputs whose strides somebody outside relies on, and that the inner compiler does not restore by itself; `given`
+    holds the inputs as they were traced whose strides the rewritten forward has changed since.
+    """
+
+    facts: GraphFacts
+    inner: str
+    times: Mapping[str, LayoutTimes] = field(default_factory=dict)
+    bandwidth_bytes_per_s: float | None = None
+    kept_outputs: frozenset[str] = frozenset()
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def generates_loops(self) -> bool:
+        """True under Inductor, which writes pointwise operators and reductions as loops over any strides, and would
+        itself choose one layout for all convolutions of the graph."""
+        return self.inner == "inductor"
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One kind of rewrite: where it can be made, and how. `apply` returns the names of the nodes that it inserted, and
+    raises `RewriteError`, the graph left as it was, where it cannot be made after all."""
+
+    name: str
+    propose: Callable[[RewriteSubject], Iterator[Candidate | Refusal]]
+    apply: Callable[[RewriteSubject, fx.GraphModule, Candidate], tuple[str, ...]]
