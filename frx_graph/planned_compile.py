@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from functorch.compile import make_boxed_func
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
@@ -143,10 +142,20 @@ class EagerPlan:
             self._failed(error)
         else:
             self._told(done)
-        module.graph.set_codegen(_BoxedCodeGen())
-        module.recompile()
-        compiled: Compiled = make_boxed_func(module.forward)
-        return compiled
+        return _boxed(module)
+
+
+def _boxed(module: fx.GraphModule) -> Compiled:
+    """`module` as a function that takes all its arguments in one list, which it empties, as AOTAutograd prefers."""
+    module.graph.set_codegen(_BoxedCodeGen())
+    module.recompile()
+    forward = module.forward
+
+    def run(arguments: list[Any]) -> Any:
+        return forward(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells
+    return run
 
 
 def _outputs(module: fx.GraphModule) -> list[str]:
