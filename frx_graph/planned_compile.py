@@ -6,8 +6,8 @@ would compile it, and the reason is told.
 
 from __future__ import annotations
 
-import hashlib
 import functools
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class InductorPlan(CustomGraphPass):  # type: ignore[misc]
         if module is None:
             return
         try:
-            done = _rewrite_for_inductor(module)
+            done = _rewrite_for_inductor(module, self._plan)
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
             self._failed(error)
             return
@@ -61,7 +61,7 @@ class InductorPlan(CustomGraphPass):  # type: ignore[misc]
         return (self._plan, _code_hash(), measurement_environment("cpu").fingerprint)
 
 
-def _rewrite_for_inductor(module: fx.GraphModule) -> RewrittenGraph:
+def _rewrite_for_inductor(module: fx.GraphModule, plan: str) -> RewrittenGraph:
     placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
     backward = any(name.startswith("tangents") for name in placeholders)
     return rewrite_graph(
@@ -70,6 +70,7 @@ def _rewrite_for_inductor(module: fx.GraphModule) -> RewrittenGraph:
         phase=Phase.BACKWARD if backward else Phase.FORWARD,
         train=backward or any(name.startswith("primals") for name in placeholders),
         inner="inductor",
+        plan=plan,
         static_inputs=_static_inputs(placeholders, backward),
     )
 
@@ -134,6 +135,7 @@ class EagerPlan:
                 phase=phase,
                 train=train,
                 inner="eager",
+                plan=self._plan,
                 static_inputs=_static_inputs(names, phase is Phase.BACKWARD),
                 kept_outputs=kept,
                 given=given,

@@ -42,6 +42,7 @@ def rewrite_graph(
     phase: Phase,
     train: bool,
     inner: str,
+    plan: str,
     static_inputs: Collection[str] = (),
     kept_outputs: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
@@ -54,8 +55,9 @@ def rewrite_graph(
     subject = RewriteSubject(
         facts=facts,
         inner=inner,
-        times=_times(facts),
-        bandwidth_bytes_per_s=_bandwidth(facts),
+        everything=plan == "all",
+        times=_times(facts) if plan == "solved" else {},
+        bandwidth_bytes_per_s=_bandwidth(facts) if plan == "solved" else None,
         kept_outputs=frozenset(kept_outputs),
         given=given,
     )

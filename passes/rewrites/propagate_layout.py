@@ -11,7 +11,9 @@ that draw random numbers keep theirs.
 """
 
 from __future__ import annotations
+
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from torch import fx
 
@@ -21,9 +23,9 @@ from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout
 from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.passes.layouts.layout_choice import steady_layouts
 from frx_graph.passes.layouts.layout_problem import layout_problem
-from frx_graph.passes.layouts.memory_order import has_memory_order, memory_order
+from frx_graph.passes.layouts.memory_order import has_memory_order, memory_order, other_layout
 from frx_graph.passes.layouts.operator_classes import layout_operands, operator_class
-from frx_graph.passes.layouts.regions import layout_groups
+from frx_graph.passes.layouts.regions import LayoutGroup, layout_groups
 from frx_graph.passes.rewrites.conversion import Order, aten_conversion, inductor_conversion
 from frx_graph.passes.rewrites.relayout import relayout
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
@@ -35,27 +37,45 @@ NAME = "propagate_layout"
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     """One candidate for all regions of the graph: the layout of every operator in them."""
-    if subject.bandwidth_bytes_per_s is None:
-        yield Refusal(NAME, "the device's bandwidth is not known, so what a conversion costs is not")
-        return
-    times = {node: _with_weight(subject, node, measured) for node, measured in subject.times.items()}
     labels: dict[str, Layout] = {}
-    saved = 0.0
+    saved: float | None = 0.0
     for group in layout_groups(subject.facts):
-        anchors = tuple(operator.op.node for operator in group.operators if operator.anchor)
-        if not any(node in times for node in anchors):
-            yield Refusal(NAME, "none of the region's convolutions could be measured", anchors)
+        chosen = _other_layouts(group) if subject.everything else _fastest(subject, group)
+        if isinstance(chosen, Refusal):
+            yield chosen
             continue
-        problem = layout_problem(group, subject.facts, times, subject.bandwidth_bytes_per_s)
-        chosen = steady_layouts(problem)
-        if tuple(chosen) == problem.current and not subject.generates_loops:
-            yield Refusal(NAME, "the region is in its fastest layout", anchors)
-            continue
-        labels.update((operator.op.node, label) for operator, label in zip(group.operators, chosen, strict=True))
-        saved += problem.seconds(problem.current) - problem.seconds(chosen)
+        labels.update((operator.op.node, label) for operator, label in zip(group.operators, chosen.labels, strict=True))
+        saved = None if saved is None or chosen.seconds_saved is None else saved + chosen.seconds_saved
     if labels:
         choices = tuple(label.value for label in labels.values())
         yield Candidate(NAME, subject.facts.graph_id, tuple(labels), choices, predicted_seconds=saved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One layout for each operator of a group; the seconds are those that the choice saves a run of the graph."""
+
+    labels: tuple[Layout, ...]
+    seconds_saved: float | None
+
+
+def _other_layouts(group: LayoutGroup) -> _Choice:
+    labels = [operator.layout for operator in group.operators]
+    return _Choice(tuple(map(other_layout, labels)), None)
+
+
+def _fastest(subject: RewriteSubject, group: LayoutGroup) -> _Choice | Refusal:
+    anchors = tuple(operator.op.node for operator in group.operators if operator.anchor)
+    if subject.bandwidth_bytes_per_s is None:
+        return Refusal(NAME, "the device's bandwidth is not known, so what a conversion costs is not", anchors)
+    times = {node: _with_weight(subject, node, subject.times[node]) for node in anchors if node in subject.times}
+    if not times:
+        return Refusal(NAME, "none of the region's convolutions could be measured", anchors)
+    problem = layout_problem(group, subject.facts, times, subject.bandwidth_bytes_per_s)
+    labels = steady_layouts(problem)
+    if labels == problem.current and not subject.generates_loops:
+        return Refusal(NAME, "the region is in its fastest layout", anchors)
+    return _Choice(labels, problem.seconds(problem.current) - problem.seconds(labels))
 
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:

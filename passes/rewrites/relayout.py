@@ -91,7 +91,7 @@ def relayout(
         edit.undo()
         raise
     # A fake operator says "not on these strides" with whatever it likes.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         edit.undo()
         raise RewriteError(f"the graph cannot be laid out as asked: {first_line(error)}") from error
     return tuple(conversion.name for conversion in edit.conversions.values())

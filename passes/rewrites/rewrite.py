@@ -16,13 +16,15 @@ from frx_graph.records import Candidate, Refusal
 class RewriteSubject:
     """One graph of an inner compiler's, before any rewrite.
 
-    `times` are measured seconds of convolutions and poolings, by node name, in either layout. `kept_outputs` names the
+    With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `times` are
+    measured seconds of convolutions and poolings, by node name, in either layout. `kept_outputs` names the
     outputs whose strides somebody outside relies on, and that the inner compiler does not restore by itself; `given`
     holds the inputs as they were traced whose strides the rewritten forward has changed since.
     """
 
     facts: GraphFacts
     inner: str
+    everything: bool = False
     times: Mapping[str, LayoutTimes] = field(default_factory=dict)
     bandwidth_bytes_per_s: float | None = None
     kept_outputs: frozenset[str] = frozenset()
