@@ -124,7 +124,7 @@ def frx(
 ) -> Compiled:
     """The backend. Raises `OptionError` for options that it does not know; never for anything else of its own."""
     checked = backend_options(options, mode)
-    inner = _inner_backend(checked) if checked.plan is None else _planned_backend(checked)
+    inner = _inner_backend(checked) if checked.plan is None else _planned_backend(checked, checked.plan)
     try:
         _session.record(dynamo, example_inputs, checked)
     except Exception as error:  # noqa: BLE001 - any failure of the advisor falls back to the inner compiler
@@ -174,14 +174,14 @@ def _inner_backend(options: BackendOptions) -> Compiled:
     return found
 
 
-def _planned_backend(options: BackendOptions) -> Compiled:
+def _planned_backend(options: BackendOptions, plan: str) -> Compiled:
     check_inner(options.inner)
-    _session.warn_unproved(options.plan)
+    _session.warn_unproved(plan)
     if options.inner == "inductor":
-        planned = inductor_options(options.plan, options.inner_options, _session.rewritten, _session.not_rewritten)
+        planned = inductor_options(plan, options.inner_options, _session.rewritten, _session.not_rewritten)
         return torch._TorchCompileInductorWrapper(options.inner_mode, planned, None)
     if options.inner in ("eager", "aot_eager"):
-        return EagerPlan(options.plan, _session.rewritten, _session.not_rewritten)
+        return EagerPlan(plan, _session.rewritten, _session.not_rewritten)
     raise OptionError(
         f"no plan can be given to inner backend {options.inner!r}", "inductor, eager and aot_eager take one"
     )

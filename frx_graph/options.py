@@ -23,8 +23,8 @@ class BackendOptions(BaseModel):
     )
     plan: Literal["solved", "all"] | None = Field(
         None,
-        description="apply rewrites that no trial has proved: those that measured costs speak for (solved), or every one "
-        "whose check passes (all)",
+        description="apply rewrites that no trial has proved: those that measured costs speak for (solved), or every "
+        "one whose check passes (all)",
     )
     inner: str = Field("inductor", description="the backend that compiles the program")
     inner_mode: str | None = Field(None, description="torch.compile's `mode` for an inductor inner backend")

@@ -1,4 +1,4 @@
-"""How a graph reaches its inner compiler with a plan: Inductor through a pass of its own, the others through AOTAutograd.
+"""How a graph reaches its inner compiler with a plan: Inductor by a pass of its own, the others through AOTAutograd.
 
 Nothing here may break the user's program. A graph that cannot be rewritten is compiled as the inner compiler alone
 would compile it, and the reason is told.
@@ -29,7 +29,7 @@ Told = Callable[[RewrittenGraph], None]
 Failed = Callable[[Exception], None]
 
 
-class InductorPlan(CustomGraphPass):  # type: ignore[misc]
+class InductorPlan(CustomGraphPass):
     """Rewrites Inductor's graphs before its own passes see them; they are compiled with its layout choice off, which
     this turns on again for a graph that it has to leave alone.
 
@@ -92,6 +92,7 @@ class EagerPlan:
         self._failed = failed
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        """The compiled graph, which takes what the Dynamo graph takes."""
         compiler = aot_autograd(
             fw_compiler=self._forward,
             bw_compiler=self._backward,
@@ -108,9 +109,10 @@ class EagerPlan:
 
     def _forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         metadata = TracingContext.get().fw_metadata
-        compiled = self._compiled(
-            module, inputs, Phase.FORWARD, train=True, kept=_outputs(module)[: metadata.num_forward_returns]
-        )
+        assert metadata is not None, "AOTAutograd analyses a program before it compiles its forward"
+        # What comes after is saved for the backward, which is compiled for the strides that it gets.
+        kept = _outputs(module)[: metadata.num_forward_returns]
+        compiled = self._compiled(module, inputs, Phase.FORWARD, train=True, kept=kept)
         _report_output_strides(module)
         return compiled
 
@@ -124,10 +126,10 @@ class EagerPlan:
         names = [node.name for node in placeholders]
         given = {}
         for node, value in zip(placeholders, inputs, strict=True):
-            if isinstance(value, Tensor) and isinstance(traced := node.meta.get("val"), Tensor):
-                if value.stride() != traced.stride():
-                    given[node.name] = traced
-                    node.meta["val"] = value
+            traced = node.meta.get("val")
+            if isinstance(value, Tensor) and isinstance(traced, Tensor) and value.stride() != traced.stride():
+                given[node.name] = traced
+                node.meta["val"] = value
         try:
             done = rewrite_graph(
                 module,
@@ -162,8 +164,13 @@ def _boxed(module: fx.GraphModule) -> Compiled:
 
 def _outputs(module: fx.GraphModule) -> list[str]:
     """Names of the graph's outputs, in order; one that is no value has an empty name."""
+    return [node.name if isinstance(node, fx.Node) else "" for node in _output_nodes(module)]
+
+
+def _output_nodes(module: fx.GraphModule) -> Sequence[Any]:
     outputs = module.graph.output_node().args[0]
-    return [node.name if isinstance(node, fx.Node) else "" for node in outputs]
+    assert isinstance(outputs, (list, tuple)), "AOTAutograd's graphs return a flat list"
+    return outputs
 
 
 def _report_output_strides(module: fx.GraphModule) -> None:
@@ -171,7 +178,7 @@ def _report_output_strides(module: fx.GraphModule) -> None:
     context = TracingContext.try_get()
     if context is None or context.output_strides is None:
         return
-    for node in module.graph.output_node().args[0]:
+    for node in _output_nodes(module):
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
         context.output_strides.append(tuple(value.stride()) if isinstance(value, Tensor) else None)
 

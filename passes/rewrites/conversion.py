@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.size_hint import shape_hint
@@ -44,7 +45,7 @@ def inductor_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.No
     return _call(graph, torch.ops.prims.inductor_force_stride_order.default, source, strides)
 
 
-def _call(graph: fx.Graph, target: torch._ops.OpOverload, source: fx.Node, *args: object, **kwargs: object) -> fx.Node:
+def _call(graph: fx.Graph, target: OpOverload, source: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
     node = graph.call_function(target, (source, *args), kwargs)
     node.meta["val"] = target(source.meta["val"], *args, **kwargs)
     return node
