@@ -1,9 +1,10 @@
 """In which order of dimensions an operator's results lie in memory, by the order of its operand. Pure functions.
 
-An order names an operand's dimensions from the outermost to the innermost in memory: `(0, 2, 3, 1)` is channels-last.
-A dimension of size 1 has no place of its own, so two orders are the same if they are without those; `canonical` gives
-the one spelling of them that `facts.layout.dimension_order` has. Gaps do not count: a slice of a channels-last tensor is
-in channels-last order. Sizes may be the hints of symbolic ones.
+An order names a tensor's dimensions from the outermost to the innermost in memory: `(0, 2, 3, 1)` is channels-last.
+A dimension of size 1 has no place of its own, so two orders are the same if they are the same without those;
+`canonical` gives the one spelling that `facts.layout.dimension_order` has, too. Operands are taken to be dense, with
+the strides of `strides_in_order`: views that merge dimensions refuse tensors with gaps, and kernels that look for
+channels-last look at the strides of dimensions of size 1. Sizes may be the hints of symbolic ones.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ def _readable(row: LayoutOperator, order: Order) -> bool:
 
 
 def _made(row: LayoutOperator, result: Shape) -> Order:
-    return canonical(result, row.makes) if row.makes is not None and len(row.makes) == len(result) else plain_order(result)
+    return (
+        canonical(result, row.makes) if row.makes is not None and len(row.makes) == len(result) else plain_order(result)
+    )
 
 
 def _keeps_channels_last(shape: Shape, order: Order, result: Shape) -> bool:

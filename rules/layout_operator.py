@@ -74,10 +74,9 @@ class LayoutOperator(BaseModel):
     meaning all. `makes` is the fixed order of an operator that keeps none, if it is not plain.
 
     `devices` are those for which `keeps` was measured or is documented, None meaning all. `generated` is false where
-    Inductor calls a kernel instead of writing loops. `images` is false where rank 4 is no image (attention: batch,
-    heads, sequence, features). `last_innermost` is true where the kernel
-    computes something else unless the operands' last dimension is innermost. `only_on` names the kind of device without which an operator
-    cannot run.
+    Inductor calls a kernel instead of writing loops. `only_on` is the kind of device without which an operator cannot
+    run. `images` is false where rank 4 is no image (attention: batch, heads, sequence, features). `last_innermost` is
+    true where the kernel computes something else unless the operands' last dimension is innermost in memory.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -133,7 +132,7 @@ class LayoutOperator(BaseModel):
 
 
 POINTWISE = LayoutOperator(operator="any.pointwise", role=LayoutRole.AGNOSTIC, keeps=Keeps.ANY, operands=None)
-"""Pointwise operators need no rows: torch tags them, and TensorIterator stores a result in the order of its operands."""
+"""Pointwise operators need no rows: torch tags them, and TensorIterator keeps the order of the operands."""
 UNKNOWN = LayoutOperator(
     operator="any.unknown",
     role=LayoutRole.BARRIER,

@@ -89,7 +89,9 @@ def layout_results(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
     """The results that carry the layout: not statistics, nor the gradients of weights."""
     if row.results is None:
         return op.outputs
-    carrying = [name for position, name in zip(_result_positions(op), op.outputs, strict=False) if position in row.results]
+    carrying = [
+        name for position, name in zip(_result_positions(op), op.outputs, strict=False) if position in row.results
+    ]
     return tuple(carrying)
 
 

@@ -63,7 +63,15 @@ def attention_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
         yield call("_scaled_dot_product_flash_attention_for_cpu", query, key, value)
         result, sums = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)
         yield call(
-            "_scaled_dot_product_flash_attention_for_cpu_backward", gradient, query, key, value, result, sums, 0.0, False
+            "_scaled_dot_product_flash_attention_for_cpu_backward",
+            gradient,
+            query,
+            key,
+            value,
+            result,
+            sums,
+            0.0,
+            False,
         )
 
 

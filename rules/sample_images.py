@@ -61,11 +61,9 @@ def batch_norm_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
         weight, bias, mean = (tensors.normal(channels) for _ in range(3))
         variance = tensors.positive(channels)
         for training in (True, False):
-            yield call("native_batch_norm", x, weight, bias, mean, variance, training, 0.1, 1e-5, only_strides=training)
-            yield call("_native_batch_norm_legit", x, weight, bias, mean, variance, training, 0.1, 1e-5, only_strides=training)
-            yield call(
-                "_native_batch_norm_legit_functional", x, weight, bias, mean, variance, training, 0.1, 1e-5
-            )
+            yield call("native_batch_norm", x, weight, bias, mean, variance, training, 0.1, 1e-5)
+            yield call("_native_batch_norm_legit", x, weight, bias, mean, variance, training, 0.1, 1e-5)
+            yield call("_native_batch_norm_legit_functional", x, weight, bias, mean, variance, training, 0.1, 1e-5)
             _, saved_mean, saved_scale = aten.native_batch_norm(
                 x, weight, bias, mean.clone(), variance.clone(), training, 0.1, 1e-5
             )
@@ -75,7 +73,7 @@ def batch_norm_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
             yield call("batch_norm_backward", gradient, x, weight, *saved, reserve)
         yield call("_native_batch_norm_legit.no_stats", x, weight, bias, True, 0.1, 1e-5)
         yield call("_native_batch_norm_legit_no_training", x, weight, bias, mean, variance, 0.1, 1e-5)
-        yield call("_batch_norm_with_update", x, weight, bias, mean, variance, 0.1, 1e-5, only_strides=True)
+        yield call("_batch_norm_with_update", x, weight, bias, mean, variance, 0.1, 1e-5)
         yield call("_batch_norm_with_update_functional", x, weight, bias, mean, variance, 0.1, 1e-5)
         yield call("_batch_norm_no_update", x, weight, bias, mean, variance, 0.1, 1e-5)
         if tensors.device.startswith("cuda") and torch.version.hip is None:
@@ -90,9 +88,7 @@ def other_norm_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
         images, positions = shape[0], x[0, 0].numel()
         yield call("native_group_norm", x, weight, bias, images, 8, positions, 2, 1e-5)
         _, mean, scale = aten.native_group_norm(x, weight, bias, images, 8, positions, 2, 1e-5)
-        yield call(
-            "native_group_norm_backward", gradient, x, mean, scale, weight, images, 8, positions, 2, _THREE
-        )
+        yield call("native_group_norm_backward", gradient, x, mean, scale, weight, images, 8, positions, 2, _THREE)
         features = shape[-1:]
         weight, bias = tensors.normal(*features), tensors.normal(*features)
         yield call("native_layer_norm", x, features, weight, bias, 1e-5)
