@@ -6,6 +6,7 @@ having been tried.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
@@ -39,7 +40,13 @@ def _role_contradictions(row: LayoutOperator, observations: Sequence[Observation
 def _dimension_contradictions(row: LayoutOperator, observations: Sequence[Observation]) -> Iterator[str]:
     """Sizes: each dimension of a result has that of the operand's dimension that it is. Where an operator may change
     sizes, some call leaves each of them as it is."""
-    if row.dimensions in (DimensionMap.NONE, DimensionMap.REGROUP):
+    if row.dimensions is DimensionMap.NONE:
+        return
+    if row.dimensions is DimensionMap.REGROUP:
+        for seen in observations:
+            for result in seen.results:
+                if math.prod(result.shape) != math.prod(seen.shape):
+                    yield f"`regroup` does not turn {seen.shape} into {result.shape}"
         return
     unchanged: dict[int, set[int]] = {}
     for seen in observations:
@@ -55,7 +62,7 @@ def _dimension_contradictions(row: LayoutOperator, observations: Sequence[Observ
                 before = 1 if source is None else seen.shape[source]
                 if before == result.shape[dim] and (source is None or seen.shape.count(before) == 1):
                     unchanged.setdefault(rank, set()).add(dim)
-                elif before != result.shape[dim] and not _may_resize(row.dimensions, source, seen, dim):
+                elif before != result.shape[dim] and not _may_resize(row.dimensions, source, before, result.shape[dim]):
                     yield f"`{row.dimensions}` does not turn {seen.shape} into {result.shape}"
                     return
     if row.dimensions is DimensionMap.SAME:
@@ -64,10 +71,12 @@ def _dimension_contradictions(row: LayoutOperator, observations: Sequence[Observ
                 yield f"no call of rank {rank} leaves dimensions {sorted(set(range(rank)) - dims)} their sizes"
 
 
-def _may_resize(kind: DimensionMap, source: int | None, seen: Observation, dim: int) -> bool:
+def _may_resize(kind: DimensionMap, source: int | None, before: int, after: int) -> bool:
     if kind is DimensionMap.REDUCE:
-        return source is not None and any(result.shape[dim] == 1 for result in seen.results)
-    return kind in (DimensionMap.SAME, DimensionMap.EXPAND) or (kind is DimensionMap.STACK and source is None)
+        return after == 1
+    if kind is DimensionMap.EXPAND:
+        return before == 1
+    return kind is DimensionMap.SAME or (kind is DimensionMap.STACK and source is None)
 
 
 def _order_contradictions(row: LayoutOperator, observations: Sequence[Observation], device: str) -> Iterator[str]:
@@ -98,15 +107,18 @@ def _order_contradictions(row: LayoutOperator, observations: Sequence[Observatio
 def _unsaid(row: LayoutOperator, observations: Sequence[Observation], device: str) -> Iterator[str]:
     """A row must not say less than what is seen: that an operator keeps only channels-last, or nothing, where it keeps
     every order that was tried; nor that a view needs a copy where it is made."""
-    if row.dimensions is DimensionMap.NONE:
-        return
-    for keeps in (Keeps.CHANNELS_LAST, Keeps.ANY):
-        if _narrower(row.keeps, keeps) and _all_kept(row, keeps, observations):
-            yield f"`{row.keeps}` is said, `{keeps}` seen"
     if row.last_innermost and not any(
         result.values is False for seen in observations if _last_is_not_innermost(seen) for result in seen.results
     ):
         yield "the last dimension need not be innermost"
+    if row.dimensions is DimensionMap.NONE:
+        same = row.model_copy(update={"dimensions": DimensionMap.SAME})
+        if row.role is LayoutRole.ANCHOR and not any(_dimension_contradictions(same, observations)):
+            yield "the result has the operand's dimensions"
+        return
+    for keeps in (Keeps.CHANNELS_LAST, Keeps.ANY):
+        if _narrower(row.keeps, keeps) and _all_kept(row, keeps, observations):
+            yield f"`{row.keeps}` is said, `{keeps}` seen"
     if row.keeps is Keeps.CHANNELS_LAST and not any(_is_channels_last(seen) for seen in observations):
         yield "channels-last was never tried"
     if row.keeps is Keeps.ANY and row.dimensions is DimensionMap.REGROUP:

@@ -56,23 +56,24 @@ def product_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
 
 def attention_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
     """Scaled dot-product attention, (batch, heads, sequence, features)."""
-    query, key, value, gradient = (tensors.normal(2, 3, 8, 16) for _ in range(4))
-    yield call("_scaled_dot_product_attention_math", query, key, value)
-    yield call("scaled_dot_product_attention", query, key, value)
-    if tensors.device == "cpu":
-        yield call("_scaled_dot_product_flash_attention_for_cpu", query, key, value)
-        result, sums = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)
-        yield call(
-            "_scaled_dot_product_flash_attention_for_cpu_backward",
-            gradient,
-            query,
-            key,
-            value,
-            result,
-            sums,
-            0.0,
-            False,
-        )
+    for batch in (2, 1):
+        query, key, value, gradient = (tensors.normal(batch, 3, 8, 16) for _ in range(4))
+        yield call("_scaled_dot_product_attention_math", query, key, value)
+        yield call("scaled_dot_product_attention", query, key, value)
+        if tensors.device == "cpu":
+            yield call("_scaled_dot_product_flash_attention_for_cpu", query, key, value)
+            result, sums = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)
+            yield call(
+                "_scaled_dot_product_flash_attention_for_cpu_backward",
+                gradient,
+                query,
+                key,
+                value,
+                result,
+                sums,
+                0.0,
+                False,
+            )
 
 
 CONTRACTION_SAMPLES = (reduction_samples, softmax_samples, product_samples, attention_samples)

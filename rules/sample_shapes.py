@@ -77,6 +77,8 @@ def joining_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
             yield call("cat", (first, second), dim)
             yield call("stack", (first, second), dim)
         yield call("slice_scatter", first, tensors.normal(*shape[:1], 2, *shape[2:]), 1, 0, 2)
+        yield call("slice_scatter", first, tensors.normal(1, *shape[1:]), 0, 0, 1)
+        yield call("select_scatter", first, tensors.normal(*shape[1:]), 0, 0)
         yield call("select_scatter", first, tensors.normal(*shape[:1], *shape[2:]), 1, 0)
         yield call("slice_backward", first, (*shape[:1], 8, *shape[2:]), 1, 0, shape[1], 1)
         yield call("slice_backward", first, (shape[0] + 1, *shape[1:]), 0, 0, shape[0], 1)
@@ -102,8 +104,9 @@ def moving_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
         yield call("scatter.src", x, 1, tensors.indices(1, *shape[:1], 1, *shape[2:]), tensors.normal(*shape))
         yield call("scatter_add", x, 1, tensors.indices(4, *shape), tensors.normal(*shape))
         yield call("masked_fill.Scalar", x, tensors.mask(*shape), 0.0)
-        yield call("cumsum", x, 1)
-        yield call("sort", x, 1)
+        for dim in (0, 1):
+            yield call("cumsum", x, dim)
+            yield call("sort", x, dim)
         yield call("topk", x, 2, 1)
     yield call("embedding", tensors.normal(10, 6), tensors.indices(10, 2, 4))
 
