@@ -12,12 +12,11 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy
 from frx_graph.passes.copies.stride_replay import order_that_gives
 from frx_graph.passes.copies.view_chain import file_and_line, identity, is_view, origin_text, stride_origin, view_chain
-from frx_graph.passes.layouts.operator_classes import LayoutRole, operator_class
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk
+from frx_graph.rules.operator_table import layout_operator
 
 _IMAGE_RANKS = (4, 5)
 """2-D and 3-D images with batch and channels: what `memory_format` is for."""
-_IMAGE_ROLES = (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC)
 _SEQUENCE_CONVOLUTION = Remedy(
     "run it as a 2-D convolution in channels-last: `F.conv2d(x.unsqueeze(2), weight.unsqueeze(2), ...)`, the "
     "weight stored channels-last and x stored (batch, length, channels), which `x.transpose(1, 2)` of such a "
@@ -156,7 +155,7 @@ def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
 def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
     """True where the operator copies although it reads contiguous images, so that only other strides spare the copy."""
     op = facts.op_by_node.get(copy.node)
-    if op is None or len(value.shape) not in _IMAGE_RANKS or operator_class(op).role not in _IMAGE_ROLES:
+    if op is None or len(value.shape) not in _IMAGE_RANKS or not layout_operator(op).joins_images:
         return False
     images = (value, *(v for v in facts.input_values(op) if len(v.shape) == len(value.shape)))
     return all(image.layout is Layout.PLAIN for image in images)

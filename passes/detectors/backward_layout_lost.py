@@ -32,9 +32,9 @@ from frx_graph.passes.copies.view_chain import file_and_line
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.memory_order import has_memory_order, memory_order
-from frx_graph.passes.layouts.operator_classes import OPERATOR_CLASSES, layout_operands, operator_class
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, OperandRole, Refusal, Risk
+from frx_graph.rules.operator_table import layout_operands, layout_operator, layout_operators
 
 RULE = "FRX008"
 _CONVOLUTION = "aten.convolution_backward"
@@ -117,7 +117,7 @@ def _origin(gradient: ValueFacts, facts: GraphFacts) -> tuple[OpFacts | None, Va
         producer = facts.producer(value.name)
         if producer is None or producer.phase is not Phase.BACKWARD:
             return None, value
-        before = [facts.values[name] for name in layout_operands(producer, operator_class(producer))]
+        before = [facts.values[name] for name in layout_operands(producer, layout_operator(producer))]
         earlier = [v for v in before if len(v.shape) == len(value.shape) and _lost(v) and _in_backward(v, facts)]
         if not earlier:
             made_here = any(_in_backward(v, facts) for v in before)
@@ -128,9 +128,9 @@ def _origin(gradient: ValueFacts, facts: GraphFacts) -> tuple[OpFacts | None, Va
 def _keeps_channels_last(op: OpFacts, facts: GraphFacts, inner: str) -> bool:
     """True for operators that were measured to keep channels-last and read nothing else, whatever their meta kernel
     says (that of `reflection_pad2d_backward` says plain)."""
-    row = operator_class(op)
+    row = layout_operator(op)
     operands = [facts.values[name] for name in layout_operands(op, row)]
-    kept = row in OPERATOR_CLASSES and bool(operands) and row.joins(operands[0].device.type, inner)
+    kept = row.operator in layout_operators() and bool(operands) and row.joins(operands[0].device.type, inner)
     return kept and all(memory_order(value) is Layout.CHANNELS_LAST for value in operands)
 
 

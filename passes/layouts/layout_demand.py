@@ -21,7 +21,8 @@ from frx_graph.facts.operator_families import MATRIX_PRODUCTS
 from frx_graph.passes.copies.stride_replay import Strides, replay
 from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.passes.layouts.memory_order import memory_order
-from frx_graph.passes.layouts.operator_classes import LayoutRole, operator_class
+from frx_graph.rules.layout_operator import LayoutRole
+from frx_graph.rules.operator_table import layout_operator
 
 """Run on a transposed operand as well as on a contiguous one."""
 
@@ -96,7 +97,8 @@ def _wanted_by(read: _Read, shape: tuple[int, ...]) -> set[Layout]:
     asked = read.reader.kwargs.get("memory_format")
     if asked in (torch.channels_last, torch.channels_last_3d):
         return {Layout.CHANNELS_LAST} if len(shape) in (4, 5) else set()
-    if operator_class(read.reader).role in (LayoutRole.AGNOSTIC, LayoutRole.REDUCTION):
+    row = layout_operator(read.reader)
+    if row.role is LayoutRole.REDUCTION or (row.role is LayoutRole.AGNOSTIC and row.joins_images):
         return set()
     suits_plain, suits_channels_last = (_suits(read.reader, shape, s) for s in (read.plain, read.channels_last))
     if suits_plain == suits_channels_last:

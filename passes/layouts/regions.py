@@ -22,14 +22,8 @@ from frx_graph.passes.layouts.current_layout import current_layout
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.layout_demand import wanted_layouts
 from frx_graph.passes.layouts.memory_order import converted_once, has_memory_order, memory_order
-from frx_graph.passes.layouts.operator_classes import (
-    LayoutRole,
-    layout_operands,
-    layout_results,
-    operator_class,
-)
-
-_JOINING = (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC)
+from frx_graph.rules.layout_operator import LayoutRole
+from frx_graph.rules.operator_table import layout_operands, layout_operator, layout_results
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +99,11 @@ def _region_operators(facts: GraphFacts, inner: str) -> list[RegionOperator]:
     forced = {phase: forced_channels_last(facts, phase, inner) for phase in Phase}
     found: list[RegionOperator] = []
     for op in facts.ops:
-        row = operator_class(op)
-        if row.role not in _JOINING:
+        row = layout_operator(op)
+        if not row.joins_images:
             continue
         operands = [facts.values[name] for name in layout_operands(op, row) if name in facts.values]
-        results = [facts.values[name] for name in layout_results(op)]
+        results = [facts.values[name] for name in layout_results(op, row)]
         rank = len((results or operands)[0].shape) if results or operands else 0
         if rank not in (4, 5) or not row.joins((results or operands)[0].device.type, inner):
             continue

@@ -5,11 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-
-from frx_graph.capture.call_site import UNKNOWN_SITE
-from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import OpFacts, ValueRef
 from frx_graph.passes.layouts.operator_classes import (
     OPERATOR_CLASSES,
     LayoutRole,
@@ -18,6 +13,11 @@ from frx_graph.passes.layouts.operator_classes import (
     layout_results,
     operator_class,
 )
+from torch import Tensor
+
+from frx_graph.capture.call_site import UNKNOWN_SITE
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import OpFacts, ValueRef
 
 aten = torch.ops.aten
 NOT_ON_THE_CPU = ("aten.cudnn", "aten.miopen")

@@ -1,0 +1,124 @@
+"""Every row of the operator table is held against torch on the CPU, and every row is then spoilt and found out."""
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from frx_graph.facts.operator_overload import find_overload
+from frx_graph.rules.dimension_map import canonical
+from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
+from frx_graph.rules.operator_observation import Observation, observe, orders_to_try, sample_calls
+from frx_graph.rules.operator_samples import OperatorSample
+from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.operator_verification import contradictions
+
+ROWS = [row for row in layout_operators().values() if row.only_on is None]
+ELSEWHERE = [row for row in layout_operators().values() if row.only_on is not None]
+
+
+@functools.cache
+def samples() -> Mapping[str, tuple[OperatorSample, ...]]:
+    return sample_calls("cpu")
+
+
+@functools.cache
+def observed(row: LayoutOperator) -> tuple[Observation, ...]:
+    return observe(row, samples().get(row.operator, ()))
+
+
+def by_name(row: LayoutOperator) -> str:
+    return row.operator.removeprefix("aten.")
+
+
+def skip_if_missing(row: LayoutOperator) -> None:
+    if all(find_overload(sample.target) is None for sample in samples()[row.operator]):
+        pytest.skip(f"torch {torch.__version__} has no {row.operator}")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=by_name)
+def test_torch_does_what_the_row_says(row: LayoutOperator) -> None:
+    skip_if_missing(row)
+    assert observed(row)
+    assert contradictions(row, observed(row)) == ()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=by_name)
+def test_a_spoilt_row_is_found_out(row: LayoutOperator) -> None:
+    skip_if_missing(row)
+    believed = [what for what, spoilt in spoilt_rows(row) if not contradictions(spoilt, observed(row))]
+    assert believed == []
+
+
+def spoilt_rows(row: LayoutOperator) -> Iterator[tuple[str, LayoutOperator]]:
+    """The row with one column changed to each of its other values."""
+    yield from (_with(row, dimensions=kind) for kind in DimensionMap if kind not in {row.dimensions, *also_true(row)})
+    yield from (_with(row, role=role) for role in LayoutRole if role is not row.role)
+    # Nothing said is never wrong: UNKNOWN is what a row may always fall back to.
+    yield from (_with(row, keeps=keeps) for keeps in Keeps if keeps not in (row.keeps, Keeps.UNKNOWN))
+    if row.keeps is not Keeps.UNKNOWN and not row.operator.endswith("_"):
+        yield _with(row, devices=frozenset({"elsewhere"}))
+    if row.makes is not None:
+        yield _with(row, makes=None)
+    yield _with(row, last_innermost=not row.last_innermost)
+
+
+def also_true(row: LayoutOperator) -> set[DimensionMap]:
+    """Maps that say of this operator what its own says: a dimension of size 1 that comes or goes is a regrouping, and
+    so is leaving everything as it is."""
+    if row.operator == "aten.glu_backward":
+        # `dim` is the dimension that was halved, so it never has size 1.
+        return {DimensionMap.REGROUP, DimensionMap.EXPAND, DimensionMap.SQUEEZE}
+    if row.dimensions is DimensionMap.UNSQUEEZE:
+        return {DimensionMap.REGROUP, DimensionMap.STACK}
+    if row.dimensions is DimensionMap.SQUEEZE:
+        return {DimensionMap.REGROUP}
+    unchanged = all(result.shape == seen.shape for seen in observed(row) for result in seen.results)
+    if row.dimensions is DimensionMap.SAME and unchanged:
+        return {DimensionMap.REGROUP, DimensionMap.EXPAND}
+    return set()
+
+
+def _with(row: LayoutOperator, **column: Any) -> tuple[str, LayoutOperator]:
+    return str(column), row.model_copy(update=column)
+
+
+@pytest.mark.parametrize("row", ELSEWHERE, ids=by_name)
+def test_a_row_that_cannot_be_tried_here_is_of_an_operator_that_has_no_kernel_here(row: LayoutOperator) -> None:
+    name = f"aten::{by_name(row)}"
+    keys = ("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+    assert not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
+
+
+def test_every_sample_call_is_of_an_operator_in_the_table() -> None:
+    assert samples().keys() == {row.operator for row in ROWS}
+
+
+def test_every_order_is_tried_up_to_rank_4() -> None:
+    assert [len(orders_to_try(rank)) for rank in range(1, 5)] == [1, 2, 6, 24]
+    assert {(0, 1, 2, 3, 4), (0, 2, 3, 4, 1)} < set(orders_to_try(5))
+
+
+@pytest.mark.parametrize(
+    ("operator", "ranks"), [("aten.cat", {3, 4, 5}), ("aten.permute", {3, 4, 5}), ("aten.convolution", {3, 4, 5})]
+)
+def test_what_was_tried(operator: str, ranks: set[int]) -> None:
+    seen = observed(layout_operators()[operator])
+    assert {len(observation.shape) for observation in seen} == ranks
+    for shape in {observation.shape for observation in seen}:
+        tried = {observation.order for observation in seen if observation.shape == shape}
+        assert tried == {canonical(shape, order) for order in orders_to_try(len(shape))}
+
+
+def test_a_view_that_would_need_a_copy_is_refused_by_torch_and_by_the_map() -> None:
+    assert any(observation.refused for observation in observed(layout_operators()["aten.view"]))
+    assert not any(observation.refused for observation in observed(layout_operators()["aten.reshape"]))
+
+
+def test_other_values_than_from_plain_operands_are_found() -> None:
+    """The backward of adaptive_max_pool3d reads its indices as if they were contiguous."""
+    row = layout_operators()["aten.adaptive_max_pool3d_backward"]
+    careless = row.model_copy(update={"operands": (0, 1, 2)})
+    assert any("other values" in line for line in contradictions(careless, observed(careless)))
