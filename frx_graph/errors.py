@@ -50,3 +50,7 @@ class EvidenceError(FrxError):
 
 class ContractError(FrxError):
     """An operator layout contract or rule card is malformed."""
+
+
+class LabellingError(FrxError):
+    """No labels were found for a graph's operators that all its constraints allow."""
