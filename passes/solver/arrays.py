@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,23 +17,32 @@ Choices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Rows of different length, one after the other."""
+    """Rows of different length, none empty, one after the other. For each value, its row and where it is there."""
 
     values: NDArray[np.int64]
     starts: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
 
     @staticmethod
     def of(rows: Iterable[Sequence[int]]) -> Ragged:
         """`rows` as they are."""
         listed = list(rows)
-        starts = list(accumulate(map(len, listed), initial=0))[:-1]
-        values = [value for row in listed for value in row]
-        return Ragged(np.array(values, dtype=np.int64), np.array(starts, dtype=np.int64))
+        values = np.fromiter(chain.from_iterable(listed), dtype=np.int64)
+        lengths = np.fromiter(map(len, listed), dtype=np.int64)
+        starts = np.cumsum(lengths) - lengths
+        of_value = np.repeat(np.arange(len(listed)), lengths)
+        return Ragged(values, starts, of_value, np.arange(len(values)) - starts[of_value])
 
     def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """One value from each row."""
         picked: NDArray[np.int64] = self.values[self.starts + positions]
         return picked
+
+
+def difference(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`high` above `low`; what is infinite stays so, unless both are."""
+    return np.where((high >= INFINITE) & (low < INFINITE), INFINITE, high - low)
 
 
 @dataclass(frozen=True, slots=True)

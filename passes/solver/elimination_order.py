@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`variables` one by one need tables of `entries` entries in all, once the `entangled` are decided otherwise."""
+    """`variables` one by one need tables of `entries` entries in all, once the `skipped` ones are decided otherwise."""
 
     variables: tuple[int, ...]
-    entangled: tuple[int, ...]
+    skipped: tuple[int, ...]
     entries: int
 
 
@@ -22,7 +22,7 @@ def elimination_order(
 ) -> Order:
     """An order without a table of more than `largest` entries. `choices` counts those of each variable, which share
     the costs of `scopes`. Variables that would need larger ones are skipped, and after more than `may_skip` of them
-    the order ends unfinished, as the caller then sees from `entangled`."""
+    the order ends unfinished, as `skipped` then shows."""
     neighbours: list[set[int]] = [set() for _ in choices]
     for scope in scopes:
         for variable in scope:

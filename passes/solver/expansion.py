@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from frx_graph.errors import LabellingError
 from frx_graph.passes.solver.arrays import Choices, InstanceArrays
 from frx_graph.passes.solver.instance import Instance
 from frx_graph.passes.solver.moves import best_move
@@ -21,11 +22,14 @@ _STARTS = 2
 
 
 def low_by_expansion(instance: Instance) -> tuple[int, ...]:
-    """Choices of few ticks; infinitely many if none better were found."""
+    """Choices of few ticks. Raises `LabellingError` if all that were found are infinite."""
     arrays = InstanceArrays.of(instance)
     starts = sorted(_starts(instance), key=arrays.ticks)
     expanded = [_expanded(instance, arrays, start) for start in starts[:_STARTS]]
     best = min((*expanded, starts[0]), key=arrays.ticks)
+    infinite, _ = arrays.ticks(best)
+    if infinite:
+        raise LabellingError("no labels were found that satisfy all constraints", "there may be some: too many to try")
     return tuple(best.tolist())
 
 

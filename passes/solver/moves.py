@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from frx_graph.passes.solver.arrays import Choices, InstanceArrays
+from frx_graph.passes.solver.arrays import Choices, InstanceArrays, difference
 from frx_graph.passes.solver.instance import INFINITE
 from frx_graph.passes.solver.minimum_cut import Network, source_side
 
@@ -51,14 +51,14 @@ def best_move(arrays: InstanceArrays, keep: Choices, propose: Choices) -> Move:
     edges.add(arrays.asker[staying], helper[asked], np.full(len(asked), INFINITE))
     low, high = kept_price[has_staying], np.maximum(kept_price, proposed_price)[has_staying]
     edges.add(helper[has_staying], edges.sink, low)
-    edges.add(helper[has_staying], arrays.payer[has_staying], _difference(high, low))
+    edges.add(helper[has_staying], arrays.payer[has_staying], difference(high, low))
 
     helper, size = _helpers(arrays, switching, has_switching, size)
     asked = arrays.asked_charge[switching]
     edges.add(helper[asked], arrays.asker[switching], np.full(len(asked), INFINITE))
     low, high = proposed_price[has_switching], np.maximum(kept_price, proposed_price)[has_switching]
     edges.add(edges.source, helper[has_switching], low)
-    edges.add(arrays.payer[has_switching], helper[has_switching], _difference(high, low))
+    edges.add(arrays.payer[has_switching], helper[has_switching], difference(high, low))
 
     raised = has_staying & (kept_price > proposed_price) | has_switching & (proposed_price > kept_price)
     # Two helpers stand for one label here, and both could be paid.
@@ -77,11 +77,6 @@ def _helpers(
     end = first + int(several.sum())
     helper[several] = np.arange(first, end)
     return helper, end
-
-
-def _difference(high: Indices, low: Indices) -> Indices:
-    """`high` above `low`; what is infinite stays so."""
-    return np.where((high >= INFINITE) & (low < INFINITE), INFINITE, high - low)
 
 
 @dataclass(slots=True)
@@ -103,8 +98,8 @@ class _Edges:
     def choose(self, variables: Indices, kept: Indices, proposed: Indices) -> None:
         """What each variable itself costs on either side; what it costs on both is left out."""
         low = np.minimum(kept, proposed)
-        self.add(variables, self.sink, _difference(kept, low))
-        self.add(self.source, variables, _difference(proposed, low))
+        self.add(variables, self.sink, difference(kept, low))
+        self.add(self.source, variables, difference(proposed, low))
 
     def network(self, size: int) -> Network:
         """Everything added."""

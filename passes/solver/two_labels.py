@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from frx_graph.errors import LabellingError
 from frx_graph.passes.solver.arrays import Choices, InstanceArrays
 from frx_graph.passes.solver.instance import Charge, Instance
 from frx_graph.passes.solver.moves import best_move
@@ -18,13 +19,20 @@ from frx_graph.passes.solver.moves import best_move
 
 def least_by_cut(instance: Instance) -> tuple[int, ...] | None:
     """The choices of least ticks. None if a variable has more than two, or if there are no such sides: with an odd
-    number of translations around a cycle, or a conversion that is cheaper from a label that is further away."""
+    number of translations around a cycle, or a conversion that is cheaper from a label that is further away. Raises
+    `LabellingError` if all are infinite."""
     if any(len(variable.costs) > 2 for variable in instance.variables):
         return None
     keep = _first_side(instance)
     several = np.array([len(variable.costs) for variable in instance.variables], dtype=np.int64) > 1
-    move = best_move(InstanceArrays.of(instance), keep, np.where(several, 1 - keep, keep))
-    return tuple(move.choices.tolist()) if move.tight else None
+    arrays = InstanceArrays.of(instance)
+    move = best_move(arrays, keep, np.where(several, 1 - keep, keep))
+    if not move.tight:
+        return None
+    infinite, _ = arrays.ticks(move.choices)
+    if infinite:
+        raise LabellingError("no labels satisfy all constraints", "some conversion that is impossible is needed")
+    return tuple(move.choices.tolist())
 
 
 def _first_side(instance: Instance) -> Choices:
