@@ -54,3 +54,7 @@ class ContractError(FrxError):
 
 class RewriteError(FrxError):
     """A rewrite could not be applied to a graph, which was left as it was."""
+
+
+class LabellingError(FrxError):
+    """No labels were found for a graph's operators that all its constraints allow."""

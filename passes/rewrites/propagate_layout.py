@@ -24,7 +24,7 @@ from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.passes.layouts.layout_choice import steady_layouts
 from frx_graph.passes.layouts.layout_problem import layout_problem
 from frx_graph.passes.layouts.memory_order import has_memory_order, memory_order, other_layout
-from frx_graph.passes.layouts.operator_classes import layout_operands, operator_class
+from frx_graph.rules.operator_table import layout_operands, layout_operator
 from frx_graph.passes.layouts.regions import LayoutGroup, layout_groups
 from frx_graph.passes.rewrites.conversion import Order, aten_conversion, inductor_conversion
 from frx_graph.passes.rewrites.relayout import relayout
@@ -101,7 +101,7 @@ def _demand(subject: RewriteSubject, node: str, label: Layout) -> dict[str, Orde
     op = subject.facts.op_by_node[node]
     if subject.generates_loops and op.operator not in CONVOLUTIONS:
         return {}
-    operands = layout_operands(op, operator_class(op))
+    operands = layout_operands(op, layout_operator(op))
     weight = _weight(op, subject.facts)
     # A plain weight is converted by the convolution itself; one in channels-last makes it run so, whatever its input.
     if weight is not None and label is Layout.PLAIN:

@@ -58,9 +58,7 @@ def decomposed(sample: OperatorSample) -> set[Any]:
     return {node.target for node in traced.graph.nodes if isinstance(node.target, OpOverload)}
 
 
-@pytest.mark.skipif(
-    torch.__version__ < "2.15", reason="which operators Inductor has lowerings for is as of torch 2.15"
-)
+@pytest.mark.skipif(torch.__version__ < "2.15", reason="which operators Inductor has lowerings for is as of torch 2.15")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.operator.removeprefix("aten."))
 def test_inductor_writes_loops_for_what_the_row_says(row: LayoutOperator) -> None:
     sample = first_calls()[row.operator]

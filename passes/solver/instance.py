@@ -1,0 +1,58 @@
+"""The problem as the algorithms see it: variables with numbered choices, and charges that several of them share.
+
+All costs are whole ticks, so that sums are exact and equal costs are equal. The only thing that couples variables is
+the charge: for one value and one label that it may be converted to, the price depends on the value's source, the
+payer, and is paid once if any of the askers asks for that label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frx_graph.passes.solver.problem import Label
+
+INFINITE = 2**61
+"""The cost of what is not allowed. Two of them still fit into 64 bits; all finite costs together are below half."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """Ticks of each choice, the label that each choice stands for, and the choice nearest to the program."""
+
+    costs: tuple[int, ...]
+    labels: tuple[Label, ...]
+    start: int
+
+    def keeping(self, choices: Sequence[int]) -> Variable:
+        """Only these of its choices."""
+        return Variable(
+            costs=tuple(self.costs[choice] for choice in choices),
+            labels=tuple(self.labels[choice] for choice in choices),
+            start=choices.index(self.start) if self.start in choices else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """For each choice of a variable, whether it asks for the charge's label."""
+
+    variable: int
+    asks: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """`prices` has the ticks for each choice of the variable `payer`. No variable asks twice; the payer may ask."""
+
+    payer: int
+    prices: tuple[int, ...]
+    askers: tuple[Asker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Find one choice for each variable of least total ticks."""
+
+    variables: tuple[Variable, ...]
+    charges: tuple[Charge, ...]

@@ -1,0 +1,68 @@
+"""The exact answer where no variable has more than two choices, as a minimum cut.
+
+It takes two sides such that along every value what fits together is on the same side. With the same two labels
+everywhere those are the labels; where operators translate labels the sides are followed through the graph.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frx_graph.errors import LabellingError
+from frx_graph.passes.solver.arrays import Choices, InstanceArrays
+from frx_graph.passes.solver.instance import Charge, Instance
+from frx_graph.passes.solver.moves import best_move
+
+
+def least_by_cut(instance: Instance) -> tuple[int, ...] | None:
+    """The choices of least ticks. None if a variable has more than two, or if there are no such sides: with an odd
+    number of translations around a cycle, or a conversion that is cheaper from a label that is further away. Raises
+    `LabellingError` if all are infinite."""
+    if any(len(variable.costs) > 2 for variable in instance.variables):
+        return None
+    keep = _first_side(instance)
+    several = np.array([len(variable.costs) for variable in instance.variables], dtype=np.int64) > 1
+    arrays = InstanceArrays.of(instance)
+    move = best_move(arrays, keep, np.where(several, 1 - keep, keep))
+    if not move.tight:
+        return None
+    infinite, _ = arrays.ticks(move.choices)
+    if infinite:
+        raise LabellingError("no labels satisfy all constraints", "some conversion that is impossible is needed")
+    return tuple(move.choices.tolist())
+
+
+def _first_side(instance: Instance) -> Choices:
+    """Each variable's choice on one side, spread from its neighbours; contradictions are left to be found later."""
+    neighbours: list[list[tuple[int, int, int]]] = [[] for _ in instance.variables]
+    for charge in instance.charges:
+        for first, second in pairwise(_fitting(charge)):
+            neighbours[first[0]].append((first[1], *second))
+            neighbours[second[0]].append((second[1], *first))
+    side: NDArray[np.int64] = np.full(len(instance.variables), -1, dtype=np.int64)
+    for root in range(len(side)):
+        if side[root] >= 0:
+            continue
+        side[root] = 0
+        waiting = [root]
+        for variable in waiting:
+            for own, other, choice in neighbours[variable]:
+                if side[other] < 0:
+                    side[other] = choice if side[variable] == own else 1 - choice
+                    waiting.append(other)
+    return side
+
+
+def _fitting(charge: Charge) -> list[tuple[int, int]]:
+    """Variables with the choice that goes with the charge's label: that asks for it, that makes it cheap."""
+    pairs = [
+        (asker.variable, asker.asks.index(True))
+        for asker in charge.askers
+        if len(asker.asks) == 2 and not all(asker.asks)
+    ]
+    if len(charge.prices) == 2 and charge.prices[0] != charge.prices[1]:
+        pairs.append((charge.payer, charge.prices.index(min(charge.prices))))
+    return pairs
