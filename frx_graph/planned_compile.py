@@ -72,6 +72,7 @@ def _rewrite_for_inductor(module: fx.GraphModule, plan: str) -> RewrittenGraph:
         inner="inductor",
         plan=plan,
         static_inputs=_static_inputs(placeholders, backward),
+        visible=_visible_outputs(module, backward),
     )
 
 
@@ -105,23 +106,17 @@ class EagerPlan:
         return compiled
 
     def _inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        return self._compiled(module, inputs, Phase.FORWARD, train=False, kept=_outputs(module))
+        return self._compiled(module, inputs, Phase.FORWARD, train=False)
 
     def _forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        metadata = TracingContext.get().fw_metadata
-        assert metadata is not None, "AOTAutograd analyses a program before it compiles its forward"
-        # What comes after is saved for the backward, which is compiled for the strides that it gets.
-        kept = _outputs(module)[: metadata.num_forward_returns]
-        compiled = self._compiled(module, inputs, Phase.FORWARD, train=True, kept=kept)
+        compiled = self._compiled(module, inputs, Phase.FORWARD, train=True)
         _report_output_strides(module)
         return compiled
 
     def _backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        return self._compiled(module, inputs, Phase.BACKWARD, train=True, kept=_outputs(module))
+        return self._compiled(module, inputs, Phase.BACKWARD, train=True)
 
-    def _compiled(
-        self, module: fx.GraphModule, inputs: Sequence[Any], phase: Phase, *, train: bool, kept: Sequence[str]
-    ) -> Compiled:
+    def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], phase: Phase, *, train: bool) -> Compiled:
         placeholders = module.graph.find_nodes(op="placeholder")
         names = [node.name for node in placeholders]
         given = {}
@@ -139,7 +134,7 @@ class EagerPlan:
                 inner="eager",
                 plan=self._plan,
                 static_inputs=_static_inputs(names, phase is Phase.BACKWARD),
-                kept_outputs=kept,
+                visible=_visible_outputs(module, phase is Phase.BACKWARD),
                 given=given,
             )
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
@@ -165,6 +160,15 @@ def _boxed(module: fx.GraphModule) -> Compiled:
 def _outputs(module: fx.GraphModule) -> list[str]:
     """Names of the graph's outputs, in order; one that is no value has an empty name."""
     return [node.name if isinstance(node, fx.Node) else "" for node in _output_nodes(module)]
+
+
+def _visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:
+    """The outputs that the program sees; the others are saved for the backward, which is compiled for their strides."""
+    context = TracingContext.try_get()
+    outputs = _outputs(module)
+    if backward or context is None or context.fw_metadata is None:
+        return outputs
+    return outputs[: context.fw_metadata.num_forward_returns]
 
 
 def _output_nodes(module: fx.GraphModule) -> Sequence[Any]:

@@ -44,7 +44,7 @@ def rewrite_graph(
     inner: str,
     plan: str,
     static_inputs: Collection[str] = (),
-    kept_outputs: Collection[str] = (),
+    visible: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> RewrittenGraph:
     """Apply to `module`, in place, what measured times say is worth it."""
@@ -58,7 +58,7 @@ def rewrite_graph(
         everything=plan == "all",
         times=_times(facts) if plan == "solved" else {},
         bandwidth_bytes_per_s=_bandwidth(facts) if plan == "solved" else None,
-        kept_outputs=frozenset(kept_outputs),
+        visible=frozenset(visible),
         given=given,
     )
     applied: list[Candidate] = []

@@ -26,8 +26,8 @@ from frx_graph.passes.rewrites.conversion import Convert, Order
 Demands: TypeAlias = Mapping[str, Mapping[str, Order]]
 """Operator → value that it reads → the order that it wants it in; all by node name."""
 
-KeepsStrides: TypeAlias = Callable[[fx.Node], bool]
-"""True for an operator that has to be given exactly the strides that it was given before."""
+KeepsStrides: TypeAlias = Callable[[str], bool]
+"""True for the name of an operator that has to be given exactly the strides that it was given before."""
 
 
 @dataclass
@@ -40,6 +40,7 @@ class _Edit:
     before: dict[fx.Node, Any] = field(default_factory=dict)
     conversions: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = field(default_factory=dict)
     rerouted: list[tuple[fx.Node, fx.Node, fx.Node]] = field(default_factory=list)
+    freed: dict[fx.Node, Any] = field(default_factory=dict)
 
     def set_value(self, node: fx.Node, value: Any) -> None:
         self.before.setdefault(node, node.meta["val"])
@@ -49,9 +50,15 @@ class _Edit:
         reader.replace_input_with(source, conversion)
         self.rerouted.append((reader, source, conversion))
 
+    def free(self, node: fx.Node) -> None:
+        self.freed[node] = node.kwargs
+        node.kwargs = {**node.kwargs, "memory_format": torch.preserve_format}
+
     def undo(self) -> None:
         for reader, source, conversion in reversed(self.rerouted):
             reader.replace_input_with(conversion, source)
+        for node, kwargs in self.freed.items():
+            node.kwargs = kwargs
         for node in reversed(self.graph.nodes):
             if node not in self.original:
                 self.graph.erase_node(node)
@@ -66,12 +73,14 @@ def relayout(
     *,
     convert: Convert,
     keeps_strides: KeepsStrides,
+    freed: Collection[str] = (),
     kept_outputs: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Meet `demands`; returns the names of the conversions that were inserted, in order.
 
-    `kept_outputs` names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs
+    `freed` names copies that are told a memory format and from now on keep the order of what they copy. `kept_outputs`
+    names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs
     were whose strides have changed already. Raises `RewriteError`, the graph left
     as it was, where an operator cannot run on the strides that it would get.
     """
@@ -86,6 +95,8 @@ def relayout(
                 if node.op == "output":
                     _restore_outputs(edit, node, kept_outputs)
                 elif node.op == "call_function":
+                    if node.name in freed:
+                        edit.free(node)
                     _relayout_node(edit, node, demands.get(node.name, {}), keeps_strides)
     except RewriteError:
         edit.undo()
@@ -104,8 +115,8 @@ def same_strides(value: Tensor, strides: Collection[int]) -> bool:
 
 
 def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Order], keeps_strides: KeepsStrides) -> None:
-    changed = False
-    keeps = keeps_strides(node)
+    changed = node in edit.freed
+    keeps = keeps_strides(node.name)
     for source in node.all_input_nodes:
         value = source.meta.get("val")
         if not isinstance(value, Tensor):

@@ -1,34 +1,51 @@
-"""Operators that mean something else, or may fail, on other strides than those that they were traced with."""
+"""What an operator of a functional graph makes of other strides than those that it was traced with."""
 
 from __future__ import annotations
 
 import torch
-from torch import fx
-from torch._ops import OpOverload
+
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts
+from frx_graph.facts.operator_families import MATRIX_PRODUCTS, WRITING_COPIES
+from frx_graph.facts.operator_overload import find_overload
+from frx_graph.rules.layout_operator import LayoutRole
+from frx_graph.rules.operator_table import layout_operator
 
 _TOLD_STRIDES = frozenset(
     {
         "aten.as_strided",
         "aten.as_strided_",
-        "aten.as_strided_scatter",
         "aten.as_strided_copy",
+        "aten.as_strided_scatter",
         "aten.resize",
         "aten.resize_",
         "aten.set_",
-        "aten.view_as_real",
         "aten.view_as_complex",
+        "aten.view_as_real",
     }
 )
 
 
-def takes_no_other_strides(node: fx.Node) -> bool:
-    """True for operators that are told strides or storage, that are not torch's own, or that draw random numbers in
-    the order of memory."""
-    target = node.target
-    if not isinstance(target, OpOverload):
-        return getattr(target, "__module__", "") != "_operator"
-    if target.namespace not in ("aten", "prims") or str(target.overloadpacket) in _TOLD_STRIDES:
+def is_told_strides(op: OpFacts) -> bool:
+    """True for operators that are told strides or storage, that write into an operand, that draw random numbers in the
+    order of memory, or of which nothing is known: they must be given what they were traced with."""
+    if op.opaque or op.operator in _TOLD_STRIDES or op.target == "aten.view.dtype":
         return True
-    if str(target) == "aten.view.dtype" or torch.Tag.nondeterministic_seeded in target.tags:
+    if op.operator in WRITING_COPIES:
+        return False
+    overload = find_overload(op.target)
+    return overload is None or overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def reads_any_order(op: OpFacts, value: ValueFacts, inner: str) -> bool:
+    """True if the operator reads `value` in one order as in the other, at about the same cost, and hands none on."""
+    if is_told_strides(op):
+        return False
+    if op.operator in WRITING_COPIES:
         return True
-    return target._schema.is_mutable and target is not torch.ops.aten.copy_.default
+    row = layout_operator(op)
+    if row.role is LayoutRole.REDUCTION:
+        return True
+    if op.operator in MATRIX_PRODUCTS:
+        # Either order of two dimensions is a layout that BLAS takes; a batch has to be outermost.
+        return len(value.shape) == 2
+    return inner == "inductor" and row.generated and row.operator != "any.unknown"

@@ -1,0 +1,192 @@
+"""The operators of a functional graph whose operands may lie in another order, and the orders that come into question.
+
+An order names dimensions from the outermost to the innermost in memory. Which orders a value may have is found by
+walking out from the anchors: what a convolution would like to read and make, carried through every operator that hands
+an order on, its dimensions moved as the operator moves them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
+from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.passes.layouts.memory_order import converted_once
+from frx_graph.rules.dimension_map import Order, canonical, dimension_sources, mapped_order, plain_order
+from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
+from frx_graph.rules.operator_table import layout_operands, layout_operator, layout_results
+
+MOST_ORDERS = 4
+"""Orders considered for one value: what reaches it from anchors beyond that is left out."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One operator that works in several orders. `operands` and `results` are the values whose order its own decides;
+    `dimensions` says how. `told` marks a copy that is told which memory format to make, and need not obey."""
+
+    op: OpFacts
+    row: LayoutOperator
+    operands: tuple[ValueFacts, ...]
+    results: tuple[ValueFacts, ...]
+    told: bool = False
+
+    @property
+    def anchor(self) -> bool:
+        """Its speed depends on the order, or may."""
+        return self.row.role is LayoutRole.ANCHOR
+
+    @property
+    def keeps_dimensions(self) -> bool:
+        """True if dimension i of each value is dimension i of every other."""
+        return self.row.dimensions is DimensionMap.SAME
+
+    @cached_property
+    def values(self) -> tuple[ValueFacts, ...]:
+        """Operands, then results."""
+        return (*self.operands, *self.results)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions that a label orders: those of the value with most of them longer than 1."""
+        if not self.keeps_dimensions:
+            return self.operands[0].shape
+        return max((value.shape for value in self.values), key=lambda shape: sum(n > 1 for n in shape))
+
+    @cached_property
+    def current(self) -> Order:
+        """The label that the operator has as the graph stands."""
+        return current_order((self.results or self.operands)[0] if self.keeps_dimensions else self.operands[0])
+
+    def order_of(self, value: ValueFacts, label: Order) -> Order | None:
+        """The order that `value` is read or made in when the operator has `label`; None where that cannot be. The
+        label is an order of the dimensions that all values share, or else of the first operand's."""
+        if self.keeps_dimensions:
+            return canonical(value.shape, label)
+        first = self.operands[0]
+        if value.name == first.name:
+            return canonical(first.shape, label)
+        return mapped_order(self.row.dimensions, self.op, first.shape, label, value.shape)
+
+    def label_for(self, value: ValueFacts, order: Order) -> Order | None:
+        """The label under which `value` has `order`, as far as one is determined; `order_of` backwards."""
+        if self.keeps_dimensions or value.name == self.operands[0].name:
+            return canonical(self.shape, order)
+        return _inverse(self, value, order)
+
+
+def members_of(facts: GraphFacts, inner: str, may_change: Callable[[OpFacts], bool]) -> tuple[Member, ...]:
+    """All operators of the graph that hand an order on under the compiler `inner`; `may_change` says of an operator
+    whether it can be given other strides at all."""
+    found = (_member(op, facts, inner) for op in facts.ops if may_change(op))
+    return tuple(member for member in found if member is not None)
+
+
+def has_order(value: ValueFacts) -> bool:
+    """True if at least two dimensions have a place in memory, and none is expanded."""
+    return sum(n > 1 for n in value.shape) > 1 and 0 not in value.shape and value.layout is not Layout.EXPANDED
+
+
+def current_order(value: ValueFacts) -> Order:
+    """The order in which the value lies as the graph stands, gaps aside."""
+    return dimension_order(value.shape, value.strides)
+
+
+def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
+    told = op.operator in LAYOUT_COPIES and op.kwargs.get("memory_format") is not None
+    row = _COPY if told else layout_operator(op)
+    if row.role not in (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC) or row.dimensions in _NOT_FOLLOWED or not row.images:
+        return None
+    operands = [facts.values[name] for name in layout_operands(op, row) if name in facts.values]
+    results = [facts.values[name] for name in layout_results(op, row) if name in facts.values]
+    if not operands:
+        return None
+    rank = len((results or operands)[0].shape)
+    if row.dimensions is DimensionMap.SAME:
+        operands = [value for value in operands if len(value.shape) == rank]
+        if row.operands is None and results:
+            # What is broadcast has no say in the order of the result.
+            operands = [value for value in operands if value.shape == results[0].shape]
+    elif not operands[0].dense:
+        return None
+    operands = [value for value in operands if has_order(value) and not converted_once(value)]
+    results = [value for value in results if has_order(value)]
+    if not operands and not results:
+        return None
+    if row.dimensions is not DimensionMap.SAME and not operands:
+        return None
+    kept = row.kept((results or operands)[0].device.type, inner)
+    if kept not in (Keeps.ANY, Keeps.CHANNELS_LAST):
+        return None
+    return Member(op, row, tuple(operands), tuple(results), told)
+
+
+_COPY = LayoutOperator(operator="any.copy", role=LayoutRole.AGNOSTIC, keeps=Keeps.ANY)
+_NOT_FOLLOWED = frozenset({DimensionMap.NONE, DimensionMap.REDUCE, DimensionMap.EXPAND})
+
+
+def possible_orders(
+    members: Sequence[Member], preferred: Callable[[Member], Sequence[Order]], inner: str
+) -> Mapping[str, tuple[Order, ...]]:
+    """For every value of `members` the orders that it may have, the present one first; `preferred` are the labels that
+    an anchor asks for."""
+    orders: dict[str, list[Order]] = {}
+    touching: dict[str, list[int]] = {}
+    for index, member in enumerate(members):
+        for value in member.values:
+            orders.setdefault(value.name, [current_order(value)])
+            touching.setdefault(value.name, []).append(index)
+    waiting = deque(
+        (index, label) for index, member in enumerate(members) for label in (preferred(member) if member.anchor else ())
+    )
+    seen = set(waiting)
+    while waiting:
+        index, label = waiting.popleft()
+        member = members[index]
+        if not works_in(member, label, inner):
+            continue
+        for value in member.values:
+            order = member.order_of(value, label)
+            if order is None or order in orders[value.name] or len(orders[value.name]) >= MOST_ORDERS:
+                continue
+            orders[value.name].append(order)
+            for neighbour in touching[value.name]:
+                asked = members[neighbour].label_for(value, order)
+                if asked is not None and (neighbour, asked) not in seen:
+                    seen.add((neighbour, asked))
+                    waiting.append((neighbour, asked))
+    return {name: tuple(found) for name, found in orders.items()}
+
+
+def works_in(member: Member, label: Order, inner: str) -> bool:
+    """True if the operator keeps `label`: reads all its operands in it, and makes its results so."""
+    device = member.values[0].device.type
+    if member.row.kept(device, inner) is Keeps.CHANNELS_LAST:
+        plain = plain_order(member.shape)
+        if canonical(member.shape, label) not in (plain, canonical(member.shape, _channels_last(len(plain)) or plain)):
+            return False
+    return all(member.order_of(value, label) is not None for value in member.values)
+
+
+def _channels_last(rank: int) -> Order | None:
+    return CHANNELS_LAST_ORDER[rank] if rank in (4, 5) else None
+
+
+def _inverse(member: Member, value: ValueFacts, order: Order) -> Order | None:
+    """The first operand's order from a result's; None where a dimension is lost on the way."""
+    first = member.operands[0]
+    kind = member.row.dimensions
+    if kind is DimensionMap.REGROUP:
+        return mapped_order(kind, member.op, value.shape, order, first.shape)
+    sources = dimension_sources(kind, member.op, first.shape, len(value.shape))
+    if sources is None:
+        return None
+    known = [source for dim in order if (source := sources[dim]) is not None]
+    lost = [dim for dim in range(len(first.shape)) if dim not in known]
+    if any(first.shape[dim] > 1 for dim in lost):
+        return None
+    return canonical(first.shape, (*known, *lost))
