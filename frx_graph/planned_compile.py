@@ -20,6 +20,8 @@ from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx.graph import _BoxedCodeGen
 
+import frx_graph.passes
+import frx_graph.rules
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
@@ -207,9 +209,9 @@ def _graph_id() -> str:
 @functools.cache
 def _code_hash() -> str:
     """Changes with any change of the package: a graph compiled by other code of ours is not the same."""
-    folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("**/*")):
-        if path.suffix in (".py", ".yaml"):
-            digest.update(path.read_bytes())
+    for package in (frx_graph, frx_graph.passes, frx_graph.rules):
+        for path in sorted(Path(package.__path__[0]).glob("**/*")):
+            if path.suffix in (".py", ".yaml"):
+                digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -21,7 +21,7 @@ from frx_graph.passes.rewrites.order_members import (
     possible_orders,
     works_in,
 )
-from frx_graph.passes.solver.problem import Given, Node, Port, Problem, Value
+from frx_graph.passes.solver.problem import Given, Label, Node, Port, Problem, Value
 from frx_graph.passes.solver.solve import solve
 from frx_graph.rules.dimension_map import Order, canonical
 
@@ -95,10 +95,10 @@ def _labels(
 
 def _seconds(
     around: Surroundings, member: Member, labels: Sequence[Order], anchors: AnchorSeconds
-) -> Mapping[Order, float]:
+) -> dict[Label, float]:
     """An anchor that was measured cannot have a label in which it was not."""
     measured = {canonical(member.shape, label): s for label, s in anchors.get(member.op.node, {}).items()}
-    if not measured or around.generates(member):
+    if not any(label in measured for label in labels) or around.generates(member):
         return dict.fromkeys(labels, 0.0)
     return {label: measured.get(label, math.inf) for label in labels}
 
@@ -147,5 +147,5 @@ def _value(
 
 def _port(index: int, member: Member, value: ValueFacts, labels: Sequence[Order]) -> Port:
     """The present label stands for what is there now, whatever the table says of it."""
-    translated = {label: member.order_of(value, label) for label in labels[1:]}
+    translated: dict[Label, Label] = {label: member.order_of(value, label) for label in labels[1:]}
     return Port(index, {labels[0]: current_order(value), **translated})
