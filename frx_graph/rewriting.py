@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from torch import Tensor, fx
@@ -13,14 +13,14 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.errors import EvidenceError, RewriteError
 from frx_graph.evidence.device_calibration import device_profile
 from frx_graph.evidence.measurement_cache import MeasuredOperators
-from frx_graph.evidence.operator_measurement import LayoutTimes
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.passes.layouts.regions import anchor_signatures
 from frx_graph.passes.rewrites import REWRITES
-from frx_graph.passes.rewrites.backward_twin import backward_twin
+from frx_graph.passes.rewrites.anchor_calls import AnchorCall, anchor_calls
+from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
+from frx_graph.rules.dimension_map import Order
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,15 @@ def rewrite_graph(
     facts = build_graph_facts(captured)
     subject = RewriteSubject(
         facts=facts,
+        phase=phase,
         inner=inner,
         everything=plan == "all",
-        times=_times(facts) if plan == "solved" else {},
         bandwidth_bytes_per_s=_bandwidth(facts) if plan == "solved" else None,
         visible=frozenset(visible),
         given=given,
     )
+    if plan == "solved":
+        subject = replace(subject, seconds=_seconds(subject))
     applied: list[Candidate] = []
     refused: list[Refusal] = []
     conversions: list[str] = []
@@ -78,25 +80,32 @@ def rewrite_graph(
     return RewrittenGraph(graph_id, phase, tuple(applied), tuple(refused), tuple(conversions))
 
 
-def _times(facts: GraphFacts) -> Mapping[str, LayoutTimes]:
-    """Measured seconds of each anchor in either layout; in the forward of a training step those of its backward are
-    added."""
-    calls = dict(anchor_signatures(facts))
-    if not calls:
+def _seconds(subject: RewriteSubject) -> AnchorSeconds:
+    """Measured times of every anchor in each of its orders; an anchor of which one is missing is left out."""
+    asked = {anchor.op.node: anchor_calls(anchor, subject.facts, subject.phase) for anchor in subject.anchors}
+    if not asked:
         return {}
-    twins = {
-        node: twin
-        for node in calls
-        if facts.train and (twin := backward_twin(facts.op_by_node[node], facts)) is not None
-    }
-    measured = MeasuredOperators(_device_type(facts))
-    measured.measure((), (*calls.values(), *twins.values()))
-    times = {node: found for node, call in calls.items() if (found := measured.layout_times(call)) is not None}
-    for node, twin in twins.items():
-        backward = measured.layout_times(twin)
-        if node in times and backward is not None:
-            times[node] = times[node] + backward
-    return times
+    measured = MeasuredOperators(_device_type(subject.facts))
+    measured.time(
+        variants
+        for orders in asked.values()
+        for variants in zip(*(call.calls for call in orders.values()), strict=True)
+    )
+    per_byte = 1 / subject.bandwidth_bytes_per_s if subject.bandwidth_bytes_per_s is not None else None
+    found: dict[str, dict[Order, float]] = {}
+    for node, orders in asked.items():
+        times = {order: _total(call, measured, per_byte) for order, call in orders.items()}
+        known = {order: seconds for order, seconds in times.items() if seconds is not None}
+        if known and len(known) == len(times):
+            found[node] = known
+    return found
+
+
+def _total(call: AnchorCall, measured: MeasuredOperators, seconds_per_byte: float | None) -> float | None:
+    times = [measured.seconds(signature) for signature in call.calls]
+    moving = 0.0 if not call.moved_bytes else seconds_per_byte and call.moved_bytes * seconds_per_byte
+    known = [seconds for seconds in (*times, moving) if seconds is not None]
+    return sum(known) if len(known) == len(times) + 1 else None
 
 
 def _bandwidth(facts: GraphFacts) -> float | None:

@@ -8,7 +8,7 @@ every run measure for itself.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -19,8 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from frx_graph.evidence.cache_directory import cache_directory, remember
 from frx_graph.evidence.disturbance import disturbance
 from frx_graph.evidence.measurement_environment import measurement_environment
+from frx_graph.evidence.operator_call import Progress
 from frx_graph.evidence.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
-from frx_graph.evidence.operator_probe import Progress, measure_operators, time_layouts
+from frx_graph.evidence.operator_probe import measure_operators
+from frx_graph.evidence.operator_timing import time_layouts, time_variants
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 
 _LOCK_SECONDS = 10.0
@@ -59,6 +61,7 @@ class _StoredFile(_Stored):
     version: Literal[2] = 2
     measurements: dict[str, _StoredMeasurement] = {}
     layout_times: dict[str, _StoredTimes] = {}
+    seconds: dict[str, _Seconds] = {}
 
 
 class MeasuredOperators:
@@ -73,6 +76,7 @@ class MeasuredOperators:
         self._path = (directory or cache_directory()) / f"operators-{device_type}-{environment.fingerprint}.json"
         self._measurements: dict[OperatorSignature, OperatorMeasurement] = {}
         self._times: dict[OperatorSignature, LayoutTimes] = {}
+        self._seconds: dict[OperatorSignature, float] = {}
         self.failures: dict[OperatorSignature, str] = {}
 
     def measure(
@@ -109,11 +113,31 @@ class MeasuredOperators:
             # Which operators copy does not depend on the load; how long they take does.
             new_times = {}
         if new_measurements or new_times:
-            _merge(
-                self._path,
-                {calls[s]: _stored_measurement(m) for s, m in new_measurements.items()},
-                {timed[s]: _stored_times(t) for s, t in new_times.items()},
+            new = _StoredFile(
+                measurements={calls[s]: _stored_measurement(m) for s, m in new_measurements.items()},
+                layout_times={timed[s]: _stored_times(t) for s, t in new_times.items()},
             )
+            _merge(self._path, new)
+
+    def time(
+        self, groups: Iterable[Sequence[OperatorSignature]], *, progress: Progress = lambda _signature: None
+    ) -> None:
+        """Make the seconds of all calls in `groups` known, as `measure` does. Those of one group are to be compared:
+        where one is missing, all are measured."""
+        keys = {tuple(group): [signature_key(signature) for signature in group] for group in groups}
+        wanted = {group: names for group, names in keys.items() if not all(s in self._seconds for s in group)}
+        if not wanted:
+            return
+        stored = _read(self._path)
+        for group, names in wanted.items():
+            if all(name in stored.seconds for name in names):
+                self._seconds.update((s, stored.seconds[name]) for s, name in zip(group, names, strict=True))
+        missing = [group for group in wanted if not all(s in self._seconds for s in group)]
+        with disturbance() as disturbed:
+            new = time_variants(missing, on_failure=self._failed, progress=progress)
+        self._seconds.update(new)
+        if new and not (self._device_type == "cpu" and disturbed()):
+            _merge(self._path, _StoredFile(seconds={signature_key(s): seconds for s, seconds in new.items()}))
 
     def measurement(self, signature: OperatorSignature) -> OperatorMeasurement | None:
         """What the call does inside; None if it was not, or could not be, measured."""
@@ -122,6 +146,10 @@ class MeasuredOperators:
     def layout_times(self, signature: OperatorSignature) -> LayoutTimes | None:
         """The call's time in each layout; None if it was not, or could not be, measured."""
         return self._times.get(signature)
+
+    def seconds(self, signature: OperatorSignature) -> float | None:
+        """How long the call takes by itself; None if it was not, or could not be, timed."""
+        return self._seconds.get(signature)
 
     def _failed(self, signature: OperatorSignature, reason: str) -> None:
         self.failures[signature] = reason
@@ -153,12 +181,13 @@ def _read(path: Path) -> _StoredFile:
         return _StoredFile()
 
 
-def _merge(path: Path, measurements: Mapping[str, _StoredMeasurement], times: Mapping[str, _StoredTimes]) -> None:
+def _merge(path: Path, new: _StoredFile) -> None:
     with _locked(path):
         stored = _read(path)
         merged = _StoredFile(
-            measurements=_newest(stored.measurements | dict(measurements)),
-            layout_times=_newest(stored.layout_times | dict(times)),
+            measurements=_newest(stored.measurements | new.measurements),
+            layout_times=_newest(stored.layout_times | new.layout_times),
+            seconds=_newest(stored.seconds | new.seconds),
         )
         remember(path, merged.model_dump_json())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -79,15 +78,6 @@ def tensor_from(spec: TensorSpec, generator: torch.Generator) -> Tensor:
     else:
         storage = torch.zeros(extent, dtype=spec.dtype, device=spec.device)
     return torch.as_strided(storage, spec.shape, spec.strides)
-
-
-def converted_to(value: Any, formats: Mapping[int, torch.memory_format]) -> Any:
-    """`value` with every tensor whose rank is in `formats` converted to that memory format."""
-    if isinstance(value, Tensor) and value.dim() in formats:
-        return value.contiguous(memory_format=formats[value.dim()])
-    if isinstance(value, list):
-        return [converted_to(item, formats) for item in value]
-    return value
 
 
 def _value(argument: SpecArgument, generator: torch.Generator) -> Any:

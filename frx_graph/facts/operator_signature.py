@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -67,6 +67,21 @@ def signature_of(
         target=op.target,
         args=tuple(spec(argument) for argument in op.args),
         kwargs=tuple((name, spec(kwargs[name])) for name in sorted(kwargs)),
+    )
+
+
+def with_strides(signature: OperatorSignature, strides: Callable[[TensorSpec], tuple[int, ...]]) -> OperatorSignature:
+    """The same call on operands with other strides."""
+
+    def changed(argument: SpecArgument) -> SpecArgument:
+        if isinstance(argument, TensorSpec):
+            return replace(argument, strides=strides(argument))
+        return tuple(changed(item) for item in argument) if isinstance(argument, tuple) else argument
+
+    return OperatorSignature(
+        signature.target,
+        tuple(changed(argument) for argument in signature.args),
+        tuple((name, changed(argument)) for name, argument in signature.kwargs),
     )
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from frx_graph.passes.rewrites import propagate_layout
+from frx_graph.passes.rewrites import backward_layout, propagate_layout
 from frx_graph.passes.rewrites.rewrite import Rewrite
 
-REWRITES: tuple[Rewrite, ...] = (propagate_layout.REWRITE,)
+REWRITES: tuple[Rewrite, ...] = (propagate_layout.REWRITE, backward_layout.REWRITE)

@@ -99,7 +99,7 @@ def current_order(value: ValueFacts) -> Order:
 def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
     told = op.operator in LAYOUT_COPIES and op.kwargs.get("memory_format") is not None
     row = _COPY if told else layout_operator(op)
-    if row.role not in (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC) or row.dimensions in _NOT_FOLLOWED or not row.images:
+    if row.role not in (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC) or row.dimensions in _NOT_FOLLOWED:
         return None
     operands = [facts.values[name] for name in layout_operands(op, row) if name in facts.values]
     results = [facts.values[name] for name in layout_results(op, row) if name in facts.values]
@@ -164,6 +164,8 @@ def possible_orders(
 
 def works_in(member: Member, label: Order, inner: str) -> bool:
     """True if the operator keeps `label`: reads all its operands in it, and makes its results so."""
+    if member.row.last_innermost and label[-1] != len(label) - 1:
+        return False
     device = member.values[0].device.type
     if member.row.kept(device, inner) is Keeps.CHANNELS_LAST:
         plain = plain_order(member.shape)

@@ -19,12 +19,22 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError, first_line
-from frx_graph.facts.layout import dimension_order, is_dense, strides_for_order
+from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, Order
 
-Demands: TypeAlias = Mapping[str, Mapping[str, Order]]
-"""Operator → value that it reads → the order that it wants it in; all by node name."""
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An order that an operator wants a value in: whatever gaps it has, or, `exactly`, the dense strides of that order,
+    those of dimensions of size 1 included."""
+
+    order: Order
+    exactly: bool = False
+
+
+Demands: TypeAlias = Mapping[str, Mapping[str, Wanted]]
+"""Operator → value that it reads → how it wants it; all by node name."""
 
 KeepsStrides: TypeAlias = Callable[[str], bool]
 """True for the name of an operator that has to be given exactly the strides that it was given before."""
@@ -114,7 +124,7 @@ def same_strides(value: Tensor, strides: Collection[int]) -> bool:
     return value.numel() == 0 or all(n == 1 or have == want for n, have, want in pairs)
 
 
-def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Order], keeps_strides: KeepsStrides) -> None:
+def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], keeps_strides: KeepsStrides) -> None:
     changed = node in edit.freed
     keeps = keeps_strides(node.name)
     for source in node.all_input_nodes:
@@ -123,14 +133,24 @@ def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Order], keep
             changed = changed or source in edit.before
             continue
         original = edit.before.get(source, value)
-        order = demand.get(source.name)
-        if order is None and keeps and source in edit.before:
-            order = _order_of(source, original)
-        if order is not None:
-            value = _brought_to(edit, source, order, node).meta["val"]
-        changed = changed or not same_strides(value, stride_hint(original))
+        wanted = demand.get(source.name)
+        if wanted is not None and not _satisfies(value, wanted):
+            value = _converted(edit, source, wanted.order, node).meta["val"]
+        elif wanted is None and keeps and not same_strides(value, stride_hint(original)):
+            value = _converted(edit, source, _order_of(source, original), node).meta["val"]
+        changed = changed or stride_hint(value) != stride_hint(original)
     if changed:
         edit.set_value(node, _checked(node, _run(node)))
+
+
+def _satisfies(value: Tensor, wanted: Wanted) -> bool:
+    shape, strides = shape_hint(value), stride_hint(value)
+    if wanted.exactly:
+        return strides == strides_for_order(shape, wanted.order)
+    places = [dim for dim in wanted.order if shape[dim] != 1]
+    return [dim for dim in dimension_order(shape, strides) if shape[dim] != 1] == places and not is_expanded(
+        shape, strides
+    )
 
 
 def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
@@ -138,7 +158,9 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> Non
         if source.name not in kept or source not in edit.before:
             continue
         original = edit.before[source]
-        ours = _brought_to(edit, source, _order_of(source, original), output)
+        ours = source
+        if not same_strides(source.meta["val"], stride_hint(original)):
+            ours = _converted(edit, source, _order_of(source, original), output)
         shape, strides = tuple(original.shape), tuple(original.stride())
         if tuple(ours.meta["val"].stride()) == strides:
             continue
@@ -158,13 +180,9 @@ def _order_of(node: fx.Node, value: Tensor) -> Order:
     return dimension_order(shape, strides)
 
 
-def _brought_to(edit: _Edit, source: fx.Node, order: Order, reader: fx.Node) -> fx.Node:
-    """What `reader` now reads in place of `source` so as to have it in `order`: a conversion, made once, before its
-    first reader, or `source` itself."""
-    value: Tensor = source.meta["val"]
-    strides = strides_for_order(shape_hint(value), order)
-    if same_strides(value, strides):
-        return source
+def _converted(edit: _Edit, source: fx.Node, order: Order, reader: fx.Node) -> fx.Node:
+    """The conversion of `source` that `reader` now reads in its place; made once, before its first reader."""
+    strides = strides_for_order(shape_hint(source.meta["val"]), order)
     conversion = edit.conversions.get((source, strides))
     if conversion is None:
         with edit.graph.inserting_before(reader):

@@ -8,9 +8,10 @@ from functools import cached_property
 
 from torch import Tensor, fx
 
-from frx_graph.evidence.operator_measurement import LayoutTimes
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.rewrites.order_members import Member, members_of
+from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides
 from frx_graph.records import Candidate, Refusal
 
@@ -19,16 +20,17 @@ from frx_graph.records import Candidate, Refusal
 class RewriteSubject:
     """One graph of an inner compiler's, before any rewrite.
 
-    With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `times` are
-    measured seconds of convolutions and poolings, by node name, in either layout. `visible` names the outputs whose
+    With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `seconds` are
+    measured times of anchors in each of their orders. `visible` names the outputs whose
     strides somebody outside relies on; `given` holds the inputs as they were traced whose strides the rewritten forward
     has changed since.
     """
 
     facts: GraphFacts
+    phase: Phase
     inner: str
     everything: bool = False
-    times: Mapping[str, LayoutTimes] = field(default_factory=dict)
+    seconds: AnchorSeconds = field(default_factory=dict)
     bandwidth_bytes_per_s: float | None = None
     visible: frozenset[str] = frozenset()
     given: Mapping[str, Tensor] = field(default_factory=dict)
@@ -37,6 +39,11 @@ class RewriteSubject:
     def members(self) -> tuple[Member, ...]:
         """The operators that hand an order on."""
         return members_of(self.facts, self.inner, lambda op: not is_told_strides(op))
+
+    @cached_property
+    def anchors(self) -> tuple[Member, ...]:
+        """The members whose kernels are faster in one order than in another."""
+        return tuple(m for m in self.members if m.anchor and not (self.generates_loops and m.row.generated))
 
     @property
     def generates_loops(self) -> bool:

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.evidence.operator_inputs import build_arguments, converted_to, on_meta_device, own_overload, tensor_from
+from frx_graph.evidence.operator_inputs import build_arguments, on_meta_device, own_overload, tensor_from
 from frx_graph.facts.layout import contiguous_strides
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 
@@ -60,14 +60,6 @@ def test_overloads_are_found_by_name() -> None:
 def test_what_is_not_run(target: str) -> None:
     with pytest.raises(LookupError):
         own_overload(target)
-
-
-def test_conversion_reaches_lists_and_leaves_other_ranks_alone() -> None:
-    image, vector = torch.rand(2, 3, 4, 5), torch.rand(3)
-    converted = converted_to([image, vector, 1, None], {4: torch.channels_last})
-    assert converted[0].is_contiguous(memory_format=torch.channels_last)
-    assert converted[1] is vector
-    assert converted[2:] == [1, None]
 
 
 def test_results_without_values() -> None:

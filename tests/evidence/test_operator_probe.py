@@ -9,7 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import profile
 
 from frx_graph.evidence.operator_measurement import Mechanism
-from frx_graph.evidence.operator_probe import measure_operators, take_turns, time_layouts, undisturbed_runs
+from frx_graph.evidence.operator_probe import measure_operators
+from frx_graph.evidence.operator_timing import take_turns, time_layouts, undisturbed_runs
 from frx_graph.facts.layout import contiguous_strides
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 

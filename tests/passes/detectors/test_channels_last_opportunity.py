@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.operator_measurement import LayoutTimes
-from frx_graph.evidence.operator_probe import time_layouts
+from frx_graph.evidence.operator_timing import time_layouts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence

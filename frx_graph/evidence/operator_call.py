@@ -1,0 +1,51 @@
+"""One operator call, ready to be run by itself, and a place to run it in that nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from frx_graph.evidence.operator_inputs import build_arguments, own_overload
+from frx_graph.facts.operator_signature import OperatorSignature
+
+FailureReport = Callable[[OperatorSignature, str], None]
+"""Called with a signature that could not be measured, and why."""
+Progress = Callable[[OperatorSignature], None]
+"""Called before a signature is run."""
+
+
+def callable_of(signature: OperatorSignature) -> Callable[[], Any]:
+    """The call, on made-up arguments. Raises what `build_arguments` and `own_overload` raise."""
+    overload = own_overload(signature.target)
+    args, kwargs = build_arguments(signature)
+    return lambda: overload(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
+    """No autograd, no dispatch mode of a surrounding capture, the caller's random numbers left as they were, and no
+    warnings about values that nobody chose."""
+    on_gpu = any(tensor.device == "cuda" for signature in signatures for tensor in signature.tensors)
+    devices = [torch.cuda.current_device()] if on_gpu and torch.cuda.is_available() else []
+    with (
+        _disable_current_modes(),
+        torch.no_grad(),
+        torch.random.fork_rng(devices),
+        warnings.catch_warnings(action="ignore"),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def reported(signature: OperatorSignature, on_failure: FailureReport) -> Iterator[None]:
+    """The boundary behind which any operator may fail in any way: what it raised is reported, and the rest goes on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        on_failure(signature, textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder="..."))

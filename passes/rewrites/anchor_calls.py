@@ -1,0 +1,89 @@
+"""What has to be timed before orders can be chosen: every anchor, by itself, in each order that it may run in.
+
+An anchor is an operator whose kernel is faster in one order than in another: convolutions; poolings and attention, too,
+where kernels of their own run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, strides_for_order
+from frx_graph.facts.operator_families import CONVOLUTIONS
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of
+from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.rewrites.order_members import Member
+from frx_graph.rules.dimension_map import Order, plain_order
+
+HEADS_ORDER: Order = (0, 2, 1, 3)
+"""Attention heads as a projection leaves them: (batch, heads, sequence, features) stored as (batch, sequence, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorCall:
+    """One anchor in one order: its seconds are those of all `calls` together, and of moving `moved_bytes`."""
+
+    calls: tuple[OperatorSignature, ...]
+    moved_bytes: int = 0
+
+
+def anchor_orders(member: Member) -> tuple[Order, ...]:
+    """The orders in which the anchor may run, plain first."""
+    rank = len(member.shape)
+    other = CHANNELS_LAST_ORDER.get(rank) if member.row.images else HEADS_ORDER
+    return (plain_order(member.shape), other) if rank in (4, 5) and other is not None else ()
+
+
+def anchor_calls(member: Member, facts: GraphFacts, phase: Phase) -> Mapping[Order, AnchorCall]:
+    """What to time of one anchor, by order. In the forward of a training step the backward's call is part of it."""
+    return {order: _call(member, order, facts, phase) for order in anchor_orders(member)}
+
+
+def conversion_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFacts | None:
+    """The weight that a convolution in `order` needs converted in the graph. A plain weight is converted by the
+    convolution itself; one in channels-last makes it run so, whatever its input, and must be made plain."""
+    if op.operator not in CONVOLUTIONS:
+        return None
+    argument = op.args[2 if op.operator == "aten.convolution_backward" else 1]
+    weight = facts.values[argument.name] if isinstance(argument, ValueRef) else None
+    if weight is None or order != plain_order(weight.shape) or memory_order(weight) is not Layout.CHANNELS_LAST:
+        return None
+    return weight
+
+
+def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase) -> AnchorCall:
+    op = member.op
+    weight = conversion_weight(op, order, facts)
+    strides = {value.name: strides_for_order(value.shape, order) for value in member.operands}
+    if weight is not None:
+        strides[weight.name] = strides_for_order(weight.shape, order)
+    forward = signature_of(op, facts, strides)
+    moved = 0 if weight is None else 2 * weight.bytes
+    if facts.train and phase is Phase.FORWARD and op.operator == "aten.convolution":
+        return AnchorCall((forward, _backward_of(op, forward, order, facts)), moved)
+    return AnchorCall((forward,), moved)
+
+
+def _backward_of(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> OperatorSignature:
+    """The call that the convolution's backward will be, before its graph is there: a forward that is laid out without a
+    thought of its backward saves activations in an order that the backward converts again. The gradient of the input is
+    left out where the input is the graph's own, as for a network's first convolution."""
+    result = facts.output_values(op)[0]
+    bias = forward.args[2]
+    gradient = TensorSpec(result.shape, strides_for_order(result.shape, order), result.dtype, result.device.type)
+    image = op.args[0]
+    input_gradient = isinstance(image, ValueRef) and facts.values[image.name].producer is not None
+    return OperatorSignature(
+        "aten.convolution_backward.default",
+        (
+            gradient,
+            forward.args[0],
+            forward.args[1],
+            bias.shape if isinstance(bias, TensorSpec) else None,
+            *forward.args[3:9],
+            (input_gradient, True, isinstance(bias, TensorSpec)),
+        ),
+    )

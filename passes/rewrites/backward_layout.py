@@ -1,0 +1,30 @@
+"""The backward graph gets a layout decision of its own.
+
+Why: before torch 2.15 Inductor counted no convolution in a backward graph and left it plain; since then it repeats the
+forward's rule. Either way gradients and saved activations meet in different orders, and every convolution's backward
+copies what does not suit it.
+How: as for a forward, by measured times of each convolution's backward: the saved activations come in the order that
+the forward left them in, the incoming gradients in theirs, and what the parameters get is as it was.
+Assumes: the graph is functional, and its inputs have the strides that it was compiled for.
+Safe: only strides of values inside the graph change; every gradient that leaves it has the strides that it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.passes.rewrites.order_choice import apply_orders, propose_orders
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate, Refusal
+
+NAME = "backward_layout"
+
+
+def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+    """The orders of the backward of a training step."""
+    if subject.phase is Phase.BACKWARD:
+        yield from propose_orders(subject, NAME)
+
+
+REWRITE = Rewrite(NAME, propose, apply_orders)

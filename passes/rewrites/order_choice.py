@@ -1,0 +1,135 @@
+"""The orders of all values of a graph as one candidate: what `propagate_layout` and `backward_layout` are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch import fx
+
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts
+from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.rewrites.anchor_calls import anchor_orders, conversion_weight
+from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
+from frx_graph.passes.rewrites.order_members import Member
+from frx_graph.passes.rewrites.order_problem import AnchorSeconds, Surroundings, order_problem
+from frx_graph.passes.rewrites.relayout import Wanted, relayout
+from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides, reads_any_order
+from frx_graph.records import Candidate, Refusal
+from frx_graph.rules.dimension_map import Order, canonical, plain_order
+
+_NEXT_TO_NOTHING = 1e-15
+"""Seconds a byte that decide only between what costs the same otherwise."""
+
+
+def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | Refusal]:
+    """One candidate for the whole graph, in the name of a rewrite: the order of every operator that is not to stay as
+    it is."""
+    anchors = {member.op.node: member for member in subject.anchors}
+    if not anchors:
+        return
+    if not subject.everything and subject.bandwidth_bytes_per_s is None:
+        yield Refusal(name, "the device's bandwidth is not known, so what a conversion costs is not", tuple(anchors))
+        return
+    seconds = _prices_of_change(subject) if subject.everything else _without_noise(subject.seconds)
+    if unmeasured := tuple(node for node in anchors if node not in seconds):
+        yield Refusal(name, "its time in either order could not be measured", unmeasured)
+    around = Surroundings(
+        facts=subject.facts,
+        inner=subject.inner,
+        visible=subject.visible,
+        takes_any=lambda op, value: reads_any_order(op, value, subject.inner),
+    )
+    bandwidth = subject.bandwidth_bytes_per_s
+    per_byte = _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth
+    posed = order_problem(subject.members, around, seconds, per_byte)
+    labels = posed.cheapest()
+    chosen = {
+        member.op.node: label
+        for member, label in zip(posed.members, labels, strict=True)
+        # Inductor would choose for the anchors that are not mentioned.
+        if label != member.current or (subject.generates_loops and member.op.node in seconds)
+    }
+    if not chosen:
+        yield Refusal(name, "every region is in its fastest order", tuple(anchors))
+        return
+    saved = None if subject.everything else posed.seconds_saved(labels)
+    yield Candidate(name, subject.facts.graph_id, tuple(chosen), tuple(map(_text, chosen.values())), saved)
+
+
+def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Lay the values out; returns the conversions inserted. Raises `RewriteError`, the graph left as it was, where it
+    cannot be done."""
+    labels = {node: _order(text) for node, text in zip(candidate.nodes, candidate.choices, strict=True)}
+    members = [member for member in subject.members if member.op.node in labels]
+    return relayout(
+        module.graph,
+        {member.op.node: _demand(subject, member, labels[member.op.node]) for member in members},
+        convert=inductor_conversion if subject.generates_loops else aten_conversion,
+        keeps_strides=lambda node: node not in labels and _keeps_strides(subject, node),
+        freed=[member.op.node for member in members if member.told],
+        # Inductor gives every output the strides that it was traced with.
+        kept_outputs=() if subject.generates_loops else subject.visible,
+        given=subject.given,
+    )
+
+
+def _text(order: Order) -> str:
+    return ",".join(map(str, order))
+
+
+def _order(text: str) -> Order:
+    return tuple(int(dim) for dim in text.split(","))
+
+
+def _prices_of_change(subject: RewriteSubject) -> AnchorSeconds:
+    """Prices that make every anchor change its order."""
+    return {
+        member.op.node: {order: float(canonical(member.shape, order) == member.current) for order in orders}
+        for member in subject.anchors
+        if (orders := anchor_orders(member))
+    }
+
+
+def _without_noise(measured: AnchorSeconds) -> AnchorSeconds:
+    """A difference that noise could make is none."""
+    quiet: dict[str, Mapping[Order, float]] = {}
+    for node, seconds in measured.items():
+        least, most = min(seconds.values()), max(seconds.values())
+        quiet[node] = dict.fromkeys(seconds, least) if most - least < NOISE_SHARE * least else seconds
+    return quiet
+
+
+def _keeps_strides(subject: RewriteSubject, node: str) -> bool:
+    """Operators that stay as they are, where they run as they were traced; under Inductor only those that must."""
+    op: OpFacts | None = subject.facts.op_by_node.get(node)
+    if op is None:
+        return False
+    if subject.generates_loops:
+        return is_told_strides(op)
+    return not all(reads_any_order(op, value, subject.inner) for value in subject.facts.input_values(op))
+
+
+def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, Wanted]:
+    """The orders in which an operator with this label wants what it reads.
+
+    Inductor's own loops want none: they read what is there, and a conversion in front of them would be a copy more.
+    """
+    if subject.generates_loops and member.row.generated:
+        return {}
+    wanted = {
+        value.name: Wanted(label if member.anchor else order, exactly=member.anchor and _looks_plain(value, label))
+        for value in member.operands
+        if (order := member.order_of(value, label)) is not None
+    }
+    weight = conversion_weight(member.op, label, subject.facts)
+    if weight is not None:
+        wanted[weight.name] = Wanted(label)
+    return wanted
+
+
+def _looks_plain(value: ValueFacts, label: Order) -> bool:
+    """True for a value that has one memory in both orders, such as an image of one channel. Kernels look at the strides
+    of its dimensions of size 1 to tell which is meant."""
+    plain = plain_order(value.shape)
+    return label != plain and canonical(value.shape, label) == canonical(value.shape, plain) and value.shape[1] == 1
