@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch._ops import OpOverload
 
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS, WRITING_COPIES
-from frx_graph.facts.operator_overload import find_overload
+from frx_graph.facts.operator_overload import argument_of, find_overload
 from frx_graph.rules.layout_operator import LayoutRole
 from frx_graph.rules.operator_table import layout_operator
 
@@ -33,7 +34,12 @@ def is_told_strides(op: OpFacts) -> bool:
     if op.operator in WRITING_COPIES:
         return False
     overload = find_overload(op.target)
-    return overload is None or overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags
+    return overload is None or overload._schema.is_mutable or _draws(op, overload)
+
+
+def _draws(op: OpFacts, overload: OpOverload) -> bool:
+    """Attention carries the tag for the sake of its dropout."""
+    return torch.Tag.nondeterministic_seeded in overload.tags and argument_of(op, "dropout_p") != 0.0
 
 
 def reads_any_order(op: OpFacts, value: ValueFacts, inner: str) -> bool:
