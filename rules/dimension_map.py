@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from frx_graph.facts.graph_facts import Argument, OpFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
 from frx_graph.facts.operator_overload import argument_of
-from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator
+from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, Needs
 from frx_graph.rules.operator_table import in_place
 
 Order = tuple[int, ...]
@@ -39,17 +39,21 @@ def carried_orders(
     """
     _check(shape, order)
     kept = Keeps.ANY if in_place(op) else row.kept(device, inner)
+    if not (inner == "inductor" and row.generated) and not computes_right(row, shape, order):
+        kept = Keeps.UNKNOWN
+    # Whatever an operator makes out of place, in place it writes into what is there.
+    kind = DimensionMap.SAME if in_place(op) and row.dimensions is DimensionMap.NONE else row.dimensions
     found: list[Order | None] = []
     for result in results:
-        mapped = mapped_order(row.dimensions, op, shape, order, result)
-        if kept is Keeps.UNKNOWN or mapped is None or not _readable(row, order):
+        mapped = mapped_order(kind, op, shape, order, result)
+        if kept is Keeps.UNKNOWN or mapped is None:
             carried = False
         elif kept is Keeps.CHANNELS_LAST:
             carried = _keeps_channels_last(shape, order, result)
         elif kept is Keeps.NONE:
             carried = mapped == _made(row, result)
         else:
-            carried = not _grows_from_one(row.dimensions, shape, result)
+            carried = not _grows_from_one(kind, shape, result)
         found.append(mapped if carried else None)
     return tuple(found)
 
@@ -61,7 +65,9 @@ def stored_orders(
     instead. None where neither is known, and where a view is impossible."""
     carried = carried_orders(row, op, shape, order, results, device=device)
     kept = Keeps.ANY if in_place(op) else row.kept(device, "eager")
-    if kept is Keeps.NONE and _readable(row, order):
+    if not computes_right(row, shape, order):
+        return carried
+    if kept is Keeps.NONE:
         return tuple(_made(row, result) for result in results)
     if kept is Keeps.CHANNELS_LAST and not _is_both(shape, order):
         return tuple(
@@ -98,6 +104,15 @@ def dimension_sources(kind: DimensionMap, op: OpFacts, shape: Shape, rank: int) 
     return None if compute is None else compute(op, shape, rank)
 
 
+def computes_right(row: LayoutOperator, shape: Shape, order: Order) -> bool:
+    """True if the operator's eager kernel takes operands in this order."""
+    if row.needs is Needs.LAST_INNERMOST:
+        return order[-1] == len(order) - 1
+    if row.needs is Needs.MEMORY_FORMAT:
+        return canonical(shape, order) in _memory_formats(shape)
+    return True
+
+
 def canonical(shape: Shape, order: Sequence[int]) -> Order:
     """The same order, with dimensions of size 1 beside their left neighbours."""
     return dimension_order(shape, strides_for_order(shape, order))
@@ -112,19 +127,14 @@ def strides_in_order(shape: Shape, order: Order) -> tuple[int, ...]:
     """The dense strides that are meant by `order`. Where it is channels-last for `shape`, these are torch's own: its
     kernels recognise channels-last by the strides of dimensions of size 1, too."""
     own = canonical(shape, order)
-    channels_last = CHANNELS_LAST_ORDER.get(len(shape)) if len(shape) > 3 else None
-    if channels_last is not None and own != plain_order(shape) and own == canonical(shape, channels_last):
-        return strides_for_order(shape, channels_last)
+    if own != plain_order(shape) and own in _memory_formats(shape):
+        return strides_for_order(shape, CHANNELS_LAST_ORDER[len(shape)])
     return strides_for_order(shape, own)
 
 
 def _check(shape: Shape, order: Order) -> None:
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{order} is no order of the dimensions of {shape}")
-
-
-def _readable(row: LayoutOperator, order: Order) -> bool:
-    return not row.last_innermost or order[-1] == len(order) - 1
 
 
 def _made(row: LayoutOperator, result: Shape) -> Order:
@@ -135,18 +145,20 @@ def _made(row: LayoutOperator, result: Shape) -> Order:
 
 def _keeps_channels_last(shape: Shape, order: Order, result: Shape) -> bool:
     """A kernel that asks whether its operand is channels-last can only be foreseen where that is not also plain."""
-    own = canonical(shape, order)
     if _is_both(shape, order):
         return _is_both(result, plain_order(result))
-    channels_last = CHANNELS_LAST_ORDER.get(len(shape)) if len(shape) > 3 else None
-    return own == plain_order(shape) or (channels_last is not None and own == canonical(shape, channels_last))
+    return canonical(shape, order) in _memory_formats(shape)
 
 
 def _is_both(shape: Shape, order: Order) -> bool:
     """True if `order` is plain as well as channels-last."""
-    if len(shape) not in (4, 5):
-        return False
-    return canonical(shape, order) == plain_order(shape) == canonical(shape, CHANNELS_LAST_ORDER[len(shape)])
+    return len(shape) in (4, 5) and _memory_formats(shape) == {canonical(shape, order)}
+
+
+def _memory_formats(shape: Shape) -> set[Order]:
+    """Plain and, for ranks 4 and 5, channels-last: the orders that torch's kernels ask for. They can be the same."""
+    orders = {plain_order(shape)}
+    return orders | {canonical(shape, CHANNELS_LAST_ORDER[len(shape)])} if len(shape) in (4, 5) else orders
 
 
 def _grows_from_one(kind: DimensionMap, shape: Shape, result: Shape) -> bool:

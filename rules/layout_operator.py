@@ -66,6 +66,16 @@ class Keeps(enum.StrEnum):
     """It depends on more than the order of the operand, or was never measured."""
 
 
+class Needs(enum.StrEnum):
+    """The orders of the operands for which a kernel computes what it should. For others it may refuse, or compute
+    something else."""
+
+    LAST_INNERMOST = "last_innermost"
+    """Those with the last dimension innermost."""
+    MEMORY_FORMAT = "memory_format"
+    """Plain and channels-last."""
+
+
 class LayoutOperator(BaseModel):
     """One operator (packet, `aten.cat`), all its overloads and its in-place form.
 
@@ -75,8 +85,8 @@ class LayoutOperator(BaseModel):
 
     `devices` are those for which `keeps` was measured or is documented, None meaning all. `generated` is false where
     Inductor calls a kernel instead of writing loops. `only_on` is the kind of device without which an operator cannot
-    run. `images` is false where rank 4 is no image (attention: batch, heads, sequence, features). `last_innermost` is
-    true where the kernel computes something else unless the operands' last dimension is innermost in memory.
+    run. `images` is false where rank 4 is no image (attention: batch, heads, sequence, features). `needs` are the
+    orders that an eager kernel needs, None meaning that it takes all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,7 +101,7 @@ class LayoutOperator(BaseModel):
     devices: frozenset[str] | None = None
     generated: bool = True
     images: bool = True
-    last_innermost: bool = False
+    needs: Needs | None = None
     only_on: str | None = None
 
     @model_validator(mode="after")

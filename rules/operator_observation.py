@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils.flop_counter import FlopCounterMode
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
@@ -78,18 +79,19 @@ def orders_to_try(rank: int) -> tuple[Order, ...]:
 
 
 def observe(row: LayoutOperator, samples: Iterable[OperatorSample]) -> tuple[Observation, ...]:
-    """Run every sample in every order, on the device of its tensors. Raises what the operator raises on plain operands;
-    a refusal of other orders is what an observation tells."""
+    """Run every sample whose overload this torch has, in every order, on the device of its tensors. Raises what the
+    operator raises on plain operands; a refusal of other orders is what an observation tells."""
     found: list[Observation] = []
     for sample in samples:
+        overload = find_overload(sample.target)
         operands = list(_tensors(sample.args if row.operands is None else _at(sample.args, row.operands)))
-        if not operands:
+        if overload is None or not operands:
             continue
         shape = tuple(operands[0].shape)
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             expected = sample.run(_copied(sample.args))
         arithmetic = counter.get_total_flops() > 0
-        op, outputs = _facts(sample, expected)
+        op, outputs = _facts(sample, overload, expected)
         plain = _carrying(row, op, outputs, expected)
         for order in dict.fromkeys(canonical(shape, order) for order in orders_to_try(len(shape))):
             args = _relaid(sample.args, row.operands, order)
@@ -128,11 +130,8 @@ def _carrying(row: LayoutOperator, op: OpFacts, outputs: Sequence[int], results:
     return [tensors[name] for name in layout_results(op, row)]
 
 
-def _facts(sample: OperatorSample, results: tuple[Any, ...]) -> tuple[OpFacts, tuple[int, ...]]:
+def _facts(sample: OperatorSample, overload: OpOverload, results: tuple[Any, ...]) -> tuple[OpFacts, tuple[int, ...]]:
     """The call as a graph would hold it, and which of the operator's `results` its outputs are."""
-    overload = find_overload(sample.target)
-    if overload is None:
-        raise LookupError(f"this torch has no {sample.target}")
     names = {id(tensor): f"operand_{number}" for number, tensor in enumerate(_tensors(sample.args))}
     outputs = tuple(position for position, result in enumerate(results) if isinstance(result, Tensor))
     writes = [

@@ -10,8 +10,16 @@ import math
 from collections.abc import Iterator, Sequence
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
-from frx_graph.rules.dimension_map import Shape, canonical, dimension_sources, mapped_order, plain_order, stored_orders
-from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
+from frx_graph.rules.dimension_map import (
+    Shape,
+    canonical,
+    computes_right,
+    dimension_sources,
+    mapped_order,
+    plain_order,
+    stored_orders,
+)
+from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs
 from frx_graph.rules.operator_observation import Observation
 
 
@@ -27,8 +35,10 @@ def contradictions(row: LayoutOperator, observations: Sequence[Observation], *, 
 
 
 def _role_contradictions(row: LayoutOperator, observations: Sequence[Observation]) -> Iterator[str]:
-    """An anchor is an operator whose flops torch counts, or a pooling; the other roles follow from the dimensions."""
-    anchor = any(seen.arithmetic for seen in observations) or "_pool" in row.operator
+    """An anchor is an operator whose flops torch counts, a pooling, or an attention (torch counts the flops of that on
+    the CPU from 2.15 on); the other roles follow from the dimensions."""
+    named = "_pool" in row.operator or "attention" in row.operator
+    anchor = named or any(seen.arithmetic for seen in observations)
     if anchor != (row.role is LayoutRole.ANCHOR):
         yield f"{row.role}, but torch {'counts' if anchor else 'does not count'} its flops"
     if (row.role is LayoutRole.REDUCTION) != (row.dimensions is DimensionMap.REDUCE):
@@ -86,6 +96,7 @@ def _order_contradictions(row: LayoutOperator, observations: Sequence[Observatio
         # What a view refuses is seen by the sizes of the same call on another order.
         shapes = _result_shapes(seen, observations)
         said = stored_orders(row, seen.op, seen.shape, seen.order, shapes, device=device)
+        right = computes_right(row, seen.shape, seen.order)
         if seen.refused:
             if any(order is not None for order in said):
                 yield f"{call}: {said} is said, and it does not run"
@@ -93,7 +104,7 @@ def _order_contradictions(row: LayoutOperator, observations: Sequence[Observatio
         if len(said) != len(seen.results):
             yield f"{call}: has {len(seen.results)} results"
         for order, result in zip(said, seen.results, strict=False):
-            if result.values is False and not (row.last_innermost and _last_is_not_innermost(seen)):
+            if result.values is False and right:
                 yield f"{call}: other values than from plain operands"
             if order is None:
                 continue
@@ -107,8 +118,12 @@ def _order_contradictions(row: LayoutOperator, observations: Sequence[Observatio
 def _unsaid(row: LayoutOperator, observations: Sequence[Observation], device: str) -> Iterator[str]:
     """A row must not say less than what is seen: that an operator keeps only channels-last, or nothing, where it keeps
     every order that was tried; nor that a view needs a copy where it is made."""
-    if row.last_innermost and not any(
-        result.values is False for seen in observations if _last_is_not_innermost(seen) for result in seen.results
+    # That a memory format is needed was true of older kernels than the ones at hand may be.
+    if row.needs is Needs.LAST_INNERMOST and not any(
+        result.values is False
+        for seen in observations
+        if not computes_right(row, seen.shape, seen.order)
+        for result in seen.results
     ):
         yield "the last dimension need not be innermost"
     if row.dimensions is DimensionMap.NONE:
@@ -117,6 +132,8 @@ def _unsaid(row: LayoutOperator, observations: Sequence[Observation], device: st
             yield "the result has the operand's dimensions"
         return
     for keeps in (Keeps.CHANNELS_LAST, Keeps.ANY):
+        if row.needs is Needs.MEMORY_FORMAT and keeps is Keeps.ANY:
+            continue  # of the orders that it needs, these are all
         if _narrower(row.keeps, keeps) and _all_kept(row, keeps, observations):
             yield f"`{row.keeps}` is said, `{keeps}` seen"
     if row.keeps is Keeps.CHANNELS_LAST and not any(_is_channels_last(seen) for seen in observations):
@@ -127,10 +144,6 @@ def _unsaid(row: LayoutOperator, observations: Sequence[Observation], device: st
             said = stored_orders(row, seen.op, seen.shape, seen.order, shapes, device=device)
             if any(order is None and result.view for order, result in zip(said, seen.results, strict=False)):
                 yield f"{seen.op.target}, {seen.shape} in order {seen.order}: is a view"
-
-
-def _last_is_not_innermost(seen: Observation) -> bool:
-    return seen.order[-1] != len(seen.shape) - 1
 
 
 def _narrower(said: Keeps, seen: Keeps) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.rules.dimension_map import canonical
-from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
+from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs
 from frx_graph.rules.operator_observation import Observation, observe, orders_to_try, sample_calls
 from frx_graph.rules.operator_samples import OperatorSample
 from frx_graph.rules.operator_table import layout_operators
@@ -57,12 +57,15 @@ def spoilt_rows(row: LayoutOperator) -> Iterator[tuple[str, LayoutOperator]]:
     yield from (_with(row, dimensions=kind) for kind in DimensionMap if kind not in {row.dimensions, *also_true(row)})
     yield from (_with(row, role=role) for role in LayoutRole if role is not row.role)
     # Nothing said is never wrong: UNKNOWN is what a row may always fall back to.
-    yield from (_with(row, keeps=keeps) for keeps in Keeps if keeps not in (row.keeps, Keeps.UNKNOWN))
+    # Of an operator that needs a memory format, any order that it takes is plain or channels-last.
+    as_good = {row.keeps, Keeps.UNKNOWN} | ({Keeps.ANY} if row.needs is Needs.MEMORY_FORMAT else set())
+    yield from (_with(row, keeps=keeps) for keeps in Keeps if keeps not in as_good)
     if row.keeps is not Keeps.UNKNOWN and not row.operator.endswith("_"):
         yield _with(row, devices=frozenset({"elsewhere"}))
     if row.makes is not None:
         yield _with(row, makes=None)
-    yield _with(row, last_innermost=not row.last_innermost)
+    if row.needs is not Needs.MEMORY_FORMAT:
+        yield _with(row, needs=Needs.LAST_INNERMOST if row.needs is None else None)
 
 
 def also_true(row: LayoutOperator) -> set[DimensionMap]:
