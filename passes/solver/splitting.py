@@ -7,10 +7,10 @@ the program around them decides, separate a graph into regions that are solved o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from frx_graph.errors import LabellingError
-from frx_graph.passes.solver.instance import INFINITE, Asker, Charge, Instance
+from frx_graph.passes.solver.instance import INFINITE, Asker, Charge, Instance, Variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,9 @@ def _folded(instance: Instance) -> Instance:
             _add(costs[left.payer], (price * asks for price, asks in zip(left.prices, asker.asks, strict=True)))
         else:
             charges.append(left)
-    variables = tuple(replace(v, costs=tuple(own)) for v, own in zip(instance.variables, costs, strict=True))
+    variables = tuple(
+        Variable(tuple(own), old.labels, old.start) for old, own in zip(instance.variables, costs, strict=True)
+    )
     return Instance(variables, tuple(charges))
 
 
@@ -85,11 +87,11 @@ def _undecided(charge: Charge) -> Charge | None:
     if not asking:
         return None
     if any(all(asker.asks) for asker in asking):
-        return replace(charge, askers=())
+        return Charge(charge.payer, charge.prices, askers=())
     if len(charge.prices) == 1:
         # The price is known, so any of those that share it can be the one to pay it.
         return Charge(asking[0].variable, charge.prices * len(asking[0].asks), asking)
-    return replace(charge, askers=asking)
+    return charge if len(asking) == len(charge.askers) else Charge(charge.payer, charge.prices, asking)
 
 
 def _add(costs: list[int], prices: Iterable[int]) -> None:
@@ -130,5 +132,7 @@ def _parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable[Part
 
 
 def _renumbered(charge: Charge, index: dict[int, int]) -> Charge:
+    if all(index[asker.variable] == asker.variable for asker in charge.askers) and index[charge.payer] == charge.payer:
+        return charge
     askers = tuple(Asker(index[asker.variable], asker.asks) for asker in charge.askers)
     return Charge(index[charge.payer], charge.prices, askers)
