@@ -78,7 +78,35 @@ def test_a_move_is_never_dearer_and_a_tight_one_the_best(instance: Instance, dat
     assert moved <= ticks_of(instance, keep) or ticks_of(instance, keep)[0] > 0
     if move.tight:
         reachable = itertools.product(*({k, p} for k, p in zip(keep, propose, strict=True)))
-        assert moved == min(ticks_of(instance, choices) for choices in reachable)
+        least = min(ticks_of(instance, choices) for choices in reachable)
+        # What it costs beyond an infinite cost that cannot be avoided, nobody asks.
+        assert moved == least or min(moved[0], least[0]) > 0
+
+
+ASKS_FIRST, ASKS_SECOND = (True, False), (False, True)
+
+
+@pytest.mark.parametrize(
+    ("costs", "charge", "best"),
+    [
+        # The one price is higher on the side of who asks.
+        (((0, 1), (0, 10)), Charge(0, (5, 0), (Asker(1, ASKS_FIRST),)), (1, 0)),
+        (((1, 0), (10, 0)), Charge(0, (0, 5), (Asker(1, ASKS_SECOND),)), (0, 1)),
+        # One asks with what is kept, the other with what is proposed, and it is paid once.
+        (((0, 9), (0, 9), (3, 0)), Charge(0, (5, 5), (Asker(1, ASKS_FIRST), Asker(2, ASKS_SECOND))), (0, 0, 1)),
+    ],
+)
+def test_what_a_cut_cannot_express_is_not_called_the_best(
+    costs: tuple[tuple[int, ...], ...], charge: Charge, best: tuple[int, ...]
+) -> None:
+    instance = Instance(tuple(Variable(own, ("a", "b"), 0) for own in costs), (charge,))
+    assert ticks_of(instance, best) == min(ticks_of(instance, choices) for choices in choices_of(instance))
+    keep = np.zeros(len(costs), dtype=np.int64)
+    move = best_move(InstanceArrays.of(instance), keep, 1 - keep)
+    moved = tuple(move.choices.tolist())
+    assert not move.tight
+    assert moved != best
+    assert ticks_of(instance, moved) <= ticks_of(instance, (0,) * len(costs))
 
 
 @settings(max_examples=300, deadline=None)
