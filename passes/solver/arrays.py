@@ -70,14 +70,15 @@ class InstanceArrays:
     def of(instance: Instance) -> InstanceArrays:
         """The same instance."""
         charges = instance.charges
-        askers = [(index, asker) for index, charge in enumerate(charges) for asker in charge.askers]
+        askers = [asker for charge in charges for asker in charge.askers]
+        asked = np.array([len(charge.askers) for charge in charges], dtype=np.int64)
         return InstanceArrays(
             costs=Ragged.of(variable.costs for variable in instance.variables),
             payer=np.array([charge.payer for charge in charges], dtype=np.int64),
             prices=Ragged.of(charge.prices for charge in charges),
-            asked_charge=np.array([index for index, _ in askers], dtype=np.int64),
-            asker=np.array([asker.variable for _, asker in askers], dtype=np.int64),
-            asks=Ragged.of(asker.asks for _, asker in askers),
+            asked_charge=np.repeat(np.arange(len(charges)), asked),
+            asker=np.array([asker.variable for asker in askers], dtype=np.int64),
+            asks=Ragged.of(asker.asks for asker in askers),
         )
 
     @property

@@ -17,7 +17,7 @@ from frx_graph.passes.solver.instance import Instance
 from frx_graph.passes.solver.moves import best_move
 from frx_graph.passes.solver.problem import Label
 
-_STARTS = 3
+_STARTS = 2
 """How many of the starts are expanded, the cheapest first."""
 
 _LARGE = 1000

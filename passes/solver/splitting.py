@@ -40,21 +40,21 @@ def split(instance: Instance) -> tuple[Part, ...]:
 
 def restricted(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Instance:
     """The same with only the choices `kept` of each variable."""
-    if all(len(some) == len(variable.costs) for some, variable in zip(kept, instance.variables, strict=True)):
+    fewer = [len(some) < len(variable.costs) for some, variable in zip(kept, instance.variables, strict=True)]
+    if not any(fewer):
         return instance
+
+    def asker(old: Asker) -> Asker:
+        if not fewer[old.variable]:
+            return old
+        return Asker(old.variable, tuple(old.asks[choice] for choice in kept[old.variable]))
+
+    def prices(old: Charge) -> tuple[int, ...]:
+        return tuple(old.prices[choice] for choice in kept[old.payer]) if fewer[old.payer] else old.prices
+
     return Instance(
         variables=tuple(v.keeping(choices) for v, choices in zip(instance.variables, kept, strict=True)),
-        charges=tuple(
-            Charge(
-                payer=charge.payer,
-                prices=tuple(charge.prices[choice] for choice in kept[charge.payer]),
-                askers=tuple(
-                    Asker(asker.variable, tuple(asker.asks[choice] for choice in kept[asker.variable]))
-                    for asker in charge.askers
-                ),
-            )
-            for charge in instance.charges
-        ),
+        charges=tuple(Charge(old.payer, prices(old), tuple(map(asker, old.askers))) for old in instance.charges),
     )
 
 
