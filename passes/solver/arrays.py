@@ -31,8 +31,8 @@ class Ragged:
         values = np.fromiter(chain.from_iterable(listed), dtype=np.int64)
         lengths = np.fromiter(map(len, listed), dtype=np.int64)
         starts = np.cumsum(lengths) - lengths
-        of_value = np.repeat(np.arange(len(listed)), lengths)
-        return Ragged(values, starts, of_value, np.arange(len(values)) - starts[of_value])
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        return Ragged(values, starts, rows, np.arange(len(values)) - starts[rows])
 
     def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """One value from each row."""
@@ -45,10 +45,19 @@ def difference(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[np.in
     return np.where((high >= INFINITE) & (low < INFINITE), INFINITE, high - low)
 
 
+def sums(size: int, positions: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """At each of `size` positions the sum of the ticks there, infinite if one of them is."""
+    finite = ticks < INFINITE
+    total = np.zeros(size, dtype=np.int64)
+    np.add.at(total, positions[finite], ticks[finite])
+    total[positions[~finite]] = INFINITE
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceArrays:
-    """`costs` has a row for each variable. `payer` and `prices` have one for each charge; the asker i, of charge
-    `asked_charge[i]`, is variable `asker[i]` and has row i of `asks`."""
+    """`costs` has a row for each variable. `payer` and `prices` have one for each charge; the asker i, of
+    charge `asked_charge[i]`, is variable `asker[i]` and has row i of `asks`."""
 
     costs: Ragged
     payer: NDArray[np.int64]
@@ -61,14 +70,15 @@ class InstanceArrays:
     def of(instance: Instance) -> InstanceArrays:
         """The same instance."""
         charges = instance.charges
-        askers = [(index, asker) for index, charge in enumerate(charges) for asker in charge.askers]
+        askers = [asker for charge in charges for asker in charge.askers]
+        asked = np.array([len(charge.askers) for charge in charges], dtype=np.int64)
         return InstanceArrays(
             costs=Ragged.of(variable.costs for variable in instance.variables),
             payer=np.array([charge.payer for charge in charges], dtype=np.int64),
             prices=Ragged.of(charge.prices for charge in charges),
-            asked_charge=np.array([index for index, _ in askers], dtype=np.int64),
-            asker=np.array([asker.variable for _, asker in askers], dtype=np.int64),
-            asks=Ragged.of(asker.asks for _, asker in askers),
+            asked_charge=np.repeat(np.arange(len(charges)), asked),
+            asker=np.array([asker.variable for asker in askers], dtype=np.int64),
+            asks=Ragged.of(asker.asks for asker in askers),
         )
 
     @property

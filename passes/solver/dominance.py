@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from frx_graph.passes.solver.arrays import InstanceArrays, Ragged, difference
-from frx_graph.passes.solver.instance import INFINITE, Instance
+from frx_graph.passes.solver.arrays import InstanceArrays, Ragged, difference, sums
+from frx_graph.passes.solver.instance import Instance
 
 
 def undominated(instance: Instance) -> list[tuple[int, ...]]:
@@ -34,23 +34,16 @@ def _competitive(arrays: InstanceArrays, needed: NDArray[np.bool_]) -> NDArray[n
     first = np.where(alive == least, costs.columns, len(alive))
     cheapest = np.minimum.reduceat(first, costs.starts)
 
-    # By how much the cheapest choice can be dearer than each other one through charges, infinite ones counted apart.
-    added = np.zeros(len(alive), dtype=np.int64)
-    endless = costs.columns == cheapest[costs.rows]
+    # By how much the cheapest choice can be dearer than each other one through charges.
     payer_choice = _choice_positions(costs, arrays.prices, arrays.payer)
     instead = arrays.prices.at(cheapest[arrays.payer])[arrays.prices.rows]
     dearer = difference(np.maximum(instead, arrays.prices.values), arrays.prices.values)
     highest = np.maximum.reduceat(np.where(needed[payer_choice], arrays.prices.values, 0), arrays.prices.starts)
     asks_anew = arrays.asks.at(cheapest[arrays.asker])[arrays.asks.rows] > arrays.asks.values
     asked = np.where(asks_anew, highest[arrays.asked_charge][arrays.asks.rows], 0)
-    for positions, ticks in (
-        (payer_choice, dearer),
-        (_choice_positions(costs, arrays.asks, arrays.asker), asked),
-    ):
-        finite = ticks < INFINITE
-        np.add.at(added, positions[finite], ticks[finite])
-        endless[positions[~finite]] = True
-    competitive: NDArray[np.bool_] = endless | (costs.values < least + added)
+    asker_choice = _choice_positions(costs, arrays.asks, arrays.asker)
+    added = sums(len(alive), np.concatenate((payer_choice, asker_choice)), np.concatenate((dearer, asked)))
+    competitive: NDArray[np.bool_] = (costs.values < least + added) | (costs.columns == cheapest[costs.rows])
     return competitive
 
 

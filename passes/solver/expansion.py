@@ -1,13 +1,13 @@
 """A good answer where the exact ones are out of reach: expansions of one label after the other, until none helps.
 
 Each move lets any set of variables change to the label (see `moves`). What comes out is never dearer than any start,
-and the starts are the program as it is, each operator's own best, and the same label everywhere. Then the variables
-that make the graph wide are held where they are, the rest is narrow and solved exactly, and so on with others held.
+and the starts are the program as it is, each operator's own best, and each label wherever it is possible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle
 
 import numpy as np
 
@@ -20,22 +20,35 @@ from frx_graph.passes.solver.problem import Label
 _STARTS = 2
 """How many of the starts are expanded, the cheapest first."""
 
+_LARGE = 1000
+"""With so many variables one start is expanded: at 10,000 each takes a second or more, and a sparse random graph and
+one of dense blocks came out the same within 0.05 % whatever the start."""
+
 
 def low_by_expansion(instance: Instance) -> tuple[int, ...]:
     """Choices of few ticks. Raises `LabellingError` if all that were found are infinite."""
     arrays = InstanceArrays.of(instance)
     starts = sorted(_starts(instance), key=arrays.ticks)
-    expanded = [_expanded(instance, arrays, start) for start in starts[:_STARTS]]
-    best = min((*expanded, starts[0]), key=arrays.ticks)
+    worthwhile = starts[: 1 if len(instance.variables) >= _LARGE else _STARTS]
+    best = min((_expanded(instance, arrays, start) for start in worthwhile), key=arrays.ticks)
     infinite, _ = arrays.ticks(best)
     if infinite:
         raise LabellingError("no labels were found that satisfy all constraints", "there may be some: too many to try")
     return tuple(best.tolist())
 
 
-def _labels(instance: Instance) -> list[Label]:
-    """All labels, in the order in which they appear."""
-    return list(dict.fromkeys(label for variable in instance.variables for label in variable.labels))
+def no_dearer_than_a_start(instance: Instance, choices: tuple[int, ...]) -> tuple[int, ...]:
+    """`choices`, or a start if that costs less, as one may where the choices come from a smaller instance."""
+    candidates = (np.array(choices, dtype=np.int64), *_starts(instance))
+    return tuple(min(candidates, key=InstanceArrays.of(instance).ticks).tolist())
+
+
+def _starts(instance: Instance) -> Iterator[Choices]:
+    current = np.array([variable.start for variable in instance.variables], dtype=np.int64)
+    yield current
+    yield np.array([variable.costs.index(min(variable.costs)) for variable in instance.variables], dtype=np.int64)
+    for label in instance.labels():
+        yield _everywhere(instance, label, current)
 
 
 def _everywhere(instance: Instance, label: Label, choices: Choices) -> Choices:
@@ -49,26 +62,19 @@ def _everywhere(instance: Instance, label: Label, choices: Choices) -> Choices:
     )
 
 
-def _starts(instance: Instance) -> Iterator[Choices]:
-    current = np.array([variable.start for variable in instance.variables], dtype=np.int64)
-    yield current
-    yield np.array([variable.costs.index(min(variable.costs)) for variable in instance.variables], dtype=np.int64)
-    for label in _labels(instance):
-        yield _everywhere(instance, label, current)
-
-
 def _expanded(instance: Instance, arrays: InstanceArrays, start: Choices) -> Choices:
-    """`start` after expansions of all labels in turn, until a whole turn brings nothing."""
+    """`start` after expansions of all labels in turn, until a whole turn brings nothing; first coarse ones, which are
+    quick, then exact ones."""
     choices, ticks = start, arrays.ticks(start)
-    labels = _labels(instance)
-    since = 0
-    while since < len(labels):
-        for label in labels:
-            since += 1
-            moved = best_move(arrays, choices, _everywhere(instance, label, choices)).choices
-            less = arrays.ticks(moved)
-            if less < ticks:
-                choices, ticks, since = moved, less, 0
-            if since >= len(labels):
+    labels = instance.labels()
+    for exact in (False, True):
+        in_vain = 0
+        for label in cycle(labels):
+            moved = best_move(arrays, choices, _everywhere(instance, label, choices), exact=exact).choices
+            fewer = arrays.ticks(moved)
+            in_vain = 0 if fewer < ticks else in_vain + 1
+            if fewer < ticks:
+                choices, ticks = moved, fewer
+            if in_vain == len(labels):
                 break
     return choices

@@ -56,3 +56,7 @@ class Instance:
 
     variables: tuple[Variable, ...]
     charges: tuple[Charge, ...]
+
+    def labels(self) -> tuple[Label, ...]:
+        """All labels, in the order in which they appear."""
+        return tuple(dict.fromkeys(label for variable in self.variables for label in variable.labels))

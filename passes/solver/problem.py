@@ -117,7 +117,7 @@ def _value_seconds(value: Value, labels: Sequence[Label]) -> float:
 class Labelling:
     """An answer: a label for each node, what they cost together, and whether that is proved to be the least.
 
-    Proved is the least up to rounding: seconds are compared in steps of less than 1e-13 of the sum of all of them.
+    Proved is the least up to rounding: seconds are compared in steps of 1e-13, for 10,000 nodes, of all times together.
     """
 
     labels: tuple[Label, ...]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from frx_graph.passes.solver.dominance import undominated
 from frx_graph.passes.solver.elimination import least_by_elimination
-from frx_graph.passes.solver.expansion import low_by_expansion
+from frx_graph.passes.solver.expansion import low_by_expansion, no_dearer_than_a_start
 from frx_graph.passes.solver.instance import Instance
 from frx_graph.passes.solver.lowering import lower
 from frx_graph.passes.solver.problem import Labelling, Problem
@@ -34,27 +34,27 @@ class _Answer:
     exact: bool
 
 
-def _least(instance: Instance) -> _Answer:
+def _least(instance: Instance, *, reduced: bool = False) -> _Answer:
     choices = [0] * len(instance.variables)
     exact = True
     for part in split(instance):
-        answer = _least_of_connected(part.instance)
+        answer = _least_of_connected(part.instance, reduced=reduced)
         exact = exact and answer.exact
         for variable, possible, choice in zip(part.variables, part.choices, answer.choices, strict=True):
             choices[variable] = possible[choice]
     return _Answer(tuple(choices), exact)
 
 
-def _least_of_connected(instance: Instance) -> _Answer:
+def _least_of_connected(instance: Instance, *, reduced: bool) -> _Answer:
     """The first of the ways, quickest first, that is possible here."""
     if not instance.charges:
         return _Answer(tuple(variable.costs.index(min(variable.costs)) for variable in instance.variables), exact=True)
     choices = least_by_cut(instance) or least_by_elimination(instance)
     if choices is not None:
         return _Answer(choices, exact=True)
+    if reduced:
+        return _Answer(low_by_expansion(instance), exact=False)
     kept = undominated(instance)
-    if sum(map(len, kept)) < sum(len(variable.costs) for variable in instance.variables):
-        answer = _least(restricted(instance, kept))
-        choices = tuple(some[choice] for some, choice in zip(kept, answer.choices, strict=True))
-        return _Answer(choices, answer.exact)
-    return _Answer(low_by_expansion(instance), exact=False)
+    answer = _least(restricted(instance, kept), reduced=True)
+    choices = tuple(some[choice] for some, choice in zip(kept, answer.choices, strict=True))
+    return _Answer(choices if answer.exact else no_dearer_than_a_start(instance, choices), answer.exact)

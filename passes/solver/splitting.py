@@ -7,10 +7,10 @@ the program around them decides, separate a graph into regions that are solved o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from frx_graph.errors import LabellingError
-from frx_graph.passes.solver.instance import INFINITE, Asker, Charge, Instance
+from frx_graph.passes.solver.instance import INFINITE, Asker, Charge, Instance, Variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +40,21 @@ def split(instance: Instance) -> tuple[Part, ...]:
 
 def restricted(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Instance:
     """The same with only the choices `kept` of each variable."""
-    if all(len(some) == len(variable.costs) for some, variable in zip(kept, instance.variables, strict=True)):
+    fewer = [len(some) < len(variable.costs) for some, variable in zip(kept, instance.variables, strict=True)]
+    if not any(fewer):
         return instance
+
+    def asker(old: Asker) -> Asker:
+        if not fewer[old.variable]:
+            return old
+        return Asker(old.variable, tuple(old.asks[choice] for choice in kept[old.variable]))
+
+    def prices(old: Charge) -> tuple[int, ...]:
+        return tuple(old.prices[choice] for choice in kept[old.payer]) if fewer[old.payer] else old.prices
+
     return Instance(
         variables=tuple(v.keeping(choices) for v, choices in zip(instance.variables, kept, strict=True)),
-        charges=tuple(
-            Charge(
-                payer=charge.payer,
-                prices=tuple(charge.prices[choice] for choice in kept[charge.payer]),
-                askers=tuple(
-                    Asker(asker.variable, tuple(asker.asks[choice] for choice in kept[asker.variable]))
-                    for asker in charge.askers
-                ),
-            )
-            for charge in instance.charges
-        ),
+        charges=tuple(Charge(old.payer, prices(old), tuple(map(asker, old.askers))) for old in instance.charges),
     )
 
 
@@ -73,7 +73,9 @@ def _folded(instance: Instance) -> Instance:
             _add(costs[left.payer], (price * asks for price, asks in zip(left.prices, asker.asks, strict=True)))
         else:
             charges.append(left)
-    variables = tuple(replace(v, costs=tuple(own)) for v, own in zip(instance.variables, costs, strict=True))
+    variables = tuple(
+        Variable(tuple(own), old.labels, old.start) for old, own in zip(instance.variables, costs, strict=True)
+    )
     return Instance(variables, tuple(charges))
 
 
@@ -85,11 +87,11 @@ def _undecided(charge: Charge) -> Charge | None:
     if not asking:
         return None
     if any(all(asker.asks) for asker in asking):
-        return replace(charge, askers=())
+        return Charge(charge.payer, charge.prices, askers=())
     if len(charge.prices) == 1:
         # The price is known, so any of those that share it can be the one to pay it.
         return Charge(asking[0].variable, charge.prices * len(asking[0].asks), asking)
-    return replace(charge, askers=asking)
+    return charge if len(asking) == len(charge.askers) else Charge(charge.payer, charge.prices, asking)
 
 
 def _add(costs: list[int], prices: Iterable[int]) -> None:
@@ -130,5 +132,7 @@ def _parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable[Part
 
 
 def _renumbered(charge: Charge, index: dict[int, int]) -> Charge:
+    if all(index[asker.variable] == asker.variable for asker in charge.askers) and index[charge.payer] == charge.payer:
+        return charge
     askers = tuple(Asker(index[asker.variable], asker.asks) for asker in charge.askers)
     return Charge(index[charge.payer], charge.prices, askers)
