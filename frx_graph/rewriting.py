@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from torch import Tensor, fx
 
-from frx_graph.capture.aot_graph import captured_from_aot
+from frx_graph.capture.aot_graph import captured_from_aot, renewed
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.errors import EvidenceError, RewriteError
 from frx_graph.evidence.device_calibration import device_profile
@@ -67,6 +67,7 @@ def rewrite_graph(
     refused: list[Refusal] = []
     conversions: list[str] = []
     for rewrite in REWRITES:
+        changed = False
         for outcome in rewrite.propose(subject):
             if isinstance(outcome, Refusal):
                 refused.append(outcome)
@@ -76,7 +77,11 @@ def rewrite_graph(
             except RewriteError as error:
                 refused.append(Refusal(rewrite.name, str(error), outcome.nodes))
             else:
+                changed = True
                 applied.append(outcome)
+        if changed:
+            # The next rewrite looks at the graph as this one has left it.
+            subject = replace(subject, facts=build_graph_facts(renewed(captured)), given={})
     return RewrittenGraph(graph_id, phase, tuple(applied), tuple(refused), tuple(conversions))
 
 

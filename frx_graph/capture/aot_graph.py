@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from torch import fx
 from torch.utils import _pytree as pytree
@@ -20,7 +21,7 @@ def captured_from_aot(
     call. All outputs count as visible, those that are only saved for the backward included.
     """
     graph = module.graph
-    return CapturedGraph(
+    captured = CapturedGraph(
         graph_id=graph_id,
         origin=graph_id,
         train=train,
@@ -29,8 +30,21 @@ def captured_from_aot(
             GraphInput(node.name, node.name, InputKind.PARAMETER if node.name in static_inputs else InputKind.ARGUMENT)
             for node in graph.find_nodes(op="placeholder")
         ),
+        sites={},
+        phases=dict.fromkeys((node.name for node in graph.nodes), phase),
+        outputs_visible=(),
+    )
+    return renewed(captured)
+
+
+def renewed(captured: CapturedGraph) -> CapturedGraph:
+    """The record of the same module after it was changed in place; nodes that were added belong to the same phase."""
+    graph = captured.aten.graph
+    phase = next(iter(captured.phases.values()))
+    return replace(
+        captured,
         sites={node.name: site_from_stack_trace(node.stack_trace) for node in graph.nodes},
-        phases={node.name: phase for node in graph.nodes},
+        phases=dict.fromkeys((node.name for node in graph.nodes), phase),
         outputs_visible=tuple(
             node.name for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)
         ),

@@ -18,6 +18,9 @@ from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides, reads_
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rules.dimension_map import Order, canonical, plain_order
 
+_FREED = "any"
+"""The choice for a copy that was asked for one memory format: it takes, and hands on, whichever its source has."""
+
 _NEXT_TO_NOTHING = 1e-15
 """Seconds a byte that decide only between what costs the same otherwise."""
 
@@ -53,21 +56,30 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
     if not chosen:
         yield Refusal(name, "every region is in its fastest order", tuple(anchors))
         return
-    saved = None if subject.everything else posed.seconds_saved(labels)
-    yield Candidate(name, subject.facts.graph_id, tuple(chosen), tuple(map(_text, chosen.values())), saved)
+    touched = {value.name for member in posed.members if member.op.node in chosen for value in member.values}
+    freed = [copy.op.node for copy in posed.copies if any(value.name in touched for value in copy.values)]
+    yield Candidate(
+        rewrite=name,
+        graph_id=subject.facts.graph_id,
+        nodes=(*chosen, *freed),
+        choices=(*map(_text, chosen.values()), *(_FREED for _ in freed)),
+        predicted_seconds=None if subject.everything else posed.seconds_saved(labels),
+    )
 
 
 def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """Lay the values out; returns the conversions inserted. Raises `RewriteError`, the graph left as it was, where it
     cannot be done."""
-    labels = {node: _order(text) for node, text in zip(candidate.nodes, candidate.choices, strict=True)}
+    choices = dict(zip(candidate.nodes, candidate.choices, strict=True))
+    freed = {node for node, choice in choices.items() if choice == _FREED}
+    labels = {node: _order(choice) for node, choice in choices.items() if node not in freed}
     members = [member for member in subject.members if member.op.node in labels]
     return relayout(
         module.graph,
         {member.op.node: _demand(subject, member, labels[member.op.node]) for member in members},
         convert=inductor_conversion if subject.generates_loops else aten_conversion,
-        keeps_strides=lambda node: node not in labels and _keeps_strides(subject, node),
-        freed=[member.op.node for member in members if member.told],
+        keeps_strides=lambda node: node not in choices and _keeps_strides(subject, node),
+        freed=freed,
         # Inductor gives every output the strides that it was traced with.
         kept_outputs=() if subject.generates_loops else subject.visible,
         given=subject.given,

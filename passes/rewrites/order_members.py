@@ -16,7 +16,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.layouts.memory_order import converted_once
-from frx_graph.rules.dimension_map import Order, canonical, dimension_sources, mapped_order, plain_order
+from frx_graph.rules.dimension_map import Order, canonical, computes_right, dimension_sources, mapped_order, plain_order
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
 from frx_graph.rules.operator_table import layout_operands, layout_operator, layout_results
 
@@ -164,7 +164,7 @@ def possible_orders(
 
 def works_in(member: Member, label: Order, inner: str) -> bool:
     """True if the operator keeps `label`: reads all its operands in it, and makes its results so."""
-    if member.row.last_innermost and label[-1] != len(label) - 1:
+    if not computes_right(member.row, member.shape, label):
         return False
     device = member.values[0].device.type
     if member.row.kept(device, inner) is Keeps.CHANNELS_LAST:

@@ -10,7 +10,7 @@ Everything else is taken to cost the same in every order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -35,9 +35,11 @@ A guess between nothing and a copy, which decides only where measured gains are 
 
 @dataclass(frozen=True)
 class OrderProblem:
-    """The members of a graph that can change, and the problem whose node `i` is member `i`."""
+    """The members of a graph that can change, and the problem whose node `i` is member `i`. `copies` are those that a
+    layout was asked for: in the problem they are conversions of their source, which are there where one is needed."""
 
     members: tuple[Member, ...]
+    copies: tuple[Member, ...]
     problem: Problem
 
     def cheapest(self) -> tuple[Order, ...]:
@@ -70,14 +72,16 @@ def order_problem(
 ) -> OrderProblem:
     """The problem for those of `everyone` that have a choice; empty where no anchor has one."""
     orders = possible_orders(everyone, lambda member: tuple(anchors.get(member.op.node, ())), around.inner)
-    members = tuple(member for member in everyone if any(len(orders[value.name]) > 1 for value in member.values))
+    undecided = [member for member in everyone if any(len(orders[value.name]) > 1 for value in member.values)]
+    copies = tuple(member for member in undecided if member.told)
+    members = tuple(member for member in undecided if not member.told)
     labels = [_labels(around, member, orders, anchors) for member in members]
     nodes = tuple(
         Node(_seconds(around, member, choice, anchors), member.current)
         for member, choice in zip(members, labels, strict=True)
     )
-    values = _values(around, members, labels, seconds_per_byte)
-    return OrderProblem(members, Problem(nodes, tuple(values)))
+    values = _values(around, members, copies, labels, seconds_per_byte)
+    return OrderProblem(members, copies, Problem(nodes, tuple(values)))
 
 
 def _labels(
@@ -104,45 +108,46 @@ def _seconds(
 
 
 def _values(
-    around: Surroundings, members: Sequence[Member], labels: Sequence[Sequence[Order]], seconds_per_byte: float
-) -> Sequence[Value]:
+    around: Surroundings,
+    members: Sequence[Member],
+    copies: Sequence[Member],
+    labels: Sequence[Sequence[Order]],
+    seconds_per_byte: float,
+) -> Iterator[Value]:
+    """Each value with all its copies as one: what has it in another order than its source pays for one conversion."""
     made: dict[str, Port] = {}
     read: dict[str, list[int]] = {}
-    known: dict[str, ValueFacts] = {}
+    same: dict[str, list[ValueFacts]] = {}
+    source_of: dict[str, str] = {}
+    for copy in copies:
+        source = copy.operands[0].name
+        source_of.update((result.name, source_of.get(source, source)) for result in copy.results)
     for index, member in enumerate(members):
         for value in member.results:
             made[value.name] = _port(index, member, value, labels[index])
         for value in member.operands:
             read.setdefault(value.name, []).append(index)
-        known.update((value.name, value) for value in member.values)
-    inside = {member.op.node for member in members}
-    return [
-        _value(around, members, labels, value, made.get(name), read.get(name, ()), inside, seconds_per_byte)
-        for name, value in known.items()
-    ]
-
-
-def _value(
-    around: Surroundings,
-    members: Sequence[Member],
-    labels: Sequence[Sequence[Order]],
-    value: ValueFacts,
-    source: Port | None,
-    readers: Sequence[int],
-    inside: Collection[str],
-    seconds_per_byte: float,
-) -> Value:
-    now = current_order(value)
-    outside = [op for op in around.facts.users(value.name) if op.node not in inside]
-    wanted = value.name in around.visible or any(not around.takes_any(op, value) for op in outside)
-    loops_only = not wanted and all(around.generates(members[index]) for index in readers)
-    copy = 2 * value.bytes * seconds_per_byte
-    return Value(
-        source=Given(now) if source is None else source,
-        readers=tuple(_port(index, members[index], value, labels[index]) for index in readers),
-        wanted=(now,) if wanted else (),
-        seconds=copy * LOOP_SHARE if loops_only else copy,
-    )
+    known = {value.name: value for member in (*members, *copies) for value in member.values}
+    for value in known.values():
+        same.setdefault(source_of.get(value.name, value.name), []).append(value)
+    inside = {member.op.node for member in (*members, *copies)}
+    for name, values in same.items():
+        first = known[name]
+        wanted = {
+            current_order(value): None
+            for value in values
+            if value.name in around.visible
+            or any(not around.takes_any(op, value) for op in around.facts.users(value.name) if op.node not in inside)
+        }
+        readers = [(index, value) for value in values for index in read.get(value.name, ())]
+        loops_only = not wanted and all(around.generates(members[index]) for index, _ in readers)
+        seconds = 2 * first.bytes * seconds_per_byte
+        yield Value(
+            source=made.get(name, Given(current_order(first))),
+            readers=tuple(_port(index, members[index], value, labels[index]) for index, value in readers),
+            wanted=tuple(wanted),
+            seconds=seconds * LOOP_SHARE if loops_only else seconds,
+        )
 
 
 def _port(index: int, member: Member, value: ValueFacts, labels: Sequence[Order]) -> Port:

@@ -1,0 +1,91 @@
+"""Copies that give a value the strides that it has already.
+
+Why: `contiguous()` on a contiguous tensor costs nothing in eager, but `clone`, `to(memory_format=...)` and what tracing
+makes of a reshape copy whether there is anything to change or not; and once values lie as their readers want them, the
+copies that were written to make them so are of no use any more.
+How: readers of the copy read its source.
+Assumes: the graph is functional but for the writes into inputs at its end.
+Safe: a copy stays where somebody could tell: where it is returned beside, or instead of, an input or another output,
+and where its source is an input that the graph writes into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
+
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate, Refusal
+
+NAME = "drop_redundant_copies"
+
+
+def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+    """One candidate for all copies of the graph that change nothing."""
+    if subject.generates_loops:
+        # Inductor drops them itself, after the passes that come before its own.
+        return
+    facts = subject.facts
+    redundant = [op for op in facts.ops if op.operator in LAYOUT_COPIES and _changes_nothing(op, facts)]
+    kept = {op.node: reason for op in redundant if (reason := _noticed(op, facts)) is not None}
+    for node, reason in kept.items():
+        yield Refusal(NAME, reason, (node,))
+    dropped = tuple(op.node for op in redundant if op.node not in kept)
+    if dropped:
+        yield Candidate(NAME, facts.graph_id, dropped)
+
+
+def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Let the copies' readers read their sources; nothing is inserted."""
+    copies = set(candidate.nodes)
+    output = module.graph.output_node()
+    for node in list(module.graph.nodes):
+        if node.name not in copies:
+            continue
+        source = node.args[0]
+        returned = set(output.all_input_nodes)
+        if isinstance(source, fx.Node) and _same_strides(source, node) and not {source, node} <= returned:
+            node.replace_all_uses_with(source)
+            module.graph.erase_node(node)
+    return ()
+
+
+REWRITE = Rewrite(NAME, propose, apply)
+
+
+def _changes_nothing(op: OpFacts, facts: GraphFacts) -> bool:
+    source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
+    return (source.shape, source.strides, source.dtype, source.device) == (
+        result.shape,
+        result.strides,
+        result.dtype,
+        result.device,
+    )
+
+
+def _noticed(op: OpFacts, facts: GraphFacts) -> str | None:
+    """Why the copy cannot go though it changes nothing; None if it can."""
+    source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
+    shared = facts.values_by_storage[source.storage]
+    is_input = any(value.producer is None for value in shared)
+    if is_input and any(value.mutated for value in shared):
+        return "its source is an input that is written into"
+    if result.user_visible and (is_input or source.user_visible):
+        return "it is returned, and must not share memory with an input or another output"
+    return None
+
+
+def _same_strides(first: fx.Node, second: fx.Node) -> bool:
+    """True if the strides are the same for every size, not only for those of the example."""
+    one, other = first.meta["val"], second.meta["val"]
+    return (
+        isinstance(one, Tensor)
+        and isinstance(other, Tensor)
+        and one.layout is torch.strided
+        and bool(statically_known_true(sym_eq(tuple(one.stride()), tuple(other.stride()))))
+    )
