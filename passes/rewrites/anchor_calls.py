@@ -37,31 +37,39 @@ def anchor_orders(member: Member) -> tuple[Order, ...]:
     return (plain_order(member.shape), other) if rank in (4, 5) and other is not None else ()
 
 
-def anchor_calls(member: Member, facts: GraphFacts, phase: Phase) -> Mapping[Order, AnchorCall]:
-    """What to time of one anchor, by order. In the forward of a training step the backward's call is part of it."""
-    return {order: _call(member, order, facts, phase) for order in anchor_orders(member)}
+def anchor_calls(
+    member: Member, facts: GraphFacts, phase: Phase, *, prepared: bool = False
+) -> Mapping[Order, AnchorCall]:
+    """What to time of one anchor, by order. In the forward of a training step the backward's call is part of it. With
+    `prepared`, weights are stored in each order beforehand, instead of as they are."""
+    return {order: _call(member, order, facts, phase, prepared) for order in anchor_orders(member)}
+
+
+def weight_of(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
+    """The weight of a convolution or of its backward; None for other operators."""
+    if op.operator not in CONVOLUTIONS:
+        return None
+    argument = op.args[2 if op.operator == "aten.convolution_backward" else 1]
+    return facts.values.get(argument.name) if isinstance(argument, ValueRef) else None
 
 
 def conversion_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFacts | None:
     """The weight that a convolution in `order` needs converted in the graph. A plain weight is converted by the
     convolution itself; one in channels-last makes it run so, whatever its input, and must be made plain."""
-    if op.operator not in CONVOLUTIONS:
-        return None
-    argument = op.args[2 if op.operator == "aten.convolution_backward" else 1]
-    weight = facts.values[argument.name] if isinstance(argument, ValueRef) else None
+    weight = weight_of(op, facts)
     if weight is None or order != plain_order(weight.shape) or memory_order(weight) is not Layout.CHANNELS_LAST:
         return None
     return weight
 
 
-def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase) -> AnchorCall:
+def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepared: bool) -> AnchorCall:
     op = member.op
-    weight = conversion_weight(op, order, facts)
+    weight = weight_of(op, facts) if prepared else conversion_weight(op, order, facts)
     strides = {value.name: strides_for_order(value.shape, order) for value in member.operands}
     if weight is not None:
         strides[weight.name] = strides_for_order(weight.shape, order)
     forward = signature_of(op, facts, strides)
-    moved = 0 if weight is None else 2 * weight.bytes
+    moved = 0 if weight is None or prepared else 2 * weight.bytes
     if facts.train and phase is Phase.FORWARD and op.operator == "aten.convolution":
         return AnchorCall((forward, _backward_of(op, forward, order, facts)), moved)
     return AnchorCall((forward,), moved)

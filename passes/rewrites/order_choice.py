@@ -11,7 +11,7 @@ from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders, conversion_weight
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
 from frx_graph.passes.rewrites.order_members import Member
-from frx_graph.passes.rewrites.order_problem import AnchorSeconds, Surroundings, order_problem
+from frx_graph.passes.rewrites.order_problem import AnchorSeconds, OrderProblem, Surroundings, order_problem
 from frx_graph.passes.rewrites.relayout import Wanted, relayout
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides, reads_any_order
@@ -28,24 +28,16 @@ _NEXT_TO_NOTHING = 1e-15
 def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | Refusal]:
     """One candidate for the whole graph, in the name of a rewrite: the order of every operator that is not to stay as
     it is."""
-    anchors = {member.op.node: member for member in subject.anchors}
+    anchors = tuple(member.op.node for member in subject.anchors)
     if not anchors:
         return
     if not subject.everything and subject.bandwidth_bytes_per_s is None:
-        yield Refusal(name, "the device's bandwidth is not known, so what a conversion costs is not", tuple(anchors))
+        yield Refusal(name, "the device's bandwidth is not known, so what a conversion costs is not", anchors)
         return
-    seconds = _prices_of_change(subject) if subject.everything else _without_noise(subject.seconds)
+    seconds = _seconds(subject)
     if unmeasured := tuple(node for node in anchors if node not in seconds):
         yield Refusal(name, "its time in either order could not be measured", unmeasured)
-    around = Surroundings(
-        facts=subject.facts,
-        inner=subject.inner,
-        visible=subject.visible,
-        takes_any=lambda op, value: reads_any_order(op, value, subject.inner),
-    )
-    bandwidth = subject.bandwidth_bytes_per_s
-    per_byte = _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth
-    posed = order_problem(subject.members, around, seconds, per_byte)
+    posed = _posed(subject, seconds)
     labels = posed.cheapest()
     chosen = {
         member.op.node: label
@@ -54,7 +46,7 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
         if label != member.current or (subject.generates_loops and member.op.node in seconds)
     }
     if not chosen:
-        yield Refusal(name, "every region is in its fastest order", tuple(anchors))
+        yield Refusal(name, "every region is in its fastest order", anchors)
         return
     touched = {value.name for member in posed.members if member.op.node in chosen for value in member.values}
     freed = [copy.op.node for copy in posed.copies if any(value.name in touched for value in copy.values)]
@@ -65,6 +57,30 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
         choices=(*map(_text, chosen.values()), *(_FREED for _ in freed)),
         predicted_seconds=None if subject.everything else posed.seconds_saved(labels),
     )
+
+
+def cheapest_orders(subject: RewriteSubject) -> Mapping[str, Order]:
+    """The order of each anchor that was measured, by node name, in the cheapest choice for the graph."""
+    if subject.bandwidth_bytes_per_s is None:
+        return {}
+    posed = _posed(subject, _seconds(subject))
+    labels = zip(posed.members, posed.cheapest(), strict=True)
+    return {member.op.node: label for member, label in labels if member.op.node in subject.seconds}
+
+
+def _posed(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
+    around = Surroundings(
+        facts=subject.facts,
+        inner=subject.inner,
+        visible=subject.visible,
+        takes_any=lambda op, value: reads_any_order(op, value, subject.inner),
+    )
+    bandwidth = subject.bandwidth_bytes_per_s
+    return order_problem(subject.members, around, seconds, _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth)
+
+
+def _seconds(subject: RewriteSubject) -> AnchorSeconds:
+    return _prices_of_change(subject) if subject.everything else _without_noise(subject.seconds)
 
 
 def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
