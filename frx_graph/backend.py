@@ -98,9 +98,15 @@ class _Session:
             self._print_at_exit = False
             atexit.unregister(self._print)
 
+    def all_rewritten(self) -> tuple[RewrittenGraph, ...]:
+        with self._lock:
+            return tuple(self._rewritten)
+
     def clear(self) -> None:
         with self._lock:
             self._recorder = GraphRecorder("process")
+            self._rewritten.clear()
+            self._warned = self._warned_unproved = self._warned_failed = False
         self.reported()
 
     def _print(self) -> None:
@@ -154,6 +160,12 @@ def report(*, measure: bool = True) -> AdviceReport:
     if len(current.graphs) > 1:
         current = replace(current, failures=(*current.failures, _CALLS_NOT_COUNTED))
     return advise_capture(current, target="process", measure=measure)
+
+
+def rewritten() -> tuple[RewrittenGraph, ...]:
+    """What plans have done to the graphs that this process has compiled, in order. A graph that came compiled from a
+    cache of the inner compiler's is not among them: it was rewritten before."""
+    return _session.all_rewritten()
 
 
 def clear() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ def compile(
     dynamic: bool | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
-) -> nn.Module:
+) -> Any:
     """`torch.compile(model, backend="frx", options=options)`, whose weights are prepared at the first call.
 
     With a plan in `options` the first call stores the weights as its inputs and the use of the moment (training, or
@@ -31,10 +31,10 @@ def compile(
     """
     checked = backend_options(options, mode)
     given = {"mode": mode} if options is None else {"options": {**options, **({"inner_mode": mode} if mode else {})}}
-    compiled: nn.Module = torch.compile(model, backend="frx", fullgraph=fullgraph, dynamic=dynamic, **given)
+    compiled: Any = torch.compile(model, backend="frx", fullgraph=fullgraph, dynamic=dynamic, **given)
     if checked.plan is None:
         return compiled
-    forward = compiled.forward
+    forward: Callable[..., Any] = compiled.forward
     prepared = False
 
     @functools.wraps(forward)

@@ -1,0 +1,116 @@
+"""A program's graphs before and after rewriting, as an inner compiler gets them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from frx_graph import planned_compile
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.planned_compile import EagerPlan
+from frx_graph.rewriting import RewrittenGraph, rewrite_graph
+
+
+@dataclass
+class Rewritten:
+    """One graph: as it was traced, as it was left, and what was done to it."""
+
+    before: fx.Graph
+    after: fx.Graph
+    done: RewrittenGraph
+
+    def targets(self) -> list[str]:
+        """The operators that are left, in order."""
+        return [str(node.target) for node in self.after.nodes if node.op == "call_function"]
+
+    def strides(self, operator: str) -> list[tuple[int, ...]]:
+        """Those of each result of `operator` that is a tensor."""
+        return [tuple(n.meta["val"].stride()) for n in self.after.nodes if str(n.target) == operator]
+
+
+@dataclass
+class Outcome:
+    """The graphs of a program in the order in which they were compiled, and what the program returned."""
+
+    graphs: list[Rewritten]
+    outputs: list[Tensor]
+    gradients: list[Tensor]
+
+    def graph(self, phase: Phase) -> Rewritten:
+        """The one graph of `phase`."""
+        (found,) = [graph for graph in self.graphs if graph.done.phase is phase]
+        return found
+
+
+Rewrite = Callable[..., Outcome]
+
+
+@pytest.fixture
+def rewrite(monkeypatch: pytest.MonkeyPatch) -> Rewrite:
+    """Runs a program under a plan and without one, checks that nobody can tell, and returns the graphs."""
+
+    def run(
+        program: Callable[..., Any],
+        *args: Any,
+        train: bool = False,
+        plan: str = "all",
+        dynamic: bool | None = None,
+        **changes: Any,
+    ) -> Outcome:
+        graphs: list[Rewritten] = []
+
+        def noted(module: fx.GraphModule, **how: Any) -> RewrittenGraph:
+            before = copy.deepcopy(module.graph)
+            done = rewrite_graph(module, **{**how, **changes})
+            graphs.append(Rewritten(before, module.graph, done))
+            return done
+
+        monkeypatch.setattr(planned_compile, "rewrite_graph", noted)
+
+        def never(error: Exception) -> None:
+            raise error
+
+        theirs = [_fresh(a) for a in args]
+        expected, expected_gradients = _run(program, theirs, train)
+        torch._dynamo.reset()
+        compiled = torch.compile(program, backend=EagerPlan(plan, lambda _done: None, never), dynamic=dynamic)
+        mine = [_fresh(a) for a in args]
+        outputs, gradients = _run(compiled, mine, train)
+        written = [(a, b) for a, b in zip(mine, theirs, strict=True) if isinstance(a, Tensor)]
+        for ours, own in [*zip([*outputs, *gradients], [*expected, *expected_gradients], strict=True), *written]:
+            torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
+            assert ours.stride() == own.stride()
+        return Outcome(graphs, outputs, gradients)
+
+    return run
+
+
+def _fresh(argument: Any) -> Any:
+    """A tensor of one's own to write into, with the same strides."""
+    return (
+        argument.detach().clone().requires_grad_(argument.requires_grad) if isinstance(argument, Tensor) else argument
+    )
+
+
+def _run(program: Callable[..., Any], args: Sequence[Any], train: bool) -> tuple[list[Tensor], list[Tensor]]:
+    state = copy.deepcopy(program.state_dict()) if isinstance(program, nn.Module) else {}
+    leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
+    parameters = list(program.parameters()) if isinstance(program, nn.Module) else []
+    torch.manual_seed(0)
+    with torch.set_grad_enabled(train):
+        outputs = [t for t in pytree.tree_leaves(program(*args)) if isinstance(t, Tensor)]
+        gradients: list[Tensor] = []
+        if train:
+            loss = sum(t.double().square().sum() for t in outputs if t.requires_grad)
+            found = torch.autograd.grad(loss, [*leaves, *parameters], allow_unused=True)
+            gradients = [g for g in found if g is not None]
+    if isinstance(program, nn.Module):
+        program.load_state_dict(state)
+    return [t.detach().clone() if t.requires_grad else t for t in outputs], gradients

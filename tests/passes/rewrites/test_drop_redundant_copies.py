@@ -1,0 +1,54 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+CLONE = "aten.clone.default"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (x + 1).clone() * 2,
+        lambda x: (x + 1).to(memory_format=torch.contiguous_format, copy=True).relu(),
+        lambda x: (x + 1).clone().clone().relu(),
+    ],
+)
+def test_a_copy_that_changes_nothing_goes(rewrite, program: Callable[[Tensor], Tensor]) -> None:
+    (graph,) = rewrite(program, torch.randn(2, 3, 4)).graphs
+    assert CLONE not in graph.targets()
+
+
+def written_after_the_copy(x: Tensor) -> Tensor:
+    old = x.clone()
+    x.add_(1)
+    return old * 2
+
+
+@pytest.mark.parametrize(
+    ("program", "copies"),
+    [
+        # It has another order.
+        (lambda x: (x + 1).transpose(0, 1).clone(memory_format=torch.contiguous_format).relu(), 1),
+        # Returned beside what it copies, or instead of an input.
+        (lambda x: (y := x + 1, y.clone()), 1),
+        (lambda x: x.clone(), 1),
+        # Two copies of one value are two tensors to the caller.
+        (lambda x: ((y := x + 1).clone(), y.clone()), 2),
+        # What it saves is written over.
+        (written_after_the_copy, 1),
+    ],
+)
+def test_a_copy_that_somebody_could_miss_stays(rewrite, program: Callable[[Tensor], object], copies: int) -> None:
+    found = rewrite(program, torch.randn(2, 3, 4))
+    (graph,) = found.graphs
+    assert graph.targets().count(CLONE) >= copies - 1
+    storages = {t.untyped_storage().data_ptr() for t in found.outputs}
+    assert len(storages) == len(found.outputs)
+
+
+def test_why_a_copy_stays_is_said(rewrite) -> None:
+    (graph,) = rewrite(lambda x: (y := x + 1, y.clone()), torch.randn(2, 3)).graphs
+    (refusal,) = graph.done.refused
+    assert "must not share memory" in refusal.reason

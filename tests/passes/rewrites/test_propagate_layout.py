@@ -1,0 +1,121 @@
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from frx_graph.capture.captured_graph import Phase
+
+CONVOLUTION = "aten.convolution.default"
+CLONE = "aten.clone.default"
+
+
+class Residual(nn.Module):
+    def __init__(self, channels: int = 8) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm = nn.BatchNorm2d(channels)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(functional.relu(self.norm(self.first(x)))) + x
+
+
+def test_a_region_changes_its_layout_and_is_converted_at_its_edges_only(rewrite) -> None:
+    found = rewrite(Residual().eval(), torch.randn(2, 8, 6, 6))
+    (graph,) = found.graphs
+    assert graph.done.conversions == ("clone_default", "clone_default_1")
+    assert graph.strides(CONVOLUTION) == [(288, 1, 48, 8)] * 2
+    # One copy of the input for its two readers, one of the result.
+    assert graph.targets().count(CLONE) == 2
+
+
+def test_what_was_channels_last_becomes_plain(rewrite) -> None:
+    model = Residual().eval().to(memory_format=torch.channels_last)
+    found = rewrite(model, torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last))
+    assert found.graphs[0].strides(CONVOLUTION) == [(288, 36, 6, 1)] * 2
+
+
+def test_forward_and_backward_are_laid_out_and_gradients_leave_as_they_did(rewrite) -> None:
+    found = rewrite(Residual(), torch.randn(2, 8, 6, 6, requires_grad=True), train=True)
+    assert found.graph(Phase.FORWARD).strides(CONVOLUTION) == [(288, 1, 48, 8)] * 2
+    assert found.graph(Phase.BACKWARD).done.applied[0].rewrite == "backward_layout"
+
+
+def test_volumes_and_symbolic_sizes(rewrite) -> None:
+    model = nn.Sequential(nn.Conv3d(4, 8, 3), nn.ReLU(), nn.Conv3d(8, 4, 3)).eval()
+    found = rewrite(model, torch.randn(2, 4, 7, 8, 9), dynamic=True)
+    assert found.graphs[0].done.applied
+    assert not found.graphs[0].done.refused
+
+
+def test_permutes_around_a_convolution_cancel(rewrite) -> None:
+    convolution = nn.Conv2d(8, 8, 3, padding=1)
+
+    def program(x: Tensor) -> Tensor:
+        # The order in which a channels-last network is written by hand.
+        y = convolution(x.permute(0, 3, 1, 2).contiguous()).permute(0, 2, 3, 1).contiguous()
+        return functional.gelu(convolution(y.permute(0, 3, 1, 2).contiguous()).permute(0, 2, 3, 1).contiguous())
+
+    found = rewrite(program, torch.randn(2, 6, 6, 8))
+    assert CLONE not in found.graphs[0].targets()
+    assert found.graphs[0].strides(CONVOLUTION) == [(288, 1, 48, 8)] * 2
+
+
+def test_a_channel_shuffle_stays_in_channels_last(rewrite) -> None:
+    convolution = nn.Conv2d(8, 8, 1)
+
+    def program(x: Tensor) -> Tensor:
+        y = convolution(x)
+        y = y.view(2, 2, 4, 6, 6).transpose(1, 2).contiguous().view(2, 8, 6, 6)
+        return convolution(y)
+
+    found = rewrite(program, torch.randn(2, 8, 6, 6))
+    assert found.graphs[0].strides(CONVOLUTION) == [(288, 1, 48, 8)] * 2
+    # In, shuffled, out: the shuffle moves elements in either order.
+    assert found.graphs[0].targets().count(CLONE) == 3
+
+
+def test_copies_in_front_of_attention_go(rewrite) -> None:
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        heads = [x.view(2, 16, 4, 8).transpose(1, 2).contiguous() for x in (q, k, v)]
+        mixed = functional.scaled_dot_product_attention(*heads)
+        return mixed.transpose(1, 2).contiguous().view(2, 16, 32)
+
+    found = rewrite(program, *(torch.randn(2, 16, 32) for _ in range(3)))
+    assert CLONE not in found.graphs[0].targets()
+
+
+def test_operators_that_are_told_strides_keep_them(rewrite) -> None:
+    convolution = nn.Conv2d(8, 8, 1)
+
+    def program(x: Tensor) -> Tensor:
+        return torch.as_strided(convolution(x), (2, 8, 6), (288, 36, 1), 3)
+
+    found = rewrite(program, torch.randn(2, 8, 6, 6))
+    assert found.graphs[0].done.applied
+
+
+def test_random_numbers_are_drawn_as_before(rewrite) -> None:
+    convolution = nn.Conv2d(8, 8, 1)
+
+    def program(x: Tensor) -> Tensor:
+        return functional.dropout(convolution(x), 0.5) + torch.rand_like(x)
+
+    assert rewrite(program, torch.randn(2, 8, 6, 6)).graphs[0].done.applied
+
+
+def test_inputs_that_are_written_into_are(rewrite) -> None:
+    convolution = nn.Conv2d(8, 8, 1)
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        y.add_(convolution(x))
+        return y * 2
+
+    # What is written is compared by the fixture, as what is returned is.
+    found = rewrite(program, torch.randn(2, 8, 6, 6), torch.zeros(2, 8, 6, 6))
+    assert "aten.copy_.default" in found.graphs[0].targets()
+
+
+def test_a_graph_without_convolutions_or_attention_is_left_alone(rewrite) -> None:
+    found = rewrite(nn.Linear(8, 8), torch.randn(2, 3, 8))
+    assert not found.graphs[0].done.applied
+    assert not found.graphs[0].done.refused

@@ -1,0 +1,165 @@
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters, same
+from torch._inductor.graph import GraphLowering
+
+from frx_graph import backend, planned_compile
+
+INNERS = ["eager", "aot_eager", "inductor"]
+
+
+class Branches(nn.Module):
+    """Two layouts' worth of operators, an input that is written into, outputs that share memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, padding=1, groups=2)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
+        y = torch.relu(self.norm(self.first(x)))
+        z = nn.functional.max_pool2d(self.second(y) + y, 2)
+        seen.add_(z.detach().mean())
+        return self.head(z.mean((2, 3))), z, z.transpose(1, 3), z.flatten(1)[:, :3]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+    backend.clear()
+
+
+def planned(model, inner: str, plan: str = "all", **how):
+    return torch.compile(model, backend="frx", options={"plan": plan, "inner": inner}, **how)
+
+
+def run(program, x: Tensor, *, train: bool) -> tuple[list[Tensor], Tensor]:
+    seen = torch.zeros(())
+    with torch.set_grad_enabled(train):
+        outputs = list(program(x, seen))
+        if train:
+            sum(t.square().mean() for t in outputs).backward()
+    return outputs, seen
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("inner", INNERS)
+def test_nobody_can_tell_the_rewritten_program_from_the_program(inner: str, train: bool) -> None:
+    torch.manual_seed(0)
+    model, twin = Branches().train(train), Branches().train(train)
+    twin.load_state_dict(model.state_dict())
+    x = torch.randn(2, 3, 8, 10)
+    outputs, seen = run(planned(model, inner), x, train=train)
+    expected, expected_seen = run(twin, x, train=train)
+    assert same(expected, outputs, tol=1e-4)
+    assert same(expected_seen, seen, tol=1e-4)
+    assert [o.stride() for o in outputs] == [e.stride() for e in expected]
+    assert outputs[1].data_ptr() == outputs[2].data_ptr()
+    for ours, own in zip(model.parameters(), twin.parameters(), strict=True):
+        if train:
+            assert same(own.grad, ours.grad, tol=1e-3)
+            assert own.grad.stride() == ours.grad.stride()
+    for ours, own in zip(model.buffers(), twin.buffers(), strict=True):
+        assert same(own, ours, tol=1e-4)
+    phases = [done.phase.value for done in backend.rewritten()]
+    assert phases == (["forward", "backward"] if train else ["forward"])
+    assert all(done.applied for done in backend.rewritten())
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+def test_other_sizes_compile_as_often_as_without_a_plan(inner: str) -> None:
+    def recompiles(program) -> int:
+        torch._dynamo.reset()
+        counters.clear()
+        for size in (8, 10, 12, 14):
+            run(program, torch.randn(2, 3, size, size), train=False)
+        return counters["stats"]["unique_graphs"]
+
+    model = Branches().eval()
+    with_plan = recompiles(planned(model, inner))
+    assert with_plan == recompiles(torch.compile(model, backend=inner))
+
+
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object, **_how: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(planned_compile, "rewrite_graph", broken)
+    model = Branches().eval()
+    with torch._inductor.utils.fresh_cache(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outputs, _ = run(planned(model, inner), torch.randn(2, 3, 8, 8), train=False)
+    assert len(outputs) == 4
+    ours = [str(w.message) for w in caught if "frx" in str(w.message)]
+    assert sum("ZeroDivisionError: a bug" in message for message in ours) == 1
+
+
+def test_a_plan_that_no_trial_has_proved_is_warned_of() -> None:
+    with pytest.warns(RuntimeWarning, match="no trial has proved"):
+        planned(nn.Conv2d(3, 3, 1).eval(), "eager")(torch.randn(1, 3, 4, 4))
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+def test_inductor_chooses_where_we_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph that nothing was decided for is compiled with Inductor's own layout choice."""
+    seen: list[bool] = []
+    own = GraphLowering.decide_layout_opt
+
+    def decide(gm, *, is_inference: bool) -> bool:
+        seen.append(torch._inductor.config.layout_optimization)
+        return own(gm, is_inference=is_inference)
+
+    monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(decide))
+    with torch._inductor.utils.fresh_cache(), torch.no_grad():
+        planned(nn.Conv2d(3, 3, 1).eval(), "inductor")(torch.randn(1, 3, 4, 4))
+        planned(nn.Linear(3, 3).eval(), "inductor")(torch.randn(1, 3))
+    assert seen == [False, True]
+    assert torch._inductor.config.layout_optimization
+
+
+@pytest.mark.slow
+def test_a_second_process_finds_what_the_first_compiled(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import warnings
+        warnings.simplefilter("ignore")
+        import torch
+        from torch._dynamo.utils import counters
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3))
+        compiled = torch.compile(model, backend="frx", options={"plan": PLAN})
+        compiled(torch.randn(1, 3, 9, 9)).sum().backward()
+        hits, misses = counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_miss"]
+        print(hits, misses)
+        """
+    )
+
+    def cached(plan: str) -> tuple[int, int]:
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "FRX_CACHE_DIR": str(tmp_path)}
+        result = subprocess.run(
+            [sys.executable, "-c", script.replace("PLAN", repr(plan))],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        )
+        hits, misses = result.stdout.split()
+        return int(hits), int(misses)
+
+    assert cached("all")[0] == 0
+    assert cached("all") == (1, 0)
+    assert cached("solved")[0] == 0
