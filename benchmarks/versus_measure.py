@@ -1,0 +1,139 @@
+"""Compiles, checks, times and examines all arms of one case."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch._inductor import config as inductor_config
+from versus_arms import Arm, Kind, Program
+from versus_case import DTYPES, TOLERANCES, Case, Expected, Network, build, outcome, step_of
+from versus_evidence import ScheduleReader, peak_memory
+from versus_results import ArmResult, CaseResult
+from versus_timing import Clock, Samples, Step, interleave, no_recompilation, ratio
+
+from frx_graph import clear
+
+_RECOMPILE_LIMIT = 64
+"""Enough for all arms where they cannot be isolated from one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to measure. `rounds` is the number of samples of each arm, `block_seconds` how long one should take."""
+
+    device: torch.device
+    rounds: int
+    block_seconds: float
+    clock: Clock
+    progress: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """An arm that has run and whose step is right."""
+
+    arm: Arm
+    step: Step
+    compile_s: float | None
+    reader: ScheduleReader
+
+
+def measure(case: Case, arms: Sequence[Arm], settings: Settings) -> CaseResult:
+    """All of `arms`, the reference first. An arm that fails or is wrong gets an error instead of figures; raises if the
+    network itself cannot be built or run."""
+    torch._dynamo.reset()
+    clear()
+    settings.progress(f"{case.title}: building")
+    network = build(case, settings.device)
+    expected = Expected.of(network, case.train)
+    compiled: list[_Compiled] = []
+    errors: dict[str, str] = {}
+    with torch._dynamo.config.patch(recompile_limit=_RECOMPILE_LIMIT):
+        for arm in arms:
+            if case.train and not arm.trains:
+                continue
+            settings.progress(f"{case.title}: compiling {arm.name}")
+            made = _compile(case, arm, network, expected)
+            if isinstance(made, str):
+                errors[arm.name] = made
+                settings.progress(f"{case.title}: {arm.name} is broken: {made}")
+            else:
+                compiled.append(made)
+        del expected
+        settings.progress(f"{case.title}: timing {len(compiled)} arms")
+        samples = _timed(compiled, settings)
+        results = {made.arm.name: _result(made, compiled[0].arm, samples, settings) for made in compiled}
+    torch._dynamo.reset()
+    return CaseResult(
+        entry=case.entry.name,
+        group=case.entry.group,
+        mode=case.mode,
+        batch=case.batch,
+        dtype=case.dtype,
+        inner=case.inner,
+        block=samples.block,
+        disturbed=samples.disturbed,
+        arms=tuple(
+            results[arm.name] if arm.name in results else ArmResult(arm.name, arm.kind, error=errors[arm.name])
+            for arm in arms
+            if arm.name in results or arm.name in errors
+        ),
+    )
+
+
+def _compile(case: Case, arm: Arm, network: Network, expected: Expected) -> _Compiled | str:
+    """The arm, compiled and checked on its own copy of the network; or what is wrong with it."""
+    model, calls = copy.deepcopy(network)
+    reader = ScheduleReader()
+    try:
+        program, calls = arm.prepare(model, calls)
+        step = step_of(program, model, calls, case.train)
+        with reader.compiling(), inductor_config.patch(dict(arm.config)):
+            started = time.perf_counter()
+            step()
+            compile_s = time.perf_counter() - started
+            made = outcome(program, (model, calls), case.train)
+            step()
+    except Exception as error:
+        if arm.kind is Kind.REFERENCE:
+            raise
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    wrong = expected.difference(made, TOLERANCES[DTYPES[case.dtype]])
+    if wrong is not None:
+        if arm.kind is Kind.REFERENCE:
+            raise ValueError(f"{case.title}: the reference {arm.name} is wrong: {wrong}")
+        return f"wrong {wrong}"
+    return _Compiled(arm, step, compile_s if is_compiled(program, model) else None, reader)
+
+
+def is_compiled(program: Program, model: nn.Module) -> bool:
+    """False for plain eager, which runs the model itself and has no compile time."""
+    return program is not model
+
+
+def _timed(compiled: Sequence[_Compiled], settings: Settings) -> Samples:
+    with no_recompilation():
+        steps = {made.arm.name: made.step for made in compiled}
+        return interleave(steps, settings.rounds, settings.block_seconds, settings.clock)
+
+
+def _result(made: _Compiled, reference: Arm, samples: Samples, settings: Settings) -> ArmResult:
+    seconds = samples.seconds[made.arm.name]
+    conversions = made.reader.conversions(made.step)
+    return ArmResult(
+        arm=made.arm.name,
+        kind=made.arm.kind,
+        seconds=seconds,
+        ratio=ratio(samples.seconds[reference.name], seconds),
+        median_s=statistics.median(seconds),
+        compile_s=made.compile_s,
+        peak_bytes=peak_memory(made.step, settings.device),
+        conversions=None if conversions is None else conversions.count,
+        conversion_bytes=None if conversions is None else conversions.bytes,
+    )
