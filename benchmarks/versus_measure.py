@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -47,6 +48,7 @@ class _Compiled:
 def measure(case: Case, arms: Sequence[Arm], settings: Settings) -> CaseResult:
     """All of `arms`, the reference first. An arm that fails or is wrong gets an error instead of figures; raises if the
     network itself cannot be built or run."""
+    _start_compiler()
     torch._dynamo.reset()
     clear()
     settings.progress(f"{case.title}: building")
@@ -85,6 +87,12 @@ def measure(case: Case, arms: Sequence[Arm], settings: Settings) -> CaseResult:
             if arm.name in results or arm.name in errors
         ),
     )
+
+
+@functools.cache
+def _start_compiler() -> None:
+    """Compile something once, or the first arm's compile time would hold Inductor's own import and start."""
+    torch.compile(torch.relu)(torch.ones(2))
 
 
 def _compile(case: Case, arm: Arm, network: Network, expected: Expected) -> _Compiled | str:

@@ -34,8 +34,8 @@ def print_results(
         console.print(f"\n{len(left_out)} cases left out for lack of time, from {left_out[0]}")
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def _table(*headings: str, gap: int = 2) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
     return table
@@ -46,7 +46,7 @@ def _print_case(case: CaseResult, console: Console) -> None:
     disturbed = f", {case.disturbed} of them disturbed by other programs" if case.disturbed else ""
     console.print(Text(f"\n{case.title}", style="bold"))
     console.print(Text(f"{rounds} rounds of {case.block} steps{disturbed}", style="dim"))
-    table = _table("arm", "speed", "95 %", "ms", "compile s", "peak MB", "copies", "MB")
+    table = _table("arm", "speed", "95 %", "ms", "compile s", "peak MB", "copies", "MB", gap=1)
     fastest = max(case.arms, key=lambda arm: speed(arm) or 0.0)
     for arm in case.arms:
         if arm.error is not None:
