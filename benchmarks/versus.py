@@ -1,8 +1,8 @@
 """How fast networks run under frx, Inductor, eager and hand-tuned variants of both: interleaved, as ratios.
 
     python benchmarks/versus.py [--quick] [--entries resnet18,unet_plain] [--modes inference,training] [--batches 1,8]
-        [--dtypes fp32,bf16] [--inners inductor,eager] [--arms NAME,NAME] [--rounds 15] [--device cpu|cuda]
-        [--budget-seconds S] [--json FILE]
+        [--dtypes fp32,bf16] [--inners inductor,eager] [--arms NAME,NAME] [--rounds 15] [--patience S]
+        [--device cpu|cuda] [--budget-seconds S] [--json FILE]
 
 Every arm has its own copy of one network, in one process. First its outputs and gradients are checked against plain
 eager, by torch's oracle with a double-precision reference: a wrong or broken arm is reported and not timed. Then all
@@ -36,6 +36,7 @@ from versus_timing import cpu_clock, cuda_clock
 from zoo import ZOO, zoo_entry
 from zoo_entry import ZooEntry
 
+from frx_graph import __version__
 from frx_graph.evidence.measurement_environment import measurement_environment
 
 EVERYTHING = {"modes": tuple(Mode), "batches": ("1", "8"), "dtypes": ("fp32", "bf16"), "inners": tuple(Inner)}
@@ -79,6 +80,7 @@ def cases_of(given: argparse.Namespace) -> Iterator[Case]:
 def document(results: Sequence[CaseResult], left_out: Sequence[str], device: str) -> dict[str, object]:
     """All samples and figures, for machines."""
     return {
+        "frx": __version__,
         "environment": asdict(measurement_environment(device)),
         "cases": [asdict(case) for case in results],
         "left_out": list(left_out),
@@ -120,6 +122,9 @@ def parsed(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     parser.add_argument("--arms", type=_names, help="all that this build supports if not given")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--block-seconds", type=float, default=0.1, help="length of a block of steps")
+    parser.add_argument(
+        "--patience", type=float, default=0.0, metavar="S", help="seconds a case to repeat rounds that were disturbed"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--budget-seconds", type=float, default=float("inf"), help="no case is begun after that")
     parser.add_argument("--json", type=Path, metavar="FILE", help="written after every case")
@@ -141,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         device=torch.device(given.device),
         rounds=3 if given.quick else given.rounds,
         block_seconds=given.block_seconds,
+        patience_s=given.patience,
         clock=cuda_clock if given.device == "cuda" else cpu_clock,
         progress=lambda text: print(text, file=sys.stderr, flush=True),
     )

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import same
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _pytree as pytree
 from versus_arms import Call, Inner, Program, channels_last
 from zoo_entry import ZooEntry
@@ -71,23 +72,30 @@ def _moved(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
 def without_dropout(model: nn.Module) -> nn.Module:
     """The model with every dropout, and every stochastic depth of transformers' (`drop_prob`), at probability 0."""
     for module in model.modules():
-        for name in ("p", "drop_prob"):
-            if isinstance(getattr(module, name, None), float):
-                setattr(module, name, 0.0)
+        if isinstance(module, _DropoutNd):
+            module.p = 0.0
+        if isinstance(getattr(module, "drop_prob", None), float):
+            module.drop_prob = 0.0
     return model
 
 
 def forward_backward(program: Program, calls: Sequence[Call], train: bool) -> list[Tensor]:
-    """One step; the tensors that the program returns. With `train`, gradients are left in the parameters: each call
-    sends ones back from its scalar loss, or from all its outputs where it has none."""
+    """One step; the tensors that the program returns. With `train`, gradients are left in the parameters."""
     found: list[Tensor] = []
     with torch.set_grad_enabled(train):
         for args, kwargs in calls:
             outputs = tensors(program(*args, **kwargs))
             if train:
-                torch.autograd.backward([root.sum() for root in backward_roots(outputs)])
+                loss(outputs).backward()  # type: ignore[no-untyped-call]
             found.extend(outputs)
     return found
+
+
+def loss(outputs: Sequence[Tensor]) -> Tensor:
+    """The scalar loss among the outputs, or half the sum of squares of all that need a gradient: what then comes back
+    is dense, and different everywhere, as a gradient from a real loss is."""
+    roots = backward_roots(outputs)
+    return torch.stack([root if root.dim() == 0 else root.square().sum() / 2 for root in roots]).sum()
 
 
 def step_of(program: Program, model: nn.Module, calls: Sequence[Call], train: bool) -> Callable[[], None]:

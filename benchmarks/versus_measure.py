@@ -26,11 +26,13 @@ _RECOMPILE_LIMIT = 64
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to measure. `rounds` is the number of samples of each arm, `block_seconds` how long one should take."""
+    """How to measure. `rounds` is the number of samples of each arm, `block_seconds` how long one should take;
+    `patience_s` seconds a case are spent on repeating rounds that other programs disturbed."""
 
     device: torch.device
     rounds: int
     block_seconds: float
+    patience_s: float
     clock: Clock
     progress: Callable[[str], None]
 
@@ -128,7 +130,7 @@ def is_compiled(program: Program, model: nn.Module) -> bool:
 def _timed(compiled: Sequence[_Compiled], settings: Settings) -> Samples:
     with no_recompilation():
         steps = {made.arm.name: made.step for made in compiled}
-        return interleave(steps, settings.rounds, settings.block_seconds, settings.clock)
+        return interleave(steps, settings.rounds, settings.block_seconds, settings.clock, settings.patience_s)
 
 
 def _result(made: _Compiled, reference: Arm, samples: Samples, settings: Settings) -> ArmResult:

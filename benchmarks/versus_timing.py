@@ -79,18 +79,33 @@ def interleave(
     rounds: int,
     block_seconds: float,
     clock: Clock,
+    patience_s: float = 0.0,
     watch: Callable[[], contextlib.AbstractContextManager[Callable[[], bool]]] = disturbance,
+    now: Callable[[], float] = time.monotonic,
 ) -> Samples:
-    """Seconds of every step in every round. All arms run blocks of one length, which the first arm's step decides."""
+    """Seconds of every step in `rounds` rounds. All arms run blocks of one length, which the first arm's step decides.
+
+    Where other programs disturb rounds, more are run for up to `patience_s` seconds; undisturbed rounds are kept first.
+    """
     length = block_length(clock(next(iter(steps.values())), 3), block_seconds)
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    disturbed = 0
-    for number in range(rounds):
+    quiet: list[dict[str, float]] = []
+    disturbed: list[dict[str, float]] = []
+    until: float | None = None
+    while len(quiet) < rounds:
+        number = len(quiet) + len(disturbed)
+        if number >= rounds:
+            until = now() + patience_s if until is None else until
+            if now() >= until:
+                break
         with watch() as was_disturbed:
-            for name in round_order(list(steps), number):
-                seconds[name].append(clock(steps[name], length))
-            disturbed += was_disturbed()
-    return Samples({name: tuple(values) for name, values in seconds.items()}, length, disturbed)
+            seconds = {name: clock(steps[name], length) for name in round_order(list(steps), number)}
+            (disturbed if was_disturbed() else quiet).append(seconds)
+    kept = (quiet + disturbed)[:rounds]
+    return Samples(
+        seconds={name: tuple(seconds[name] for seconds in kept) for name in steps},
+        block=length,
+        disturbed=len(kept) - len(quiet),
+    )
 
 
 @dataclass(frozen=True, slots=True)

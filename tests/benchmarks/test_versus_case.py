@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from versus_arms import Inner
-from versus_case import Case, Expected, Mode, build, outcome, step_of, without_dropout
+from versus_case import Case, Expected, Mode, build, loss, outcome, step_of, without_dropout
 from zoo_entry import BATCH, Built, Group, ZooEntry, seeded
 
 CPU = torch.device("cpu")
@@ -108,9 +108,20 @@ def test_a_network_that_is_random_cannot_be_checked() -> None:
 
 
 def test_dropout_is_off_and_other_settings_are_left_alone() -> None:
-    model = without_dropout(nn.Sequential(nn.Dropout(0.3), nn.MaxPool2d(2), nn.BatchNorm2d(3, momentum=0.1)))
-    assert model[0].p == 0.0
-    assert model[2].momentum == 0.1
+    lookalike = nn.Identity()
+    lookalike.p = 3.0
+    depth = nn.Identity()
+    depth.drop_prob = 0.1
+    without_dropout(nn.Sequential(dropout := nn.Dropout2d(0.3), lookalike, depth))
+    assert (dropout.p, lookalike.p, depth.drop_prob) == (0.0, 3.0, 0.0)
+
+
+def test_the_loss_is_the_scalar_output_or_sends_back_every_output_itself() -> None:
+    x = torch.tensor([1.0, -2.0], requires_grad=True)
+    scalar, other = (x * 3).sum(), x * 5
+    assert torch.equal(loss([other, scalar, torch.ones(3)]), scalar)
+    loss([x * 1, torch.ones(3), x.argmax()]).backward()
+    assert torch.equal(x.grad, x.detach())
 
 
 def test_a_step_leaves_no_gradients_and_a_training_step_makes_them() -> None:

@@ -119,6 +119,7 @@ def test_conversions_left(left: tuple[int | None, int | None], share: float | No
     assert case(left=left).conversions_left == share
     found = verdict([case(left=left)], "conversion bytes")
     assert found.holds is (None if share is None else share <= 0.1)
+    assert found.figure == (None if share == float("inf") else share)
 
 
 def printed(results: list[CaseResult], left_out: tuple[str, ...] = ()) -> str:

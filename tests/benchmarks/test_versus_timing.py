@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -58,7 +59,7 @@ def test_the_clock_gives_the_fastest_step_of_a_block() -> None:
 def test_every_arm_gets_its_own_time_in_every_round() -> None:
     machine = FakeMachine()
     steps = {"slow": machine.step("slow", lambda: 0.5), "fast": machine.step("fast", lambda: 0.25)}
-    samples = interleave(steps, 4, 1.0, machine.clock, quiet)
+    samples = interleave(steps, 4, 1.0, machine.clock, watch=quiet)
     assert samples.seconds == {"slow": (0.5,) * 4, "fast": (0.25,) * 4}
     assert (samples.block, samples.disturbed) == (2, 0)
 
@@ -66,21 +67,37 @@ def test_every_arm_gets_its_own_time_in_every_round() -> None:
 def test_blocks_of_a_round_follow_one_another_and_turn_round() -> None:
     machine = FakeMachine()
     steps = {name: machine.step(name, lambda: 1.0) for name in "abc"}
-    interleave(steps, 4, 1.0, machine.clock, quiet)
+    interleave(steps, 4, 1.0, machine.clock, watch=quiet)
     measured = "".join(machine.ran[3:])
     assert measured == "abccbabcaacb"
 
 
-def test_disturbed_rounds_are_counted_and_kept() -> None:
-    disturbed = iter([True, False, True])
+@pytest.mark.parametrize(
+    ("patience", "disturbed", "kept"),
+    [
+        (0.0, (True, False, True), (2.0, 1.0, 3.0)),
+        (1.5, (True, True, True, False), (4.0, 1.0, 2.0)),
+        (2.5, (True, False, True, False, False), (2.0, 4.0, 5.0)),
+        (9.0, (False, False, False), (1.0, 2.0, 3.0)),
+    ],
+    ids=["no time to repeat", "time for one", "two are enough", "nothing to repeat"],
+)
+def test_disturbed_rounds_are_repeated_while_there_is_time(
+    patience: float, disturbed: tuple[bool, ...], kept: tuple[float, ...]
+) -> None:
+    verdicts, seconds, times = iter(disturbed), itertools.count(1.0), itertools.count(0.0)
 
     @contextlib.contextmanager
     def watch() -> Iterator[Callable[[], bool]]:
-        yield lambda: next(disturbed)
+        yield lambda: next(verdicts)
 
-    machine = FakeMachine()
-    samples = interleave({"a": machine.step("a", lambda: 1.0)}, 3, 1.0, machine.clock, watch)
-    assert (samples.disturbed, len(samples.seconds["a"])) == (2, 3)
+    def clock(_step: Step, count: int) -> float:
+        return 1.0 if count == 3 else next(seconds)
+
+    samples = interleave({"a": lambda: None}, 3, 1.0, clock, patience, watch, now=lambda: next(times))
+    assert samples.seconds["a"] == kept
+    assert samples.disturbed == sum(disturbed[int(number) - 1] for number in kept)
+    assert next(verdicts, None) is None
 
 
 @given(st.integers(1, 6), st.integers(0, 40))
