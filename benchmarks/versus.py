@@ -2,7 +2,7 @@
 
     python benchmarks/versus.py [--quick] [--entries resnet18,unet_plain] [--modes inference,training] [--batches 1,8]
         [--dtypes fp32,bf16] [--inners inductor,eager] [--arms NAME,NAME] [--rounds 15] [--patience S]
-        [--device cpu|cuda] [--budget-seconds S] [--json FILE]
+        [--threads N] [--device cpu|cuda] [--budget-seconds S] [--json FILE]
 
 Every arm has its own copy of one network, in one process. First its outputs and gradients are checked against plain
 eager, by torch's oracle with a double-precision reference: a wrong or broken arm is reported and not timed. Then all
@@ -122,6 +122,7 @@ def parsed(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     parser.add_argument("--arms", type=_names, help="all that this build supports if not given")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--block-seconds", type=float, default=0.1, help="length of a block of steps")
+    parser.add_argument("--threads", type=int, help="of torch; on a busy machine one is measured best")
     parser.add_argument(
         "--patience", type=float, default=0.0, metavar="S", help="seconds a case to repeat rounds that were disturbed"
     )
@@ -142,6 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no CUDA device")
 
+    if given.threads is not None:
+        torch.set_num_threads(given.threads)
     settings = Settings(
         device=torch.device(given.device),
         rounds=3 if given.quick else given.rounds,
