@@ -10,7 +10,7 @@ import torch
 import versus
 from torch import nn
 from versus import cases, main, run
-from versus_arms import EAGER_ARMS, INDUCTOR_ARMS, Arm, Inner, Kind, Program
+from versus_arms import EAGER_ARMS, INDUCTOR_ARMS, Arm, Inner, Kind, Program, selected
 from versus_case import Case, Mode
 from versus_evidence import Conversions, ScheduleReader, highest_sum, peak_memory
 from versus_measure import Settings, measure
@@ -78,6 +78,13 @@ def test_inference_under_inductor_and_its_hand_tuned_variants() -> None:
     assert by_name["freezing"].conversion_bytes is not None
     # The weight is converted on every call, except where it is a constant.
     assert (by_name["inductor"].conversion_bytes or 0) > by_name["freezing"].conversion_bytes
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites that no trial has proved:RuntimeWarning")
+def test_every_arm_that_this_build_has_runs_and_is_right() -> None:
+    case = next(cases([ENTRY], [Mode.INFERENCE], [2], ["fp32"], [Inner.EAGER]))
+    arms = selected(Inner.EAGER, None)
+    assert [(arm.arm, arm.error) for arm in measure(case, arms, SETTINGS).arms] == [(arm.name, None) for arm in arms]
 
 
 def test_what_does_not_train_is_left_out_of_training() -> None:
