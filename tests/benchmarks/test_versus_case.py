@@ -92,6 +92,17 @@ def test_what_an_arm_does_wrong_is_named(what: str, said: str) -> None:
     assert expected.difference(made, 1e-4) == said
 
 
+def test_gradients_may_be_as_far_off_as_eagers_own_in_another_layout() -> None:
+    network = build(CASE, CPU)
+    expected = Expected.of(network, True)
+    assert 0 < expected.noise < 1e-3
+    made = outcome(Wrong(network[0], "gradient"), network, True)
+    exact, name = expected.double.gradients["head.bias"], "head.bias"
+    error = float((made.gradients[name].double() - exact).square().mean().sqrt() / exact.abs().max())
+    assert replace(expected, noise=error / 2.9).difference(made, 1e-4) is None
+    assert replace(expected, noise=error / 3.1).difference(made, 1e-4) == "gradient of head.bias"
+
+
 def test_a_missing_gradient_is_named() -> None:
     network = build(CASE, CPU)
     expected = Expected.of(network, True)
