@@ -49,29 +49,13 @@ class _Compiled:
 
 def measure(case: Case, arms: Sequence[Arm], settings: Settings) -> CaseResult:
     """All of `arms`, the reference first. An arm that fails or is wrong gets an error instead of figures; without a
-    reference, nothing is timed. Raises if the network itself cannot be built or run."""
+    reference, or a network to check against, nothing is timed."""
     _start_compiler()
     torch._dynamo.reset()
     clear()
     settings.progress(f"{case.title}: building")
-    network = build(case, settings.device)
-    expected = Expected.of(network, case.train)
-    compiled: list[_Compiled] = []
-    errors: dict[str, str] = {}
     with torch._dynamo.config.patch(recompile_limit=_RECOMPILE_LIMIT):
-        for arm in arms:
-            if case.train and not arm.trains:
-                continue
-            settings.progress(f"{case.title}: compiling {arm.name}")
-            made = _compile(case, arm, network, expected)
-            if isinstance(made, str):
-                errors[arm.name] = made
-                settings.progress(f"{case.title}: {arm.name} is broken: {made}")
-                if arm.kind is Kind.REFERENCE:
-                    break
-            else:
-                compiled.append(made)
-        del expected
+        compiled, errors = _compile_all(case, arms, settings)
         settings.progress(f"{case.title}: timing {len(compiled)} arms")
         samples = _timed(compiled, settings) if compiled else Samples({}, block=0, disturbed=0)
         results = {made.arm.name: _result(made, compiled[0].arm, samples, settings) for made in compiled}
@@ -99,6 +83,30 @@ def _start_compiler() -> None:
     torch.compile(torch.relu)(torch.ones(2))
 
 
+def _compile_all(case: Case, arms: Sequence[Arm], settings: Settings) -> tuple[list[_Compiled], dict[str, str]]:
+    """The arms that run and are right, and by name what is wrong with others; nothing follows a broken reference."""
+    compiled: list[_Compiled] = []
+    errors: dict[str, str] = {}
+    try:
+        network = build(case, settings.device)
+        expected = Expected.of(network, case.train)
+    except Exception as error:  # noqa: BLE001 - a network that cannot run is a result, and other cases go on
+        return compiled, {arms[0].name: in_one_line(error)}
+    for arm in arms:
+        if case.train and not arm.trains:
+            continue
+        settings.progress(f"{case.title}: compiling {arm.name}")
+        made = _compile(case, arm, network, expected)
+        if not isinstance(made, str):
+            compiled.append(made)
+            continue
+        errors[arm.name] = made
+        settings.progress(f"{case.title}: {arm.name} is broken: {made}")
+        if arm.kind is Kind.REFERENCE:
+            break
+    return compiled, errors
+
+
 def _compile(case: Case, arm: Arm, network: Network, expected: Expected) -> _Compiled | str:
     """The arm, compiled and checked on its own copy of the network; or what is wrong with it."""
     model, calls = copy.deepcopy(network)
@@ -113,11 +121,16 @@ def _compile(case: Case, arm: Arm, network: Network, expected: Expected) -> _Com
             made = outcome(program, (model, calls), case.train)
             step()
     except Exception as error:  # noqa: BLE001 - an arm that cannot run is a result, and the others go on
-        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        return in_one_line(error)
     wrong = expected.difference(made, TOLERANCES[DTYPES[case.dtype]])
     if wrong is not None:
         return f"wrong {wrong}"
     return _Compiled(arm, step, compile_s if is_compiled(program, model) else None, reader)
+
+
+def in_one_line(error: Exception) -> str:
+    """Its class and the first line of what it says."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def is_compiled(program: Program, model: nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,20 @@ def test_every_arm_that_this_build_has_runs_and_is_right() -> None:
     case = next(cases([ENTRY], [Mode.INFERENCE], [2], ["fp32"], [Inner.EAGER]))
     arms = selected(Inner.EAGER, None)
     assert [(arm.arm, arm.error) for arm in measure(case, arms, SETTINGS).arms] == [(arm.name, None) for arm in arms]
+
+
+def random(train: bool = False, batch: int = BATCH) -> Built:
+    model, args, _ = small(train, batch)
+    model.register_forward_hook(lambda module, args, output: output + torch.rand(()))
+    return model, args, {}
+
+
+def test_a_network_that_cannot_be_checked_is_reported() -> None:
+    result = measure(replace(CASE, entry=replace(ENTRY, build=random)), EAGER_ARMS[:2], SETTINGS)
+    (only,) = result.arms
+    assert (only.arm, only.seconds) == ("eager", ())
+    assert only.error is not None
+    assert only.error.startswith("ValueError: two equal steps in plain eager differ")
 
 
 def test_what_does_not_train_is_left_out_of_training() -> None:
