@@ -24,7 +24,8 @@ from pathlib import Path
 
 import torch
 from tabulate import tabulate
-from zoo import ZOO, ZooEntry, zoo_entry
+from zoo import ZOO, zoo_entry
+from zoo_entry import ZooEntry
 
 import frx_graph
 from frx_graph.capture.model_state import preserved_state

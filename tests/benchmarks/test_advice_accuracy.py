@@ -10,7 +10,7 @@ from advice_accuracy import Amount, Comparison, broken_bounds, compare, main, ro
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from zoo import ZooEntry
+from zoo_entry import BATCH, Built, Group, ZooEntry
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
@@ -162,7 +162,11 @@ def test_the_advice_on_a_small_network_is_true(
     train: bool, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FRX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "measured"))
-    entry = ZooEntry("small", lambda train: (Small().train(train), (torch.randn(2, 8, 10, 10),), {}))
+
+    def small(train: bool = False, batch: int = BATCH) -> Built:
+        return Small().train(train), (torch.randn(batch, 8, 10, 10),), {}
+
+    entry = ZooEntry("small", small, Group.WRITTEN)
     result = compare(entry, train)
     assert broken_bounds(result) == []
     total = score(result.rows)

@@ -1,0 +1,79 @@
+"""Which arms there are, and that each is what its name says."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+import torch
+import versus_arms
+from torch import nn
+from versus_arms import EAGER_ARMS, INDUCTOR_ARMS, Arm, Inner, Kind, arms_of, channels_last_model, selected
+
+from frx_graph.errors import OptionError
+
+
+def plain(model: nn.Module) -> nn.Module:
+    return model
+
+
+@pytest.mark.parametrize("arms", [INDUCTOR_ARMS, EAGER_ARMS])
+def test_the_first_arm_alone_is_the_reference_and_names_are_unique(arms: tuple[Arm, ...]) -> None:
+    assert [arm.kind is Kind.REFERENCE for arm in arms] == [True] + [False] * (len(arms) - 1)
+    assert len({arm.name for arm in arms}) == len(arms)
+
+
+@pytest.mark.parametrize("inner", list(Inner))
+def test_frx_arms_compile_with_the_inner_compiler_of_their_reference(inner: Inner) -> None:
+    options = [arm.frx_options for arm in arms_of(inner) if arm.kind is Kind.FRX]
+    assert options
+    assert all(given is not None and given["inner"] == inner for given in options)
+
+
+def refuse_plans(options: object, _mode: object) -> None:
+    raise OptionError("no such plan", "try another")
+
+
+def test_an_arm_that_this_build_lacks_is_left_out_unless_it_is_asked_for() -> None:
+    with patch.object(versus_arms, "backend_options", refuse_plans):
+        assert Kind.FRX not in {arm.kind for arm in selected(Inner.EAGER, None)}
+        with pytest.raises(ValueError, match=r"arm 'frx solved': no such plan"):
+            selected(Inner.EAGER, ("frx solved",))
+
+
+def test_an_arm_that_this_build_has_is_taken() -> None:
+    with patch.object(versus_arms, "backend_options", lambda options, mode: None):
+        assert [arm.name for arm in selected(Inner.EAGER, ("frx solved",))] == ["eager", "frx solved"]
+        assert selected(Inner.INDUCTOR, None) == INDUCTOR_ARMS
+
+
+def test_names_of_the_other_inner_compilers_arms_are_known() -> None:
+    assert [arm.name for arm in selected(Inner.EAGER, ("freezing",))] == ["eager"]
+    with pytest.raises(ValueError, match=r"no arm 'freezzing'; there are .*freezing"):
+        selected(Inner.EAGER, ("freezzing",))
+
+
+def test_the_channels_last_arm_converts_its_model_and_its_inputs() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv3d(4, 4, 3), nn.Linear(2, 2))
+    arm = Arm("hand", Kind.VARIANT, plain, channels_last=True)
+    image, volume = torch.ones(2, 3, 5, 5), torch.ones(2, 3, 5, 5, 5)
+    program, calls = arm.prepare(model, (((image, 1), {"volume": volume, "flat": image[0]}),))
+    assert program is model
+    (((converted, one), keywords),) = calls
+    assert converted.is_contiguous(memory_format=torch.channels_last)
+    assert keywords["volume"].is_contiguous(memory_format=torch.channels_last_3d)
+    assert keywords["flat"].is_contiguous()
+    assert one == 1
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model[1].weight.is_contiguous(memory_format=torch.channels_last_3d)
+    assert image.is_contiguous()
+
+
+def test_a_converted_model_is_the_one_that_torch_converts() -> None:
+    ours, theirs = (nn.Conv2d(3, 4, 3) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    weight = ours.weight
+    expected = theirs.to(memory_format=torch.channels_last)
+    assert channels_last_model(ours).weight is weight
+    assert weight.stride() == expected.weight.stride()
+    assert torch.equal(weight, expected.weight)
