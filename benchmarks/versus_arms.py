@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+import frx_graph
 from frx_graph.errors import OptionError
 from frx_graph.options import backend_options
 
@@ -102,13 +103,27 @@ def _inductor(**options: Any) -> Callable[[nn.Module], Program]:
     return lambda model: torch.compile(model, **arguments)
 
 
-def _frx(inner: Inner, plan: str) -> Arm:
-    options = {"plan": plan, "inner": inner.value}
-    arguments: dict[str, Any] = {"backend": "frx", "options": options, **_ISOLATED}
-    return Arm(f"frx {plan}", Kind.FRX, lambda model: torch.compile(model, **arguments), frx_options=options)
+def _frx(name: str, inner: str, *, prepared: bool = False, **inner_options: Any) -> Arm:
+    """What measured costs speak for, through `torch.compile`, or, `prepared`, through `frx_graph.compile`."""
+    options: dict[str, Any] = {
+        "plan": "solved",
+        "inner": inner,
+        **({"inner_options": inner_options} if inner_options else {}),
+    }
+
+    def compiled(model: nn.Module) -> Program:
+        if prepared:
+            program: Program = frx_graph.compile(model, options=options, **_ISOLATED)
+            return program
+        return torch.compile(model, backend="frx", options=options, **_ISOLATED)
+
+    return Arm(name, Kind.FRX, compiled, frx_options=options)
 
 
-FRX_PLANS = ("solved", "all")
+_FRX_EAGER = (
+    _frx("frx eager", "eager"),
+    _frx("frx eager prepared", "eager", prepared=True),
+)
 
 INDUCTOR_ARMS: tuple[Arm, ...] = (
     Arm("inductor", Kind.REFERENCE, _inductor()),
@@ -119,13 +134,15 @@ INDUCTOR_ARMS: tuple[Arm, ...] = (
     Arm("freezing", Kind.VARIANT, _inductor(freezing=True), trains=False, config={"freezing": True}),
     Arm("eager", Kind.VARIANT, _plain),
     Arm("eager channels-last", Kind.VARIANT, _plain, channels_last=True),
-    *(_frx(Inner.INDUCTOR, plan) for plan in FRX_PLANS),
+    _frx("frx", "inductor"),
+    _frx("frx prepared", "inductor", prepared=True),
+    *_FRX_EAGER,
 )
 
 EAGER_ARMS: tuple[Arm, ...] = (
     Arm("eager", Kind.REFERENCE, _plain),
     Arm("eager channels-last", Kind.VARIANT, _plain, channels_last=True),
-    *(_frx(Inner.EAGER, plan) for plan in FRX_PLANS),
+    *_FRX_EAGER,
 )
 
 

@@ -18,12 +18,11 @@ from frx_graph.weight_preparation import prepare
 def compile(
     model: nn.Module,
     *,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
+    **how: Any,
 ) -> Any:
-    """`torch.compile(model, backend="frx", options=options)`, whose weights are prepared at the first call.
+    """`torch.compile(model, backend="frx", options=options, **how)`, whose weights are prepared at the first call.
 
     With a plan in `options` the first call stores the weights as its inputs and the use of the moment (training, or
     inference without gradients) make best, see `prepare`; later calls cost nothing more. What is returned is what
@@ -31,7 +30,7 @@ def compile(
     """
     checked = backend_options(options, mode)
     given = {"mode": mode} if options is None else {"options": {**options, **({"inner_mode": mode} if mode else {})}}
-    compiled: Any = torch.compile(model, backend="frx", fullgraph=fullgraph, dynamic=dynamic, **given)
+    compiled: Any = torch.compile(model, backend="frx", **given, **how)
     if checked.plan is None:
         return compiled
     forward: Callable[..., Any] = compiled.forward

@@ -54,7 +54,7 @@ def test_the_best_arm_counts() -> None:
 
 
 def test_a_broken_arm_is_no_best_arm() -> None:
-    broken = ArmResult("frx solved", Kind.FRX, error="wrong output 0")
+    broken = ArmResult("frx eager", Kind.FRX, error="wrong output 0")
     assert replace(case(frx=None), arms=(*case(frx=None).arms, broken)).frx_speed is None
 
 
@@ -142,10 +142,10 @@ def test_the_tables_fit_into_80_columns_and_hold_the_figures() -> None:
 
 
 def test_a_broken_arm_says_why() -> None:
-    broken = ArmResult("frx solved", Kind.FRX, error="wrong output 0")
+    broken = ArmResult("frx eager", Kind.FRX, error="wrong output 0")
     text = printed([replace(case(), arms=(*case().arms, broken))])
     assert "broken" in text
-    assert "frx solved: wrong output 0" in text
+    assert "frx eager: wrong output 0" in text
 
 
 def test_unknown_is_a_dash_and_zero_is_not() -> None:
