@@ -103,21 +103,18 @@ def _inductor(**options: Any) -> Callable[[nn.Module], Program]:
     return lambda model: torch.compile(model, **arguments)
 
 
-def _frx(name: str, inner: str, *, prepared: bool = False, **inner_options: Any) -> Arm:
-    """What measured costs speak for, through `torch.compile`, or, `prepared`, through `frx_graph.compile`."""
-    options: dict[str, Any] = {
-        "plan": "solved",
-        "inner": inner,
-        **({"inner_options": inner_options} if inner_options else {}),
-    }
+def _frx(name: str, inner: str, *, prepared: bool = False, freeze: bool = False) -> Arm:
+    """What measured costs speak for, through `torch.compile`, or, with weights `prepared` or frozen, through
+    `frx_graph.compile`."""
+    options: dict[str, Any] = {"plan": "solved", "inner": inner, "freeze": freeze}
 
     def compiled(model: nn.Module) -> Program:
-        if prepared:
+        if prepared or freeze:
             program: Program = frx_graph.compile(model, options=options, **_ISOLATED)
             return program
         return torch.compile(model, backend="frx", options=options, **_ISOLATED)
 
-    return Arm(name, Kind.FRX, compiled, frx_options=options)
+    return Arm(name, Kind.FRX, compiled, trains=not freeze, frx_options=options)
 
 
 _FRX_EAGER = (
@@ -136,6 +133,7 @@ INDUCTOR_ARMS: tuple[Arm, ...] = (
     Arm("eager channels-last", Kind.VARIANT, _plain, channels_last=True),
     _frx("frx", "inductor"),
     _frx("frx prepared", "inductor", prepared=True),
+    _frx("frx frozen", "inductor", freeze=True),
     *_FRX_EAGER,
 )
 

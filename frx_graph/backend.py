@@ -130,6 +130,8 @@ def frx(
 ) -> Compiled:
     """The backend. Raises `OptionError` for options that it does not know; never for anything else of its own."""
     checked = backend_options(options, mode)
+    if checked.freeze:
+        raise OptionError("a backend cannot freeze weights: it is called after tracing", "use frx_graph.compile")
     inner = _inner_backend(checked) if checked.plan is None else _planned_backend(checked, checked.plan)
     try:
         _session.record(dynamo, example_inputs, checked)

@@ -26,6 +26,9 @@ class BackendOptions(BaseModel):
         description="apply rewrites that no trial has proved: those that measured costs speak for (solved), or every "
         "one whose check passes (all)",
     )
+    freeze: bool = Field(
+        False, description="frx_graph.compile only: without gradients, run with weights packed as constants by Inductor"
+    )
     inner: str = Field("inductor", description="the backend that compiles the program")
     inner_mode: str | None = Field(None, description="torch.compile's `mode` for an inductor inner backend")
     inner_options: Mapping[str, Any] = Field(

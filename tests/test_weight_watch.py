@@ -1,0 +1,62 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from frx_graph.weight_watch import WeightWatch
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Linear(16, 32).to(torch.bfloat16))
+
+
+def optimizer_step(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+
+CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
+    "in place": lambda model: model[0].weight.detach().mul_(2),
+    "load_state_dict": lambda model: model.load_state_dict(model.state_dict()),
+    "an optimizer": optimizer_step,
+    "another tensor": lambda model: setattr(model[0], "bias", nn.Parameter(torch.zeros(16))),
+    ".data swapped": lambda model: setattr(model[0].weight, "data", model[0].weight.data.clone()),
+    ".data written": lambda model: model[0].weight.data.mul_(1.5),
+    ".data pruned": lambda model: model[2].weight.data.mul_(torch.rand(32, 16) > 0.5),
+    "a buffer": lambda model: model[1].running_mean.add_(1),
+    "a cast": lambda model: model[0].to(torch.float64),
+    "channels last": lambda model: model.to(memory_format=torch.channels_last),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_are_noticed(change: str) -> None:
+    torch.manual_seed(0)
+    model = network()
+    watch = WeightWatch(model)
+    assert watch.unchanged()
+    CHANGES[change](model)
+    assert not watch.unchanged()
+
+
+def test_what_only_reads_is_not_taken_for_a_change() -> None:
+    model = network().eval()
+    watch = WeightWatch(model)
+    model[1](model[0](torch.randn(1, 3, 8, 8))).sum().backward()
+    model.state_dict()
+    assert watch.unchanged()
+
+
+def test_values_that_are_not_numbers_are_equal_to_themselves() -> None:
+    model = nn.Linear(2, 2)
+    model.weight.data.fill_(float("nan"))
+    assert WeightWatch(model).unchanged()
+
+
+def test_tensors_that_count_no_writes_are_refused() -> None:
+    with torch.inference_mode():
+        model = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="inference mode"):
+        WeightWatch(model)
