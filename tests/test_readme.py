@@ -53,10 +53,14 @@ def test_files_that_are_mentioned_exist() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", blocks("python"), ids=["backend", "advise"])
-def test_program_runs_and_prints_findings(program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "says"),
+    list(zip(blocks("python"), [r"FRX\d{3}", r"FRX\d{3}", "no trial has proved"], strict=True)),
+    ids=["backend", "advise", "compile"],
+)
+def test_program_runs_and_says_what_it_found(program: str, says: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(program)
     ran = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert re.search(r"FRX\d{3}", ran.stdout + ran.stderr), ran.stdout + ran.stderr
+    assert re.search(says, ran.stdout + ran.stderr), ran.stdout + ran.stderr

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from frx_graph.passes.rewrites import backward_layout, drop_redundant_copies, propagate_layout
+from frx_graph.passes.rewrites import backward_layout, cancel_permutes, drop_redundant_copies, propagate_layout
 from frx_graph.passes.rewrites.rewrite import Rewrite
 
 REWRITES: tuple[Rewrite, ...] = (
     propagate_layout.REWRITE,
     backward_layout.REWRITE,
+    cancel_permutes.REWRITE,
     drop_redundant_copies.REWRITE,
 )

@@ -23,7 +23,7 @@ NAME = "backward_layout"
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     """The orders of the backward of a training step."""
-    if subject.phase is Phase.BACKWARD:
+    if subject.phase is Phase.BACKWARD and subject.anchors:
         yield from propose_orders(subject, NAME)
 
 

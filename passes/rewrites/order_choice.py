@@ -29,8 +29,6 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
     """One candidate for the whole graph, in the name of a rewrite: the order of every operator that is not to stay as
     it is."""
     anchors = tuple(member.op.node for member in subject.anchors)
-    if not anchors:
-        return
     if not subject.everything and subject.bandwidth_bytes_per_s is None:
         yield Refusal(name, "the device's bandwidth is not known, so what a conversion costs is not", anchors)
         return

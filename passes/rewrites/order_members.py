@@ -133,16 +133,14 @@ def possible_orders(
     members: Sequence[Member], preferred: Callable[[Member], Sequence[Order]], inner: str
 ) -> Mapping[str, tuple[Order, ...]]:
     """For every value of `members` the orders that it may have, the present one first; `preferred` are the labels that
-    an anchor asks for."""
+    a member asks for by itself."""
     orders: dict[str, list[Order]] = {}
     touching: dict[str, list[int]] = {}
     for index, member in enumerate(members):
         for value in member.values:
             orders.setdefault(value.name, [current_order(value)])
             touching.setdefault(value.name, []).append(index)
-    waiting = deque(
-        (index, label) for index, member in enumerate(members) for label in (preferred(member) if member.anchor else ())
-    )
+    waiting = deque((index, label) for index, member in enumerate(members) for label in preferred(member))
     seen = set(waiting)
     while waiting:
         index, label = waiting.popleft()

@@ -70,8 +70,13 @@ class Surroundings:
 def order_problem(
     everyone: Sequence[Member], around: Surroundings, anchors: AnchorSeconds, seconds_per_byte: float
 ) -> OrderProblem:
-    """The problem for those of `everyone` that have a choice; empty where no anchor has one."""
-    orders = possible_orders(everyone, lambda member: tuple(anchors.get(member.op.node, ())), around.inner)
+    """The problem for those of `everyone` that have a choice; empty where nobody asks for another order."""
+
+    def preferred(member: Member) -> tuple[Order, ...]:
+        # A copy stands between two orders: what is on one side of it may as well lie as on the other.
+        return tuple(map(current_order, member.values)) if member.told else tuple(anchors.get(member.op.node, ()))
+
+    orders = possible_orders(everyone, preferred, around.inner)
     undecided = [member for member in everyone if any(len(orders[value.name]) > 1 for value in member.values)]
     copies = tuple(member for member in undecided if member.told)
     members = tuple(member for member in undecided if not member.told)

@@ -24,7 +24,7 @@ NAME = "propagate_layout"
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     """The orders of an inference graph, or of the forward of a training step, its backward's times included."""
-    if subject.phase is Phase.FORWARD:
+    if subject.phase is Phase.FORWARD and subject.anchors:
         yield from propose_orders(subject, NAME)
 
 

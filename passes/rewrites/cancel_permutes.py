@@ -1,0 +1,29 @@
+"""Permutes with copies behind them that undo each other, or that nothing in between needs.
+
+Why: `x.permute(...).contiguous()` in front of a few operators and the way back behind them moves everything twice,
+though most operators compute the same in either order.
+How: the operators between two copies take the order that the data is in; a copy is left where an order is really asked
+for. In a graph with convolutions or attention `propagate_layout` and `backward_layout` decide that with them.
+Assumes: the graph is functional, and an operator that the operator table knows computes the same values in any order.
+Safe: only strides of values inside the graph change; see `propagate_layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.passes.rewrites.order_choice import apply_orders, propose_orders
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate, Refusal
+
+NAME = "cancel_permutes"
+
+
+def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+    """The orders of a graph in which copies alone speak for one."""
+    # Inductor reads what is there while it computes: for it such copies are not worth one of ours.
+    if not subject.generates_loops and not subject.anchors and any(member.told for member in subject.members):
+        yield from propose_orders(subject, NAME)
+
+
+REWRITE = Rewrite(NAME, propose, apply_orders)
