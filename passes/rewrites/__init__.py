@@ -5,10 +5,17 @@
 
 from __future__ import annotations
 
-from frx_graph.passes.rewrites import backward_layout, cancel_permutes, drop_redundant_copies, propagate_layout
+from frx_graph.passes.rewrites import (
+    backward_layout,
+    cancel_permutes,
+    drop_redundant_copies,
+    hoist_copy,
+    propagate_layout,
+)
 from frx_graph.passes.rewrites.rewrite import Rewrite
 
 REWRITES: tuple[Rewrite, ...] = (
+    hoist_copy.REWRITE,
     propagate_layout.REWRITE,
     backward_layout.REWRITE,
     cancel_permutes.REWRITE,

@@ -31,25 +31,34 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         # Inductor drops them itself, after the passes that come before its own.
         return
     facts = subject.facts
-    redundant = [op for op in facts.ops if op.operator in LAYOUT_COPIES and _changes_nothing(op, facts)]
-    kept = {op.node: reason for op in redundant if (reason := _noticed(op, facts)) is not None}
-    for node, reason in kept.items():
-        yield Refusal(NAME, reason, (node,))
-    dropped = tuple(op.node for op in redundant if op.node not in kept)
+    returned = {value.storage for value in facts.values.values() if value.user_visible}
+    dropped: list[str] = []
+    for op in facts.ops:
+        if op.operator not in LAYOUT_COPIES or not _changes_nothing(op, facts):
+            continue
+        source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
+        shared = facts.values_by_storage[source.storage]
+        is_input = any(value.producer is None for value in shared)
+        if is_input and any(value.mutated for value in shared):
+            yield Refusal(NAME, "its source is an input that is written into", (op.node,))
+        elif result.user_visible and (is_input or source.storage in returned):
+            yield Refusal(NAME, "it is returned, and shares no memory with an input or another output", (op.node,))
+        else:
+            if result.user_visible:
+                returned.add(source.storage)
+            dropped.append(op.node)
     if dropped:
-        yield Candidate(NAME, facts.graph_id, dropped)
+        yield Candidate(NAME, facts.graph_id, tuple(dropped))
 
 
 def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """Let the copies' readers read their sources; nothing is inserted."""
     copies = set(candidate.nodes)
-    output = module.graph.output_node()
     for node in list(module.graph.nodes):
         if node.name not in copies:
             continue
         source = node.args[0]
-        returned = set(output.all_input_nodes)
-        if isinstance(source, fx.Node) and _same_strides(source, node) and not {source, node} <= returned:
+        if isinstance(source, fx.Node) and _same_strides(source, node):
             node.replace_all_uses_with(source)
             module.graph.erase_node(node)
     return ()
@@ -66,18 +75,6 @@ def _changes_nothing(op: OpFacts, facts: GraphFacts) -> bool:
         result.dtype,
         result.device,
     )
-
-
-def _noticed(op: OpFacts, facts: GraphFacts) -> str | None:
-    """Why the copy cannot go though it changes nothing; None if it can."""
-    source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
-    shared = facts.values_by_storage[source.storage]
-    is_input = any(value.producer is None for value in shared)
-    if is_input and any(value.mutated for value in shared):
-        return "its source is an input that is written into"
-    if result.user_visible and (is_input or source.user_visible):
-        return "it is returned, and must not share memory with an input or another output"
-    return None
 
 
 def _same_strides(first: fx.Node, second: fx.Node) -> bool:

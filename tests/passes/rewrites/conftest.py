@@ -28,11 +28,19 @@ class Rewritten:
 
     def targets(self) -> list[str]:
         """The operators that are left, in order."""
-        return [str(node.target) for node in self.after.nodes if node.op == "call_function"]
+        return _targets(self.after)
+
+    def before_targets(self) -> list[str]:
+        """The operators that there were."""
+        return _targets(self.before)
 
     def strides(self, operator: str) -> list[tuple[int, ...]]:
         """Those of each result of `operator` that is a tensor."""
         return [tuple(n.meta["val"].stride()) for n in self.after.nodes if str(n.target) == operator]
+
+
+def _targets(graph: fx.Graph) -> list[str]:
+    return [str(node.target) for node in graph.nodes if node.op == "call_function"]
 
 
 @dataclass

@@ -36,12 +36,13 @@ def written_after_the_copy(x: Tensor) -> Tensor:
         (lambda x: x.clone(), 1),
         # Two copies of one value are two tensors to the caller.
         (lambda x: ((y := x + 1).clone(), y.clone()), 2),
+        (lambda x: (x.t().contiguous(), x.t().contiguous()), 2),
         # What it saves is written over.
         (written_after_the_copy, 1),
     ],
 )
 def test_a_copy_that_somebody_could_miss_stays(rewrite, program: Callable[[Tensor], object], copies: int) -> None:
-    found = rewrite(program, torch.randn(2, 3, 4))
+    found = rewrite(program, torch.randn(3, 4))
     (graph,) = found.graphs
     assert graph.targets().count(CLONE) >= copies - 1
     storages = {t.untyped_storage().data_ptr() for t in found.outputs}
@@ -51,4 +52,4 @@ def test_a_copy_that_somebody_could_miss_stays(rewrite, program: Callable[[Tenso
 def test_why_a_copy_stays_is_said(rewrite) -> None:
     (graph,) = rewrite(lambda x: (y := x + 1, y.clone()), torch.randn(2, 3)).graphs
     (refusal,) = graph.done.refused
-    assert "must not share memory" in refusal.reason
+    assert "shares no memory" in refusal.reason

@@ -1,0 +1,58 @@
+"""The same copy made again and again, made once.
+
+Why: every layer that wants a mask, a position table or a skip connection in another order copies it for itself.
+How: of copies of one value with the same strides the first stays, and the others' readers read it, too.
+Assumes: the graph is functional but for the writes into inputs at its end.
+Safe: a copy that is returned stays, since two outputs must not share memory that they did not share before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
+
+from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate, Refusal
+
+NAME = "hoist_copy"
+
+
+def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+    """One candidate for all repeated copies of the graph; its choices name the copy that each gives way to."""
+    first: dict[object, str] = {}
+    repeated: dict[str, str] = {}
+    for op in subject.facts.ops:
+        if op.operator not in LAYOUT_COPIES:
+            continue
+        kept = first.setdefault(_what_it_makes(op), op.node)
+        if kept == op.node:
+            continue
+        if any(subject.facts.values[value].user_visible for value in (*op.outputs, kept)):
+            yield Refusal(NAME, "a copy that is returned shares no memory with another", (op.node,))
+        else:
+            repeated[op.node] = kept
+    if repeated:
+        yield Candidate(NAME, subject.facts.graph_id, tuple(repeated), tuple(repeated.values()))
+
+
+def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Let the readers of each repeated copy read the first one; nothing is inserted."""
+    nodes = {node.name: node for node in module.graph.nodes}
+    for name, kept in zip(candidate.nodes, candidate.choices, strict=True):
+        copy, first = nodes[name], nodes[kept]
+        strides = (tuple(node.meta["val"].stride()) for node in (copy, first))
+        if statically_known_true(sym_eq(*strides)):
+            copy.replace_all_uses_with(first)
+            module.graph.erase_node(copy)
+    return ()
+
+
+REWRITE = Rewrite(NAME, propose, apply)
+
+
+def _what_it_makes(op: OpFacts) -> object:
+    return op.target, op.args, tuple(sorted(op.kwargs.items(), key=lambda item: item[0]))
