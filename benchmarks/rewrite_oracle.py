@@ -1,0 +1,179 @@
+"""Is a program that `backend="frx"` has rewritten still the same program?
+
+`check_program` compares the rewritten program with the eager one and, where they differ, with what the inner compiler
+makes of it without a plan: what that does as well, or does wrong, is not ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from program_runs import Observation, differences, eager, observe
+from random_program import RandomProgram
+from torch import nn
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
+
+from frx_graph import backend
+from frx_graph.rewriting import RewrittenGraph
+
+NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}
+"""Relative, a few roundings of the type: a program that this alone changes as much as we did proves nothing."""
+
+
+class Outcome(enum.StrEnum):
+    """What became of one program."""
+
+    OK = "ok"
+    """Rewritten, and the same."""
+    REFUSED = "refused"
+    """Something was proposed and not done; the same."""
+    IDLE = "idle"
+    """There was nothing to rewrite; the same."""
+    WRONG = "wrong"
+    """Not the same."""
+    BASELINE = "baseline"
+    """The inner compiler alone fails or is wrong on it."""
+    UNSTABLE = "unstable"
+    """A difference as large comes of rounding alone."""
+    EAGER = "eager"
+    """Eager itself cannot run it."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`problems` says what is wrong; `refusals` counts by reason what was not done."""
+
+    outcome: Outcome
+    problems: tuple[str, ...] = ()
+    refusals: Counter[str] = field(default_factory=Counter)
+    applied: Counter[str] = field(default_factory=Counter)
+
+
+def check_program(
+    program: RandomProgram,
+    inner: str = "eager",
+    train: bool | None = None,
+    dynamic: bool | None = None,
+    plan: str = "all",
+) -> Verdict:
+    """The verdict on one program; `train` and `dynamic` are the program's own where they are None."""
+    program = replace(
+        program,
+        train=program.train if train is None else train,
+        dynamic=program.dynamic if dynamic is None else dynamic,
+    )
+    loaded = program.load()
+    try:
+        with _comparable():
+            return _verdict(program, lambda arm, **how: observe(program, loaded, arm, **how), inner, plan)
+    finally:
+        loaded.forget()
+
+
+def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str, plan: str) -> Verdict:
+    plain = run(eager)
+    if plain.error is not None:
+        return Verdict(Outcome.EAGER, (plain.error,))
+    exact = run(eager, in_fp64=True)
+    told: list[RewrittenGraph] = []
+    failures: list[str] = []
+    ours = run(_planned(inner, plan, told, failures))
+    found = list(differences(plain, ours, exact))
+    # One graph without a break is what no baseline can better; that it was compiled twice may be the size's fault.
+    problems = [f"a rewrite failed: {failure}" for failure in failures]
+    compiled_more = ours.breaks > 0 or ours.graphs > 1
+    if found or compiled_more:
+        baseline = run(_alone(inner))
+        if baseline.error is not None:
+            return Verdict(Outcome.BASELINE, (baseline.error,))
+        if found:
+            own = set(differences(baseline, ours, exact)) - set(differences(plain, baseline, exact))
+            problems += [problem for problem in found if problem in own]
+            if not problems:
+                return Verdict(Outcome.BASELINE, tuple(found))
+            if _only_rounding(problems) and _unstable(program, run, plain, exact, problems):
+                return Verdict(Outcome.UNSTABLE, tuple(problems))
+            if ours.error is not None:
+                problems.append(ours.error)
+        if ours.graphs > baseline.graphs or ours.breaks > baseline.breaks:
+            problems.append(
+                f"{ours.graphs} graphs and {ours.breaks} breaks, not {baseline.graphs} and {baseline.breaks}"
+            )
+    applied = Counter(candidate.rewrite for graph in told for candidate in graph.applied)
+    refusals = Counter(f"{refusal.subject}: {refusal.reason}" for graph in told for refusal in graph.refused)
+    outcome = Outcome.OK if applied else Outcome.REFUSED if refusals else Outcome.IDLE
+    return Verdict(Outcome.WRONG if problems else outcome, tuple(problems), refusals, applied)
+
+
+def _planned(
+    inner: str, plan: str, told: list[RewrittenGraph], failures: list[str]
+) -> Callable[[nn.Module, RandomProgram], Callable[..., Any]]:
+    class Session(backend._Session):
+        def record(self, *_: Any) -> None:
+            """Recording graphs for advice takes longer than compiling them."""
+
+        def rewritten(self, done: RewrittenGraph) -> None:
+            told.append(done)
+
+        def not_rewritten(self, error: Exception) -> None:
+            failures.append(f"{type(error).__name__}: {error}")
+
+        def warn_unproved(self, plan: str) -> None:
+            """Meant."""
+
+    def compiled(dynamo: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        kept = backend._session
+        backend._session = Session()
+        try:
+            return backend.frx(dynamo, example_inputs, options={"inner": inner, "plan": plan})
+        finally:
+            backend._session = kept
+
+    return lambda model, program: torch.compile(model, backend=compiled, dynamic=program.dynamic or None)
+
+
+def _alone(inner: str) -> Callable[[nn.Module, RandomProgram], Callable[..., Any]]:
+    # Where a plan runs a graph in eager it goes through AOTAutograd, whose own faults are not ours either.
+    name = "aot_eager" if inner == "eager" else inner
+    return lambda model, program: torch.compile(model, backend=name, dynamic=program.dynamic or None)
+
+
+def _only_rounding(problems: list[str]) -> bool:
+    return all(problem.startswith("value of") for problem in problems)
+
+
+def _unstable(
+    program: RandomProgram,
+    run: Callable[..., Observation],
+    plain: Observation,
+    exact: Observation,
+    problems: list[str],
+) -> bool:
+    """True if eager alone, on inputs that differ by a few roundings, differs in the same places."""
+    disturbed = run(eager, noise=NOISE[program.dtype])
+    return set(problems) <= set(differences(plain, disturbed, exact))
+
+
+@contextlib.contextmanager
+def _comparable() -> Iterator[None]:
+    """Random numbers as eager draws them, and every graph compiled anew."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with (
+            warnings.catch_warnings(),
+            inductor_config.patch(fallback_random=True, fx_graph_cache=False),
+            functorch_config.patch(enable_autograd_cache=False),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_num_threads(threads)
