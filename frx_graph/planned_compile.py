@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,7 @@ class EagerPlan:
             fw_compiler=self._forward,
             bw_compiler=self._backward,
             inference_compiler=self._inference,
-            # Saves what autograd would save: recomputing pays only where loops are fused.
-            partition_fn=default_partition,
+            partition_fn=_partition,
             keep_inference_input_mutations=True,
         )
         compiled: Compiled = compiler(dynamo, list(example_inputs))
@@ -144,6 +144,19 @@ class EagerPlan:
         else:
             self._told(done)
         return _boxed(module)
+
+
+def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Saves what autograd would save: recomputing pays only where loops are fused."""
+    for node in list(joint.graph.nodes):
+        # What nobody reads but must run, as it draws random numbers, torch's partitioner takes for a tensor: seen with
+        # `native_dropout`, torch 2.15.
+        if node.op == "call_function" and not node.users and isinstance(node.meta.get("val"), (tuple, list)):
+            with joint.graph.inserting_before(node.next):
+                first = joint.graph.call_function(operator.getitem, (node, 0))
+            first.meta["val"] = node.meta["val"][0]
+    divided: tuple[fx.GraphModule, fx.GraphModule] = default_partition(joint, inputs, **how)
+    return divided
 
 
 def _boxed(module: fx.GraphModule) -> Compiled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -33,6 +33,23 @@ def aten_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
     stored = _call(graph, torch.ops.aten.permute.default, source, list(order))
     copied = _call(graph, torch.ops.aten.clone.default, stored, memory_format=torch.contiguous_format)
     return _call(graph, torch.ops.aten.permute.default, copied, inverse)
+
+
+def aten_pin(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
+    """A copy only where `source`, when it is run, does not lie in `order` after all."""
+    rank = len(order)
+    if order == tuple(range(rank)):
+        return _call(graph, torch.ops.aten.contiguous.default, source)
+    if rank in _MEMORY_FORMATS and order == CHANNELS_LAST_ORDER[rank]:
+        return _call(graph, torch.ops.aten.contiguous.default, source, memory_format=_MEMORY_FORMATS[rank])
+    inverse = sorted(range(rank), key=order.__getitem__)
+    stored = _call(graph, torch.ops.aten.permute.default, source, list(order))
+    return _call(graph, torch.ops.aten.permute.default, _call(graph, torch.ops.aten.contiguous.default, stored), inverse)
+
+
+def exact_strides(graph: fx.Graph, source: fx.Node, shape: Sequence[int], strides: Sequence[int]) -> fx.Node:
+    """A view of `source` with other strides in dimensions of size 1, which mean nothing but can be seen."""
+    return _call(graph, torch.ops.aten.as_strided.default, source, list(shape), list(strides))
 
 
 def inductor_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:

@@ -97,6 +97,7 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
         # Inductor gives every output the strides that it was traced with.
         kept_outputs=() if subject.generates_loops else subject.visible,
         given=subject.given,
+        pins=not subject.generates_loops,
     )
 
 

@@ -8,6 +8,7 @@ the truth about the result. A graph that cannot be changed as asked is put back 
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,13 +16,14 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites.conversion import Convert, Order
+from frx_graph.passes.rewrites.conversion import Convert, aten_pin, exact_strides, Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class _Edit:
     conversions: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = field(default_factory=dict)
     rerouted: list[tuple[fx.Node, fx.Node, fx.Node]] = field(default_factory=list)
     freed: dict[fx.Node, Any] = field(default_factory=dict)
+    pinned: dict[fx.Node, fx.Node] = field(default_factory=dict)
+
+    def name_of(self, node: fx.Node) -> str:
+        """The name that the value had in the graph as it was given."""
+        return self.pinned.get(node, node).name
 
     def set_value(self, node: fx.Node, value: Any) -> None:
         self.before.setdefault(node, node.meta["val"])
@@ -86,12 +93,14 @@ def relayout(
     freed: Collection[str] = (),
     kept_outputs: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
+    pins: bool = False,
 ) -> tuple[str, ...]:
     """Meet `demands`; returns the names of the conversions that were inserted, in order.
 
     `freed` names copies that are told a memory format and from now on keep the order of what they copy. `kept_outputs`
     names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs
-    were whose strides have changed already. Raises `RewriteError`, the graph left
+    were whose strides have changed already. With `pins` the operators will run as they stand, and results whose strides
+    their fakes cannot be trusted with are brought to what was predicted. Raises `RewriteError`, the graph left
     as it was, where an operator cannot run on the strides that it would get.
     """
     mode = _fake_mode(graph)
@@ -108,6 +117,8 @@ def relayout(
                     if node.name in freed:
                         edit.free(node)
                     _relayout_node(edit, node, demands.get(node.name, {}), keeps_strides)
+                    if pins and node in edit.before and _is_doubtful(edit, node):
+                        _pin(edit, node)
     except RewriteError:
         edit.undo()
         raise
@@ -133,7 +144,7 @@ def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], kee
             changed = changed or source in edit.before
             continue
         original = edit.before.get(source, value)
-        wanted = demand.get(source.name)
+        wanted = demand.get(edit.name_of(source))
         if wanted is not None and not _satisfies(value, wanted):
             value = _converted(edit, source, wanted.order, node).meta["val"]
         elif wanted is None and keeps and not same_strides(value, stride_hint(original)):
@@ -155,7 +166,7 @@ def _satisfies(value: Tensor, wanted: Wanted) -> bool:
 
 def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
     for source in output.all_input_nodes:
-        if source.name not in kept or source not in edit.before:
+        if edit.name_of(source) not in kept or source not in edit.before:
             continue
         original = edit.before[source]
         ours = source
@@ -168,9 +179,45 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> Non
         if not all(isinstance(n, int) for n in (*shape, *strides)):
             raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
         with edit.graph.inserting_before(output):
-            exact = edit.graph.call_function(torch.ops.aten.as_strided.default, (ours, shape, strides))
-        exact.meta["val"] = _run(exact)
+            exact = exact_strides(edit.graph, ours, shape, strides)
         edit.reroute(output, ours, exact)
+
+
+def _is_doubtful(edit: _Edit, node: fx.Node) -> bool:
+    """True where dimensions of size 1 make an order ambiguous: fakes then read it otherwise than operators do.
+
+    Seen on torch 2.15: after a convolution to one channel in channels-last, `1 - x` and a 3-D convolution.
+    """
+    if not isinstance(node.meta["val"], Tensor) or (isinstance(node.target, OpOverload) and _is_view(node.target)):
+        return False
+    read = node.args[0].all_input_nodes if node.target is operator.getitem else node.all_input_nodes
+    values = [node.meta["val"], *(source.meta.get("val") for source in read if source in edit.before)]
+    return any(isinstance(value, Tensor) and 1 in value.shape and value.dim() > 2 for value in values)
+
+
+def _is_view(target: OpOverload) -> bool:
+    """True for operators whose result lies in an operand's memory: views, and those that write in place."""
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def _pin(edit: _Edit, node: fx.Node) -> None:
+    """Let what reads `node` read it with the strides that are predicted; with those that it had before where they mean
+    the same."""
+    value, original = node.meta["val"], edit.before[node]
+    if same_strides(value, stride_hint(original)):
+        value = original
+    shape, strides = tuple(value.shape), tuple(value.stride())
+    if value.numel() == 0 or not is_dense(shape_hint(value), stride_hint(value)):
+        return
+    readers = list(node.users)
+    with edit.graph.inserting_before(node.next):
+        pin = aten_pin(edit.graph, node, _order_of(node, value))
+        if all(isinstance(n, int) for n in (*shape, *strides)):
+            pin = exact_strides(edit.graph, pin, shape, strides)
+    edit.pinned[pin] = node
+    edit.before[pin] = original
+    for reader in readers:
+        edit.reroute(reader, node, pin)
 
 
 def _order_of(node: fx.Node, value: Tensor) -> Order:
