@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from random_program import LoadedProgram, RandomProgram, in_double
+from random_program import RandomProgram, copied
 from torch import Tensor, nn
 from torch._dynamo.utils import counters, same
 
@@ -15,6 +15,15 @@ TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-4, torch.bfloat16: 1e-2, tor
 """Absolute and relative, before fp64 is asked: torch's benchmarks take 1e-4 in fp32; the others are about as many
 roundings of their type."""
 LEARNING_RATE = 0.1
+
+
+class Runnable(Protocol):
+    """What makes the model and the inputs of a step: the same ones whenever it is asked."""
+
+    def model(self, seed: int = 0) -> nn.Module: ...
+
+    def inputs(self, n: int, seed: int = 1) -> list[Tensor]: ...
+
 
 Arm = Callable[[nn.Module, RandomProgram], Callable[..., Any]]
 """How a model is run: itself, or compiled."""
@@ -45,7 +54,7 @@ def eager(model: nn.Module, _program: RandomProgram) -> Callable[..., Any]:
 
 def observe(
     program: RandomProgram,
-    loaded: LoadedProgram,
+    loaded: Runnable,
     arm: Arm,
     *,
     in_fp64: bool = False,
@@ -68,7 +77,7 @@ def observe(
         for number, n in enumerate(program.sizes):
             inputs = loaded.inputs(n, seed=1 + number)
             if in_fp64:
-                inputs = in_double(inputs)
+                inputs = copied(inputs, in_fp64=True)
             if noise:
                 _disturb(inputs, noise)
             steps.append(_step(program, model, function, inputs))
@@ -130,7 +139,8 @@ def _train(
     program: RandomProgram, model: nn.Module, outputs: Sequence[Tensor], inputs: Sequence[Tensor], step: Step
 ) -> None:
     roots = list({id(value): value for value in outputs if value.requires_grad}.values())
-    torch.autograd.backward(roots, [_tangent(program.tangents, value) for value in roots])
+    if roots:
+        torch.autograd.backward(roots, [_tangent(program.tangents, value) for value in roots])
     leaves = {f"parameter {name}": value for name, value in model.named_parameters()}
     leaves |= {f"input {i}": value for i, value in enumerate(inputs)}
     for name, leaf in leaves.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,23 +119,20 @@ class LoadedProgram:
         linecache.cache.pop(self.file, None)
 
 
-def in_double(inputs: list[Tensor]) -> list[Tensor]:
-    """The inputs in fp64: strides, offsets and shared storages as they were."""
+def copied(inputs: Sequence[Tensor], in_fp64: bool = False) -> list[Tensor]:
+    """Copies of the inputs, on request in fp64: strides, offsets and shared storages as they were."""
     flat: dict[int, Tensor] = {}
-    converted = []
+    copies = []
     for value in inputs:
-        if not value.is_floating_point():
-            converted.append(value)
-            continue
         storage = value.untyped_storage()
         base = flat.get(storage._cdata)
         if base is None:
-            elements = storage.nbytes() // value.element_size()
-            whole = torch.as_strided(value.detach(), (elements,), (1,), 0)
-            base = flat[storage._cdata] = whole.double()
+            whole = torch.as_strided(value.detach(), (storage.nbytes() // value.element_size(),), (1,), 0)
+            double = in_fp64 and value.is_floating_point()
+            base = flat[storage._cdata] = whole.double() if double else whole.clone()
         view = base.as_strided(value.shape, value.stride(), value.storage_offset())
-        converted.append(view.detach().requires_grad_(value.requires_grad))
-    return converted
+        copies.append(view.detach().requires_grad_(value.requires_grad))
+    return copies
 
 
 def _indented(lines: list[str], columns: int) -> list[str]:

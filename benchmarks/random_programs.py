@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from program_draft import Draft
-from random_layers import LAYERS, Writer
+from random_layers import LAYERS, Writer, convolution
 from random_program import RandomProgram
 from random_views import VIEWS
 
@@ -51,6 +51,8 @@ def random_program(seed: int, max_lines: int = 10) -> RandomProgram:
     draft = Draft(random, (2, 3) if dynamic else (2,), random.choice(DTYPES), train)
     for _ in range(draft.integer(1, 3)):
         _input(draft)
+    if draft.chance(70):
+        convolution(draft)
     lines = draft.integer(max_lines // 3, max_lines)
     for _ in range(3 * lines):
         if len(draft.lines) >= lines:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from program_runs import Observation, differences, eager, observe
+from program_runs import Observation, Runnable, differences, eager, observe
 from random_program import RandomProgram
 from torch import nn
 from torch._functorch import config as functorch_config
@@ -72,10 +72,15 @@ def check_program(
     )
     loaded = program.load()
     try:
-        with _comparable():
-            return _verdict(program, lambda arm, **how: observe(program, loaded, arm, **how), inner, plan)
+        return check_loaded(program, loaded, inner, plan)
     finally:
         loaded.forget()
+
+
+def check_loaded(program: RandomProgram, loaded: Runnable, inner: str = "eager", plan: str = "all") -> Verdict:
+    """The same for a model and inputs that are there; of `program` counts only how it is run."""
+    with _comparable():
+        return _verdict(program, lambda arm, **how: observe(program, loaded, arm, **how), inner, plan)
 
 
 def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str, plan: str) -> Verdict:
