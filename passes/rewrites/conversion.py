@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
-from frx_graph.facts.size_hint import shape_hint
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
+from frx_graph.facts.size_hint import shape_hint, stride_hint
 
 Order: TypeAlias = tuple[int, ...]
 """Dimensions from outermost to innermost in memory."""
@@ -47,9 +47,29 @@ def aten_pin(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
     return _call(graph, torch.ops.aten.permute.default, _call(graph, torch.ops.aten.contiguous.default, stored), inverse)
 
 
-def exact_strides(graph: fx.Graph, source: fx.Node, shape: Sequence[int], strides: Sequence[int]) -> fx.Node:
-    """A view of `source` with other strides in dimensions of size 1, which mean nothing but can be seen."""
-    return _call(graph, torch.ops.aten.as_strided.default, source, list(shape), list(strides))
+def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node | None:
+    """A view of `source` with the strides of `wanted` also in dimensions of size 1, where strides mean nothing but can
+    be seen; the two differ nowhere else. None where sizes are symbolic and the strides are not those of an order."""
+    shape, strides = tuple(wanted.shape), tuple(wanted.stride())
+    if all(isinstance(n, int) for n in (*shape, *strides)):
+        return _call(graph, torch.ops.aten.as_strided.default, source, list(shape), list(strides))
+    hints, rank = shape_hint(wanted), len(shape)
+    orders = (dimension_order(hints, stride_hint(wanted)), CHANNELS_LAST_ORDER.get(rank, tuple(range(rank))))
+    for order in orders:
+        if strides_for_order(hints, order) == stride_hint(wanted):
+            break
+    else:
+        return None
+    # Where nothing has to move, a view to the sizes that are there gives the strides that a new tensor would have.
+    inverse = sorted(range(rank), key=order.__getitem__)
+    sizes = [n if isinstance(n, int) else _call(graph, torch.ops.aten.sym_size.int, source, i) for i, n in enumerate(shape)]
+    stored = _call(graph, torch.ops.aten.permute.default, source, list(order))
+    viewed = graph.call_function(torch.ops.aten.view.default, (stored, [sizes[dim] for dim in order]))
+    viewed.meta["val"] = stored.meta["val"]
+    restored = _call(graph, torch.ops.aten.permute.default, viewed, inverse)
+    # A fake's view reads strides of size 1 otherwise than the operator.
+    restored.meta["val"] = wanted
+    return restored
 
 
 def inductor_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:

@@ -172,14 +172,13 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> Non
         ours = source
         if not same_strides(source.meta["val"], stride_hint(original)):
             ours = _converted(edit, source, _order_of(source, original), output)
-        shape, strides = tuple(original.shape), tuple(original.stride())
-        if tuple(ours.meta["val"].stride()) == strides:
+        if stride_hint(ours.meta["val"]) == stride_hint(original):
             continue
         # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
-        if not all(isinstance(n, int) for n in (*shape, *strides)):
-            raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
         with edit.graph.inserting_before(output):
-            exact = exact_strides(edit.graph, ours, shape, strides)
+            exact = exact_strides(edit.graph, ours, original)
+        if exact is None:
+            raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
         edit.reroute(output, ours, exact)
 
 
@@ -206,14 +205,12 @@ def _pin(edit: _Edit, node: fx.Node) -> None:
     value, original = node.meta["val"], edit.before[node]
     if same_strides(value, stride_hint(original)):
         value = original
-    shape, strides = tuple(value.shape), tuple(value.stride())
     if value.numel() == 0 or not is_dense(shape_hint(value), stride_hint(value)):
         return
     readers = list(node.users)
     with edit.graph.inserting_before(node.next):
         pin = aten_pin(edit.graph, node, _order_of(node, value))
-        if all(isinstance(n, int) for n in (*shape, *strides)):
-            pin = exact_strides(edit.graph, pin, shape, strides)
+        pin = exact_strides(edit.graph, pin, value) or pin
     edit.pinned[pin] = node
     edit.before[pin] = original
     for reader in readers:
