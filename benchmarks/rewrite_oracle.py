@@ -17,11 +17,15 @@ from typing import Any
 import torch
 from program_runs import Observation, Runnable, differences, eager, observe
 from random_program import RandomProgram
-from torch import nn
+from torch import Tensor, fx, nn
+from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import default_partition
 from torch._inductor import config as inductor_config
 
 from frx_graph import backend
+from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.rewriting import RewrittenGraph
 
 NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}
@@ -104,6 +108,8 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
             problems += [problem for problem in found if problem in own]
             if not problems:
                 return Verdict(Outcome.BASELINE, tuple(found))
+            if _only_strides(problems) and (lies := _lies(run)):
+                return Verdict(Outcome.BASELINE, (f"fakes predict other strides: {', '.join(lies)}", *problems))
             if _only_rounding(problems) and _unstable(program, run, plain, exact, problems):
                 return Verdict(Outcome.UNSTABLE, tuple(problems))
             if ours.error is not None:
@@ -149,6 +155,31 @@ def _alone(inner: str) -> Callable[[nn.Module, RandomProgram], Callable[..., Any
     # Where a plan runs a graph in eager it goes through AOTAutograd, whose own faults are not ours either.
     name = "aot_eager" if inner == "eager" else inner
     return lambda model, program: torch.compile(model, backend=name, dynamic=program.dynamic or None)
+
+
+def _lies(run: Callable[..., Observation]) -> list[str]:
+    """Operators of the graphs as they were traced that give other strides than their fakes: what is planned from such
+    a graph is planned from wrong facts."""
+    found: dict[str, None] = {}
+
+    class Compared(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> Any:
+            result, predicted = super().run_node(n), n.meta.get("val")
+            if isinstance(result, Tensor) and isinstance(predicted, Tensor) and result.numel():
+                if result.stride() != stride_hint(predicted) and result.shape == shape_hint(predicted):
+                    found[str(n.target)] = None
+            return result
+
+    def compiled(module: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        return make_boxed_func(lambda *args: Compared(module).run(*args))
+
+    traced = aot_autograd(fw_compiler=compiled, partition_fn=default_partition, keep_inference_input_mutations=True)
+    run(lambda model, program: torch.compile(model, backend=traced, dynamic=program.dynamic or None))
+    return list(found)
+
+
+def _only_strides(problems: list[str]) -> bool:
+    return all(problem.startswith("strides of") for problem in problems)
 
 
 def _only_rounding(problems: list[str]) -> bool:

@@ -9,10 +9,10 @@ from functools import cached_property
 from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
-from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides
+from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides, reads_ambiguous_image
 from frx_graph.records import Candidate, Refusal
 
 
@@ -38,7 +38,13 @@ class RewriteSubject:
     @cached_property
     def members(self) -> tuple[Member, ...]:
         """The operators that hand an order on."""
-        return members_of(self.facts, self.inner, lambda op: not is_told_strides(op))
+        return members_of(self.facts, self.inner, self._may_change)
+
+    def _may_change(self, op: OpFacts) -> bool:
+        if is_told_strides(op):
+            return False
+        # Inductor lays values out by itself, and does not rely on what fakes say.
+        return self.generates_loops or not reads_ambiguous_image(op, self.facts)
 
     @cached_property
     def anchors(self) -> tuple[Member, ...]:

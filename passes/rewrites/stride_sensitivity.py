@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch._ops import OpOverload
 
-from frx_graph.facts.graph_facts import OpFacts, ValueFacts
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS, WRITING_COPIES
 from frx_graph.facts.operator_overload import argument_of, find_overload
 from frx_graph.rules.layout_operator import LayoutRole
@@ -35,6 +35,15 @@ def is_told_strides(op: OpFacts) -> bool:
         return False
     overload = find_overload(op.target)
     return overload is None or overload._schema.is_mutable or _draws(op, overload)
+
+
+def reads_ambiguous_image(op: OpFacts, facts: GraphFacts) -> bool:
+    """True for a convolution of one computed channel, which lies in either layout at once: which one torch runs depends
+    on strides that mean nothing, and of which fakes predict others than operators make (`view`, torch 2.15)."""
+    if op.operator != "aten.convolution" or not isinstance(op.args[0], ValueRef):
+        return False
+    image = facts.values[op.args[0].name]
+    return image.producer is not None and len(image.shape) > 2 and image.shape[1] == 1
 
 
 def _draws(op: OpFacts, overload: OpOverload) -> bool:
