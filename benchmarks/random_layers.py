@@ -72,7 +72,7 @@ def convolution(draft: Draft) -> bool:
         return False
     x = draft.recent(names)
     rank = draft.value(x).dim()
-    unbatched = rank > 3 and draft.chance(3)
+    unbatched = rank < 5 and draft.chance(3)
     dims = rank - 1 if unbatched else rank - 2
     channels = draft.value(x).shape[0 if unbatched else 1]
     groups = draft.pick([g for g in (1, 1, 2, 3, channels) if g and channels % g == 0])
