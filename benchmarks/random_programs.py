@@ -35,13 +35,13 @@ SHAPES = (
 ODD_SHAPES = ("0, {c}, 6, 5", "{n}, {c}, 0, 5", "{n}, 1, 1, 1", "{n}, 0")
 
 
-def programs(max_lines: int = 10) -> st.SearchStrategy[RandomProgram]:
-    """Programs of up to `max_lines` drawn lines.
+def programs(max_lines: int = 10, part: int = 0) -> st.SearchStrategy[RandomProgram]:
+    """Programs of up to `max_lines` drawn lines; those of different `part`s are different ones.
 
     They shrink by `smallest`, not by hypothesis: cutting lines off a program that is there takes far fewer runs of a
     compiler than drawing it anew.
     """
-    return st.integers(0, 2**64 - 1).map(lambda seed: random_program(seed, max_lines))
+    return st.integers(0, 2**62 - 1).map(lambda seed: random_program(part * 2**62 + seed, max_lines))
 
 
 def random_program(seed: int, max_lines: int = 10) -> RandomProgram:

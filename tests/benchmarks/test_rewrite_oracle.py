@@ -1,0 +1,194 @@
+"""The oracle: what it must catch is planted, and what is right must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from random_program import RandomProgram
+from rewrite_oracle import Outcome, check_program
+from smallest_program import smallest
+from torch import fx
+
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate
+
+PROGRAM = RandomProgram(
+    inputs=("torch.randn(n, 3, 6, 5, dtype=torch.float32).requires_grad_()", "torch.randn(n, 4, dtype=torch.float32)"),
+    modules=("self.m0 = nn.Conv2d(3, 4, 3)",),
+    lines=("v0 = self.m0(i0)", "v1 = torch.tanh(v0)", "i1.mul_(0.5)", "v2 = v1[:, 1:]"),
+    outputs=("v1", "v2", "i1"),
+)
+TRAINING = replace(PROGRAM, train=True)
+
+Change = Callable[[fx.Graph], None]
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
+    """The only rewrite there is: `change`, made to every graph."""
+
+    def propose(subject: RewriteSubject) -> Iterator[Candidate]:
+        yield Candidate("planted", subject.facts.graph_id, ())
+
+    def apply(_subject: RewriteSubject, module: fx.GraphModule, _candidate: Candidate) -> tuple[str, ...]:
+        change(module.graph)
+        return ()
+
+    monkeypatch.setattr("frx_graph.rewriting.REWRITES", (Rewrite("planted", propose, apply),))
+
+
+def _after(graph: fx.Graph, target: torch._ops.OpOverload, insert: Callable[[fx.Node], fx.Node]) -> None:
+    """What reads results of `target` reads what `insert` makes of them."""
+    for node in graph.find_nodes(op="call_function", target=target):
+        readers = list(node.users)
+        with graph.inserting_before(node.next):
+            made = insert(node)
+        for reader in readers:
+            reader.replace_input_with(node, made)
+
+
+def _nothing(graph: fx.Graph) -> None:
+    _after(graph, torch.ops.aten.tanh.default, lambda node: graph.call_function(torch.ops.aten.alias.default, (node,)))
+
+
+def _other_values(graph: fx.Graph) -> None:
+    _after(graph, torch.ops.aten.tanh.default, lambda node: graph.call_function(torch.ops.aten.flip.default, (node, [2])))
+
+
+def _other_strides(graph: fx.Graph) -> None:
+    def channels_last(node: fx.Node) -> fx.Node:
+        return graph.call_function(torch.ops.aten.clone.default, (node,), {"memory_format": torch.channels_last})
+
+    _after(graph, torch.ops.aten.tanh.default, channels_last)
+
+
+def _no_mutation(graph: fx.Graph) -> None:
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor):
+        node.args = (node.args[0], 1.0)
+
+
+def _other_gradient(graph: fx.Graph) -> None:
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.tanh_backward.default):
+        node.args = (node.args[1], node.args[1])
+
+
+def _raises_when_run(graph: fx.Graph) -> None:
+    _after(
+        graph, torch.ops.aten.tanh.default, lambda node: graph.call_function(torch.ops.aten.view.default, (node, [7, 7]))
+    )
+
+
+def _fails(graph: fx.Graph) -> None:
+    raise RuntimeError("planted")
+
+
+@pytest.mark.parametrize("program", [PROGRAM, TRAINING], ids=["inference", "training"])
+def test_a_rewrite_that_changes_nothing_passes(program: RandomProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, _nothing)
+    verdict = check_program(program)
+    assert verdict.outcome is Outcome.OK, verdict.problems
+    assert verdict.applied["planted"] == 1 + program.train
+
+
+@pytest.mark.parametrize(
+    ("program", "change", "said"),
+    [
+        (PROGRAM, _other_values, "value of output 0 in step 0"),
+        (TRAINING, _other_values, "value of gradient of parameter m0.weight in step 0"),
+        (PROGRAM, _other_strides, "strides of output 0 in step 0"),
+        (TRAINING, _other_gradient, "value of gradient of input 0 in step 0"),
+        (TRAINING, _other_gradient, "value of parameter m0.weight in step 0"),
+        (PROGRAM, _no_mutation, "value of input 1 in step 0"),
+        (PROGRAM, _raises_when_run, "raises"),
+        (PROGRAM, _fails, "a rewrite failed: RuntimeError: planted"),
+    ],
+)
+def test_what_is_planted_is_caught(
+    program: RandomProgram, change: Change, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, change)
+    verdict = check_program(program)
+    assert verdict.outcome is Outcome.WRONG
+    assert said in verdict.problems
+
+
+def test_an_output_that_is_no_view_any_more_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AOTAutograd makes the view of an output again from its base; so the view is taken of an input."""
+    program = RandomProgram(
+        ("torch.randn(n, 4, 6, 5, dtype=torch.float32)",), (), ("v0 = i0.tanh()", "v1 = v0 * 2"), ("v0", "v1")
+    )
+
+    def shared(graph: fx.Graph) -> None:
+        (tanh,) = graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)
+        (output,) = graph.find_nodes(op="output")
+        output.args = ((tanh, tanh),)
+
+    plant(monkeypatch, shared)
+    verdict = check_program(program)
+    assert verdict.outcome is Outcome.WRONG
+    assert "sharing of output 0 and output 1 in step 0" in verdict.problems
+
+
+def test_a_weight_that_was_kept_from_the_first_step_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def remembers(graph: fx.Graph) -> None:
+        kept: list[torch.Tensor] = []
+
+        def first(value: torch.Tensor) -> torch.Tensor:
+            kept.append(value.detach().clone())
+            return kept[0]
+
+        (call,) = graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default)
+        weight = call.args[1]
+        with graph.inserting_before(call):
+            call.replace_input_with(weight, graph.call_function(first, (weight,)))
+
+    plant(monkeypatch, remembers)
+    verdict = check_program(PROGRAM)
+    assert verdict.outcome is Outcome.WRONG
+    assert all("step 1" in problem for problem in verdict.problems)
+
+
+def test_what_the_baseline_gets_wrong_is_not_ours() -> None:
+    program = RandomProgram(
+        ("torch.randn(n, 1, 4, 5, dtype=torch.float32).requires_grad_()",),
+        (),
+        ("v0 = i0 * i0", "v1 = i0.unsqueeze(3).expand([-1, -1, -1, 2, -1])"),
+        ("v1", "v0"),
+        train=True,
+    )
+    assert check_program(program).outcome in (Outcome.BASELINE, Outcome.IDLE)
+
+
+def test_what_rounding_alone_can_do_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step function of sums that are zero but for rounding: another order of summation decides."""
+    program = RandomProgram(
+        ("torch.randn(n, 8, dtype=torch.float32)",),
+        (),
+        ("v0 = i0 - i0.mean(1, keepdim=True)", "v1 = (v0.sum(1) > 0).float()", "v2 = v1.tanh()"),
+        ("v2",),
+    )
+    plant(monkeypatch, _other_sums)
+    assert check_program(program).outcome in (Outcome.UNSTABLE, Outcome.OK)
+
+
+def _other_sums(graph: fx.Graph) -> None:
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList):
+        with graph.inserting_before(node):
+            turned = graph.call_function(torch.ops.aten.flip.default, (node.args[0], [1]))
+        node.replace_input_with(node.args[0], turned)
+
+
+def test_a_program_that_eager_cannot_run_says_nothing() -> None:
+    verdict = check_program(replace(PROGRAM, lines=("v1 = i0.view(7)", "v2 = i0")))
+    assert verdict.outcome is Outcome.EAGER
+
+
+def test_a_failing_program_is_cut_down_to_what_it_fails_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, _other_values)
+    long = replace(PROGRAM, lines=("v9 = i0 * 2", *PROGRAM.lines, "v8 = v2 + 1"), outputs=("v8", "v1", "i1"))
+    small = smallest(long, lambda program: check_program(program).outcome is Outcome.WRONG)
+    assert [line for line in small.lines if "tanh" in line] == list(small.lines)
+    assert small.modules == ()
+    assert len(small.outputs) == 1

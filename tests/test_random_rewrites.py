@@ -1,0 +1,40 @@
+"""300 random programs, rewritten: the same values, gradients, strides, aliases and mutations as without."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from random_programs import programs
+from random_program import RandomProgram
+from rewrite_oracle import Outcome, check_program
+from smallest_program import smallest
+
+_SETTINGS = {
+    "database": None,
+    # Programs are cut down by `smallest`.
+    "phases": [Phase.generate],
+    "suppress_health_check": list(HealthCheck),
+}
+
+
+def _check(program: RandomProgram, inner: str) -> None:
+    verdict = check_program(program, inner)
+    if verdict.outcome is not Outcome.WRONG:
+        return
+    small = smallest(program, lambda other: check_program(other, inner).outcome is Outcome.WRONG, most_runs=40)
+    pytest.fail(f"{'; '.join(check_program(small, inner).problems or verdict.problems)}\n\n{small.source}")
+
+
+@pytest.mark.parametrize("part", range(6))
+@settings(max_examples=48, **_SETTINGS)
+@given(data=st.data())
+def test_rewritten_programs_are_the_same_programs(part: int, data: st.DataObject) -> None:
+    _check(data.draw(programs(part=part)), "eager")
+
+
+@pytest.mark.slow
+@settings(max_examples=12, **_SETTINGS)
+@given(program=programs(max_lines=16, part=6))
+def test_so_are_those_that_inductor_compiles(program: RandomProgram) -> None:
+    _check(program, "inductor")
