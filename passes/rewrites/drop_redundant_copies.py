@@ -24,6 +24,10 @@ from frx_graph.records import Candidate, Refusal
 
 NAME = "drop_redundant_copies"
 
+_COPIES = LAYOUT_COPIES - {"aten.contiguous"}
+"""Tracing makes clones of `contiguous`: where one stands in a graph, it was put there because strides may turn out
+otherwise than predicted."""
+
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     """One candidate for all copies of the graph that change nothing."""
@@ -34,7 +38,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     returned = {value.storage for value in facts.values.values() if value.user_visible}
     dropped: list[str] = []
     for op in facts.ops:
-        if op.operator not in LAYOUT_COPIES or not _changes_nothing(op, facts):
+        if op.operator not in _COPIES or not _changes_nothing(op, facts):
             continue
         source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
         shared = facts.values_by_storage[source.storage]

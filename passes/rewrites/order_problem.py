@@ -125,6 +125,9 @@ def _values(
     same: dict[str, list[ValueFacts]] = {}
     source_of: dict[str, str] = {}
     for copy in copies:
+        if not copy.operands:
+            # A copy of what is expanded has no order to take over.
+            continue
         source = copy.operands[0].name
         source_of.update((result.name, source_of.get(source, source)) for result in copy.results)
     for index, member in enumerate(members):

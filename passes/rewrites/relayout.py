@@ -8,7 +8,6 @@ the truth about the result. A graph that cannot be changed as asked is put back 
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_pin, exact_strides, Order
+from frx_graph.passes.rewrites.doubtful_strides import is_doubtful
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def relayout(
                     if node.name in freed:
                         edit.free(node)
                     _relayout_node(edit, node, demands.get(node.name, {}), keeps_strides)
-                    if pins and node in edit.before and _is_doubtful(edit, node):
+                    if pins and node in edit.before and is_doubtful(node):
                         _pin(edit, node)
     except RewriteError:
         edit.undo()
@@ -138,10 +138,13 @@ def same_strides(value: Tensor, strides: Collection[int]) -> bool:
 def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], keeps_strides: KeepsStrides) -> None:
     changed = node in edit.freed
     keeps = keeps_strides(node.name)
+    written = _written(node)
     for source in node.all_input_nodes:
         value = source.meta.get("val")
         if not isinstance(value, Tensor):
             changed = changed or source in edit.before
+            continue
+        if source in written:
             continue
         original = edit.before.get(source, value)
         wanted = demand.get(edit.name_of(source))
@@ -152,6 +155,18 @@ def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], kee
         changed = changed or stride_hint(value) != stride_hint(original)
     if changed:
         edit.set_value(node, _checked(node, _run(node)))
+
+
+def _written(node: fx.Node) -> set[fx.Node]:
+    """The operands that the operator writes into: a conversion would be written in their place."""
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return set()
+    schema = zip(node.target._schema.arguments, node.args, strict=False)
+    return {
+        value
+        for argument, value in schema
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node)
+    }
 
 
 def _satisfies(value: Tensor, wanted: Wanted) -> bool:
@@ -180,23 +195,6 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> Non
         if exact is None:
             raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
         edit.reroute(output, ours, exact)
-
-
-def _is_doubtful(edit: _Edit, node: fx.Node) -> bool:
-    """True where dimensions of size 1 make an order ambiguous: fakes then read it otherwise than operators do.
-
-    Seen on torch 2.15: after a convolution to one channel in channels-last, `1 - x` and a 3-D convolution.
-    """
-    if not isinstance(node.meta["val"], Tensor) or (isinstance(node.target, OpOverload) and _is_view(node.target)):
-        return False
-    read = node.args[0].all_input_nodes if node.target is operator.getitem else node.all_input_nodes
-    values = [node.meta["val"], *(source.meta.get("val") for source in read if source in edit.before)]
-    return any(isinstance(value, Tensor) and 1 in value.shape and value.dim() > 2 for value in values)
-
-
-def _is_view(target: OpOverload) -> bool:
-    """True for operators whose result lies in an operand's memory: views, and those that write in place."""
-    return any(result.alias_info is not None for result in target._schema.returns)
 
 
 def _pin(edit: _Edit, node: fx.Node) -> None:

@@ -1,0 +1,70 @@
+"""Where fake tensors cannot be trusted with the strides of a result.
+
+A rewrite predicts strides by running operators on fakes. Where an operator makes other strides than its fake, what was
+planned behind it would read something else: views fail, and callers see strides that eager does not have. Found by
+running torch's operator database on channels-last and permuted operands, real and fake side by side (torch 2.15, CPU).
+"""
+
+from __future__ import annotations
+
+import operator
+
+from torch import Tensor, fx
+from torch._ops import OpOverload
+
+from frx_graph.facts.layout import Layout, layout_of
+from frx_graph.facts.size_hint import shape_hint, stride_hint
+
+_OTHER_THAN_FAKE = frozenset(
+    {
+        "aten._log_softmax_backward_data",
+        "aten.channel_shuffle",
+        "aten.glu_backward",
+        "aten.native_dropout_backward",
+        "aten.reflection_pad2d_backward",
+        "aten.reflection_pad3d",
+        "aten.reflection_pad3d_backward",
+        "aten.replication_pad2d_backward",
+        "aten.replication_pad3d",
+        "aten.replication_pad3d_backward",
+        "aten.roll",
+    }
+)
+_OTHER_WHERE_PERMUTED = frozenset(
+    {"aten._batch_norm_with_update", "aten._native_batch_norm_legit", "aten.native_batch_norm"}
+)
+"""Right for operands that are plain or channels-last."""
+
+
+def is_doubtful(node: fx.Node) -> bool:
+    """True if the strides in `node.meta["val"]` may be others when the node is run.
+
+    So too wherever dimensions of size 1 make an order ambiguous, which operators and fakes decide differently: after a
+    convolution to one channel in channels-last, `1 - x` and a 3-D convolution.
+    """
+    value = node.meta["val"]
+    if not isinstance(value, Tensor):
+        return False
+    call = node.args[0] if node.target is operator.getitem else node
+    assert isinstance(call, fx.Node)
+    if isinstance(call.target, OpOverload):
+        if _is_view(call.target):
+            return False
+        name = str(call.target.overloadpacket)
+        if name in _OTHER_THAN_FAKE or (name in _OTHER_WHERE_PERMUTED and _reads_permuted(call)):
+            return True
+    values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
+    return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape for v in values)
+
+
+def _is_view(target: OpOverload) -> bool:
+    """True for operators whose result lies in an operand's memory: views, and those that write in place."""
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def _reads_permuted(call: fx.Node) -> bool:
+    value = call.all_input_nodes[0].meta.get("val")
+    return isinstance(value, Tensor) and layout_of(shape_hint(value), stride_hint(value)) not in (
+        Layout.PLAIN,
+        Layout.CHANNELS_LAST,
+    )
