@@ -1,0 +1,65 @@
+"""Programs that a rewrite once got wrong, as the fuzzer cut them down: rewritten, they are the same programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from random_program import RandomProgram
+from rewrite_oracle import Outcome, check_program
+
+FOUND = {
+    "strides of size 1 behind a convolution to one channel": RandomProgram(
+        ("torch.randn(n, 4, 6, 5, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(4, 1, 1)",),
+        ("v0 = 1 - self.m0(i0)",),
+        ("v0",),
+    ),
+    "a convolution of one channel behind another": RandomProgram(
+        ("torch.randn(n, 8, 4, 5, 4, dtype=torch.bfloat16)",),
+        ("self.m0 = nn.Conv3d(8, 1, 1, bias=False)", "self.m1 = nn.Conv3d(1, 3, 1)"),
+        ("v0 = self.m1(self.m0(i0))",),
+        ("v0",),
+        dtype="torch.bfloat16",
+    ),
+    "a fake that predicts other strides": RandomProgram(
+        ("torch.randn(n, 4, 6, 5, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(4, 4, 3, groups=4, dilation=2)",),
+        ("v0 = self.m0(i0).roll(1, 0).sum((1, 3))",),
+        ("v0",),
+    ),
+    "random numbers drawn in the order of memory": RandomProgram(
+        ("torch.randn(n, 4, 1, 6, dtype=torch.float32)",),
+        (),
+        ("v0 = F.dropout(i0, 0.3, True)", "v1 = F.avg_pool2d(v0, 2, ceil_mode=True)"),
+        ("v1",),
+    ),
+    "a dropout that nobody reads": RandomProgram(
+        ("torch.randn(n, 6, 9, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv1d(6, 6, 2, groups=2)",),
+        ("v0 = self.m0(i0)", "v1 = F.dropout(i0, 0.3, self.training)"),
+        ("v0",),
+        train=True,
+    ),
+    "an input that is written into between convolutions": RandomProgram(
+        ("torch.randn(n, 4, 1, 6, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(4, 12, 1, groups=4)", "self.m2 = nn.Conv2d(4, 4, 3, groups=2, padding=1)"),
+        ("v0 = self.m0(i0)", "F.silu(i0, inplace=True)", "v5 = self.m2(i0)"),
+        ("v5", "v0"),
+    ),
+    "a copy of what is expanded": RandomProgram(
+        ("torch.randn(1, 3, 6, 6, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(6, 4, 3, padding=1)",),
+        ("v0 = self.m0(i0.repeat_interleave(2, 1))",),
+        ("v0",),
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", FOUND)
+def test_a_program_that_was_wrong_is_right(name: str, dynamic: bool) -> None:
+    verdict = check_program(replace(FOUND[name], dynamic=dynamic))
+    assert verdict.outcome is not Outcome.WRONG, verdict.problems
+    # A rewrite that refuses could not be wrong.
+    assert verdict.applied or "drop" in name or "random" in name
