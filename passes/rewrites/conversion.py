@@ -50,26 +50,30 @@ def aten_pin(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
 def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node | None:
     """A view of `source` with the strides of `wanted` also in dimensions of size 1, where strides mean nothing but can
     be seen; the two differ nowhere else. None where sizes are symbolic and the strides are not those of an order."""
-    shape, strides = tuple(wanted.shape), tuple(wanted.stride())
-    if all(isinstance(n, int) for n in (*shape, *strides)):
-        return _call(graph, torch.ops.aten.as_strided.default, source, list(shape), list(strides))
-    hints, rank = shape_hint(wanted), len(shape)
-    orders = (dimension_order(hints, stride_hint(wanted)), CHANNELS_LAST_ORDER.get(rank, tuple(range(rank))))
-    for order in orders:
+    hints, rank = shape_hint(wanted), wanted.dim()
+    for order in (dimension_order(hints, stride_hint(wanted)), CHANNELS_LAST_ORDER.get(rank, tuple(range(rank)))):
         if strides_for_order(hints, order) == stride_hint(wanted):
             break
     else:
-        return None
-    # Where nothing has to move, a view to the sizes that are there gives the strides that a new tensor would have.
+        shape, strides = tuple(wanted.shape), tuple(wanted.stride())
+        if not all(isinstance(n, int) for n in (*shape, *strides)):
+            return None
+        return _call(graph, torch.ops.aten.as_strided.default, source, list(shape), list(strides))
+    # A dimension that is taken away and put back has the stride that it would have in a new tensor.
+    ones = [place for place, dim in enumerate(order) if hints[dim] == 1]
     inverse = sorted(range(rank), key=order.__getitem__)
-    sizes = [n if isinstance(n, int) else _call(graph, torch.ops.aten.sym_size.int, source, i) for i, n in enumerate(shape)]
-    stored = _call(graph, torch.ops.aten.permute.default, source, list(order))
-    viewed = graph.call_function(torch.ops.aten.view.default, (stored, [sizes[dim] for dim in order]))
-    viewed.meta["val"] = stored.meta["val"]
-    restored = _call(graph, torch.ops.aten.permute.default, viewed, inverse)
-    # A fake's view reads strides of size 1 otherwise than the operator.
-    restored.meta["val"] = wanted
-    return restored
+    node = source if list(order) == list(range(rank)) else _permute(graph, source, list(order))
+    node = _call(graph, torch.ops.aten.squeeze.dims, node, ones)
+    for place in ones:
+        node = _call(graph, torch.ops.aten.unsqueeze.default, node, place)
+    if list(order) != list(range(rank)):
+        node = _permute(graph, node, inverse)
+    node.meta["val"] = wanted
+    return node
+
+
+def _permute(graph: fx.Graph, source: fx.Node, order: list[int]) -> fx.Node:
+    return _call(graph, torch.ops.aten.permute.default, source, order)
 
 
 def inductor_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
