@@ -36,6 +36,8 @@ from torch.utils import _pytree as pytree
 MOST_SAMPLES_READ = 40
 """An operator's samples are read up to here in search of image-like ones; some have thousands."""
 MOST_ELEMENTS = 20_000
+UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+"""Operators whose values are whatever lay in memory: there is nothing to compare."""
 
 
 class Wrapped(nn.Module):
@@ -184,7 +186,7 @@ def subjects(most: int) -> list[tuple[str, Callable[[], list[OperatorSample]]]]:
     """Every operator and module with a floating-point form on the CPU, and how to draw its samples."""
     found: list[tuple[str, Callable[[], list[OperatorSample]]]] = []
     for operator in op_db:
-        if torch.float32 in operator.supported_dtypes("cpu"):
+        if torch.float32 in operator.supported_dtypes("cpu") and operator.name not in UNINITIALISED:
             found.append((operator.full_name, lambda operator=operator: operator_samples(operator, most)))  # type: ignore[misc]
     for info in module_db:
         found.append((info.name, lambda info=info: module_samples(info, most)))  # type: ignore[misc]

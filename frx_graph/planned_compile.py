@@ -183,7 +183,8 @@ def _visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:
     outputs = _outputs(module)
     if backward or context is None or context.fw_metadata is None:
         return outputs
-    return outputs[: context.fw_metadata.num_forward_returns]
+    metadata = context.fw_metadata
+    return outputs[: len(metadata.tokens) + metadata.num_forward_returns]
 
 
 def _output_nodes(module: fx.GraphModule) -> Sequence[Any]:
@@ -197,7 +198,9 @@ def _report_output_strides(module: fx.GraphModule) -> None:
     context = TracingContext.try_get()
     if context is None or context.output_strides is None:
         return
-    for node in _output_nodes(module):
+    # Tokens of effects come first, and are not counted.
+    tokens = 0 if context.fw_metadata is None else len(context.fw_metadata.tokens)
+    for node in _output_nodes(module)[tokens:]:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
         context.output_strides.append(tuple(value.stride()) if isinstance(value, Tensor) else None)
 

@@ -53,7 +53,19 @@ FOUND = {
         ("v0 = self.m0(i0.repeat_interleave(2, 1))",),
         ("v0",),
     ),
+    "a token of an effect beside what is saved": RandomProgram(
+        (
+            "torch.randn(3, 3, dtype=torch.float32).requires_grad_()",
+            "torch.randn(3, dtype=torch.float32).requires_grad_()",
+        ),
+        (),
+        ("v0 = torch.linalg.solve(i0, i1)",),
+        ("v0",),
+        train=True,
+    ),
 }
+NOT_REWRITTEN = ("a dropout that nobody reads", "a token of an effect beside what is saved")
+"""These went wrong on the way to the rewrites and back."""
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
@@ -61,5 +73,4 @@ FOUND = {
 def test_a_program_that_was_wrong_is_right(name: str, dynamic: bool) -> None:
     verdict = check_program(replace(FOUND[name], dynamic=dynamic))
     assert verdict.outcome is not Outcome.WRONG, verdict.problems
-    # A rewrite that refuses could not be wrong.
-    assert verdict.applied or "drop" in name or "random" in name
+    assert verdict.applied or name in NOT_REWRITTEN

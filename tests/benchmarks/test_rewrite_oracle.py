@@ -114,8 +114,7 @@ def test_what_is_planted_is_caught(
     assert said in verdict.problems
 
 
-def test_an_output_that_is_no_view_any_more_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AOTAutograd makes the view of an output again from its base; so the view is taken of an input."""
+def test_outputs_that_come_to_share_memory_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     program = RandomProgram(
         ("torch.randn(n, 4, 6, 5, dtype=torch.float32)",), (), ("v0 = i0.tanh()", "v1 = v0 * 2"), ("v0", "v1")
     )
