@@ -114,9 +114,10 @@ def run(given: argparse.Namespace) -> Summary:
     """All programs, in processes one after the other, with a line of progress."""
     summary = Summary()
     started = said = time.monotonic()
-    seed, last = given.seed, given.seed + given.examples
-    while seed < last:
-        for seed, verdict in _in_process(given, seed, min(PER_PROCESS, last - seed)):
+    following, last = given.seed, given.seed + given.examples
+    while following < last:
+        for seed, verdict in _in_process(given, following, min(PER_PROCESS, last - following)):
+            following = seed + 1
             if verdict is None:
                 summary.deaths.append(seed)
             else:
@@ -124,7 +125,9 @@ def run(given: argparse.Namespace) -> Summary:
             if time.monotonic() - said > PROGRESS_SECONDS:
                 said = time.monotonic()
                 rate = (seed + 1 - given.seed) / (said - started)
-                print(f"{seed + 1 - given.seed} of {given.examples}, {rate:.1f} a second: {_counts(summary)}", flush=True)
+                print(
+                    f"{seed + 1 - given.seed} of {given.examples}, {rate:.1f} a second: {_counts(summary)}", flush=True
+                )
         seed += 1
     return summary
 

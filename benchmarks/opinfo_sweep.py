@@ -12,6 +12,7 @@ backward where the operator has one. Exit code 1 if anything is wrong; every ref
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import logging
@@ -96,7 +97,7 @@ class OperatorSample:
                     model.after[str(index)] = nn.Conv2d(result.shape[1], 2, 1)
         return model
 
-    def inputs(self, n: int, seed: int = 1) -> list[Tensor]:
+    def inputs(self, n: int, seed: int = 1) -> list[Tensor]:  # noqa: ARG002 - a sample has one size, and its values
         return copied(self.tensors)
 
 
@@ -125,8 +126,8 @@ def operator_samples(operator: Any, most: int) -> list[OperatorSample]:
     """Up to `most` samples of an `OpInfo`, image-like ones first, and as many of those between convolutions."""
 
     def make() -> Callable[..., Any]:
-        # A fresh code object, so that what Dynamo compiles for one operator does not count as a recompile of another.
-        return operator.op  # type: ignore[no-any-return]
+        function: Callable[..., Any] = operator.op
+        return function
 
     drawn = operator.sample_inputs("cpu", torch.float32, requires_grad=operator.supports_autograd)
     read = (OperatorSample(operator.full_name, make, (s.input, *s.args), s.kwargs) for s in drawn)
@@ -184,13 +185,12 @@ def sweep(subjects: Sequence[tuple[str, Callable[[], list[OperatorSample]]]], in
 
 def subjects(most: int) -> list[tuple[str, Callable[[], list[OperatorSample]]]]:
     """Every operator and module with a floating-point form on the CPU, and how to draw its samples."""
-    found: list[tuple[str, Callable[[], list[OperatorSample]]]] = []
-    for operator in op_db:
-        if torch.float32 in operator.supported_dtypes("cpu") and operator.name not in UNINITIALISED:
-            found.append((operator.full_name, lambda operator=operator: operator_samples(operator, most)))  # type: ignore[misc]
-    for info in module_db:
-        found.append((info.name, lambda info=info: module_samples(info, most)))  # type: ignore[misc]
-    return found
+    operators = [
+        (operator.full_name, functools.partial(operator_samples, operator, most))
+        for operator in op_db
+        if torch.float32 in operator.supported_dtypes("cpu") and operator.name not in UNINITIALISED
+    ]
+    return operators + [(info.name, functools.partial(module_samples, info, most)) for info in module_db]
 
 
 def _chosen(read: Iterator[OperatorSample], most: int) -> list[OperatorSample]:

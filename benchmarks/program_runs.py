@@ -84,9 +84,7 @@ def observe(
     # Whatever a compiler raises is what is observed.
     except Exception as error:  # noqa: BLE001
         return Observation(tuple(steps), f"{type(error).__name__}: {error}")
-    return Observation(
-        tuple(steps), None, counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
-    )
+    return Observation(tuple(steps), None, counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()))
 
 
 def differences(reference: Observation, other: Observation, exact: Observation | None) -> Iterator[str]:
@@ -107,9 +105,7 @@ def differences(reference: Observation, other: Observation, exact: Observation |
                 yield f"value of {name} in step {number}"
 
 
-def _step(
-    program: RandomProgram, model: nn.Module, function: Callable[..., Any], inputs: Sequence[Tensor]
-) -> Step:
+def _step(program: RandomProgram, model: nn.Module, function: Callable[..., Any], inputs: Sequence[Tensor]) -> Step:
     torch.default_generator.manual_seed(3)
     with torch.set_grad_enabled(program.train):
         outputs = list(function(*inputs))

@@ -32,6 +32,7 @@ SHAPES = (
     "{n}, {c}",
     "{c}",
 )
+INPUT_KINDS = ("plain", "plain", "plain", "channels_last", "permuted", "sliced", "expanded", "stepped", "alias")
 ODD_SHAPES = ("0, {c}, 6, 5", "{n}, {c}, 0, 5", "{n}, 1, 1, 1", "{n}, 0")
 
 
@@ -76,7 +77,9 @@ def _input(draft: Draft) -> None:
         return
     sizes = [part.strip() for part in text.split(",")]
     rank = len(sizes)
-    kind = draft.pick(["plain", "plain", "plain", "channels_last", "permuted", "sliced", "expanded", "stepped", "alias"])
+    kind = draft.pick(
+        ["plain", "plain", "plain", "channels_last", "permuted", "sliced", "expanded", "stepped", "alias"]
+    )
     made = f"torch.randn({text}, dtype={draft.dtype})"
     if kind == "channels_last" and rank in (4, 5):
         made += f".to(memory_format=torch.channels_last{'_3d' if rank == 5 else ''})"
@@ -96,7 +99,9 @@ def _input(draft: Draft) -> None:
         made = f"torch.randn({small}, dtype={draft.dtype}).expand({text})"
     elif kind == "alias" and draft.inputs and draft.chance(50):
         other = draft.pick([f"i{index}" for index in range(len(draft.inputs))])
-        draft.add_input(draft.pick(["{x}.detach()[:1]", "{x}.detach()", "{x}.detach().transpose(0, -1)"]).format(x=other))
+        draft.add_input(
+            draft.pick(["{x}.detach()[:1]", "{x}.detach()", "{x}.detach().transpose(0, -1)"]).format(x=other)
+        )
         return
     if draft.chance(40):
         made += ".detach().requires_grad_()" if kind != "plain" else ".requires_grad_()"

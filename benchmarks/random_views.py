@@ -90,9 +90,9 @@ def copy(draft: Draft) -> bool:
         "torch.full_like({x}, 0.5)",
         "torch.ones_like({x}, memory_format=torch.contiguous_format) * {x}",
         "{x}.detach()",
-        "{x}.double().to(%s)" % draft.dtype,
+        f"{{x}}.double().to({draft.dtype})",
         "{x}.bfloat16()",
-        "{x}.to(%s)" % draft.dtype,
+        f"{{x}}.to({draft.dtype})",
         "{x}.float()",
     ]
     if value.dim() in FORMATS:
@@ -182,7 +182,7 @@ def attention(draft: Draft) -> bool:
     shape = draft.value(x).shape
     width = shape[1] if draft.value(x).dim() == 4 else shape[2]
     heads = 2 if width % 2 == 0 else 1
-    if width == 0 or len(shape) == 4 and shape[2] * shape[3] > 64:
+    if width == 0 or (len(shape) == 4 and shape[2] * shape[3] > 64):
         return False
     name = draft.add_module(f"nn.Linear({width}, {3 * width})")
     if name is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from random_programs import programs
 from random_program import RandomProgram
+from random_programs import programs
 from rewrite_oracle import Outcome, check_program
 from smallest_program import smallest
 

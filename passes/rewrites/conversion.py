@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -44,7 +44,9 @@ def aten_pin(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
         return _call(graph, torch.ops.aten.contiguous.default, source, memory_format=_MEMORY_FORMATS[rank])
     inverse = sorted(range(rank), key=order.__getitem__)
     stored = _call(graph, torch.ops.aten.permute.default, source, list(order))
-    return _call(graph, torch.ops.aten.permute.default, _call(graph, torch.ops.aten.contiguous.default, stored), inverse)
+    return _call(
+        graph, torch.ops.aten.permute.default, _call(graph, torch.ops.aten.contiguous.default, stored), inverse
+    )
 
 
 def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node | None:

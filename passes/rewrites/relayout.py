@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites.conversion import Convert, aten_pin, exact_strides, Order
+from frx_graph.passes.rewrites.conversion import Convert, Order, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import is_doubtful
 
 

@@ -9,8 +9,8 @@ import opinfo_sweep
 import pytest
 import torch
 from opinfo_sweep import OperatorSample, Swept, main, subjects
-from rewrite_oracle import Outcome, Verdict, check_loaded
 from random_program import RandomProgram
+from rewrite_oracle import Outcome, Verdict, check_loaded
 
 
 @pytest.mark.slow

@@ -54,7 +54,9 @@ def _nothing(graph: fx.Graph) -> None:
 
 
 def _other_values(graph: fx.Graph) -> None:
-    _after(graph, torch.ops.aten.tanh.default, lambda node: graph.call_function(torch.ops.aten.flip.default, (node, [2])))
+    _after(
+        graph, torch.ops.aten.tanh.default, lambda node: graph.call_function(torch.ops.aten.flip.default, (node, [2]))
+    )
 
 
 def _other_strides(graph: fx.Graph) -> None:
@@ -76,7 +78,9 @@ def _other_gradient(graph: fx.Graph) -> None:
 
 def _raises_when_run(graph: fx.Graph) -> None:
     _after(
-        graph, torch.ops.aten.tanh.default, lambda node: graph.call_function(torch.ops.aten.view.default, (node, [7, 7]))
+        graph,
+        torch.ops.aten.tanh.default,
+        lambda node: graph.call_function(torch.ops.aten.view.default, (node, [7, 7])),
     )
 
 
