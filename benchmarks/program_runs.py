@@ -137,7 +137,7 @@ def _train(
     roots = list({id(value): value for value in outputs if value.requires_grad}.values())
     if roots:
         torch.autograd.backward(roots, [_tangent(program.tangents, value) for value in roots])
-    leaves = {f"parameter {name}": value for name, value in model.named_parameters()}
+    leaves: dict[str, Tensor] = {f"parameter {name}": value for name, value in model.named_parameters()}
     leaves |= {f"input {i}": value for i, value in enumerate(inputs)}
     for name, leaf in leaves.items():
         if leaf.is_leaf and leaf.grad is not None:

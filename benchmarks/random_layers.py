@@ -82,10 +82,10 @@ def convolution(draft: Draft) -> bool:
     text = f"{channels}, {out}, {kernel}, groups={groups}"
     if draft.chance(60):
         text += f", padding={draft.pick([kernel // 2, 1])}"
-    if draft.chance(20):
-        # The weight's gradient in bf16 is read from memory that nobody wrote where kernels in steps of 3 leave a rest,
-        # in either layout (oneDNN, torch 2.15).
-        text += f", stride={2 if draft.dtype == 'torch.bfloat16' else draft.pick([2, 3])}"
+    # The weight's gradient in bf16 is read from memory that nobody wrote where a kernel's steps leave a rest, in either
+    # layout (oneDNN, torch 2.15).
+    if draft.chance(20) and draft.dtype != "torch.bfloat16":
+        text += f", stride={draft.pick([2, 3])}"
     if draft.chance(15):
         text += ", dilation=2"
     if draft.chance(25):

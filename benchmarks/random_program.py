@@ -92,7 +92,8 @@ class RandomProgram:
     def without(self, part: str, index: int) -> RandomProgram:
         """The program less one entry of `lines`, `outputs`, `modules` or `inputs`; it may not run any more."""
         kept = getattr(self, part)
-        return replace(self, **{part: (*kept[:index], *kept[index + 1 :])})
+        changed: dict[str, Any] = {part: (*kept[:index], *kept[index + 1 :])}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)

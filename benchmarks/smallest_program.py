@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from random_program import RandomProgram
 
@@ -30,7 +31,8 @@ def smallest(program: RandomProgram, fails: Callable[[RandomProgram], bool], mos
 def _simpler(program: RandomProgram) -> Iterator[RandomProgram]:
     for name in ("dynamic", "train", "model_channels_last"):
         if getattr(program, name):
-            yield replace(program, **{name: False})
+            off: dict[str, Any] = {name: False}
+            yield replace(program, **off)
     if program.tangents != "contiguous":
         yield replace(program, tangents="contiguous")
     if len(program.outputs) > 1:

@@ -94,8 +94,7 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
         convert=inductor_conversion if subject.generates_loops else aten_conversion,
         keeps_strides=lambda node: node not in choices and _keeps_strides(subject, node),
         freed=freed,
-        # Inductor gives every output the strides that it was traced with.
-        kept_outputs=() if subject.generates_loops else subject.visible,
+        kept_outputs=subject.visible,
         given=subject.given,
         pins=not subject.generates_loops,
     )

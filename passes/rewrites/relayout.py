@@ -112,7 +112,7 @@ def relayout(
         with _quietly(mode):
             for node in list(graph.nodes):
                 if node.op == "output":
-                    _restore_outputs(edit, node, kept_outputs)
+                    _restore_outputs(edit, node, kept_outputs, pins)
                 elif node.op == "call_function":
                     if node.name in freed:
                         edit.free(node)
@@ -179,7 +179,8 @@ def _satisfies(value: Tensor, wanted: Wanted) -> bool:
     )
 
 
-def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
+def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: bool) -> None:
+    _keep_sharing(edit, output, kept)
     for source in output.all_input_nodes:
         if edit.name_of(source) not in kept or source not in edit.before:
             continue
@@ -187,7 +188,7 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> Non
         ours = source
         if not same_strides(source.meta["val"], stride_hint(original)):
             ours = _converted(edit, source, _order_of(source, original), output)
-        if stride_hint(ours.meta["val"]) == stride_hint(original):
+        if stride_hint(ours.meta["val"]) == stride_hint(original) or not pins:
             continue
         # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
         with edit.graph.inserting_before(output):
@@ -195,6 +196,22 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> Non
         if exact is None:
             raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
         edit.reroute(output, ours, exact)
+
+
+def _keep_sharing(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
+    """Raises where two outputs lie in the same memory, and one of them would have to be converted."""
+    storages: dict[int, list[fx.Node]] = {}
+    for node in output.all_input_nodes:
+        value = edit.before.get(node, node.meta.get("val"))
+        if edit.name_of(node) in kept and isinstance(value, Tensor):
+            storages.setdefault(value.untyped_storage()._cdata, []).append(node)
+    for nodes in storages.values():
+        changed = [node for node in nodes if node in edit.before]
+        if len(nodes) > 1 and any(
+            not same_strides(node.meta["val"], stride_hint(edit.before[node])) for node in changed
+        ):
+            names = " and ".join(edit.name_of(node) for node in nodes)
+            raise RewriteError(f"{names} share memory, and are returned in an order that they would no longer have")
 
 
 def _pin(edit: _Edit, node: fx.Node) -> None:
