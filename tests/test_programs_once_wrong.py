@@ -53,6 +53,12 @@ FOUND = {
         ("v0 = self.m0(i0.repeat_interleave(2, 1))",),
         ("v0",),
     ),
+    "an empty slice of a copy": RandomProgram(
+        ("torch.randn(n, 3, 1, 6, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(3, 2, 1)",),
+        ("v0 = i0.clone(memory_format=torch.channels_last)", "v1 = v0[:, :, 1:]", "v2 = self.m0(i0)"),
+        ("v1", "v2"),
+    ),
     "a token of an effect beside what is saved": RandomProgram(
         (
             "torch.randn(3, 3, dtype=torch.float32).requires_grad_()",
@@ -74,3 +80,34 @@ def test_a_program_that_was_wrong_is_right(name: str, dynamic: bool) -> None:
     verdict = check_program(replace(FOUND[name], dynamic=dynamic))
     assert verdict.outcome is not Outcome.WRONG, verdict.problems
     assert verdict.applied or name in NOT_REWRITTEN
+
+
+INDUCTOR = {
+    "strides of size 1": RandomProgram(
+        ("torch.randn(n, 4, 4, 1, dtype=torch.float64).to(memory_format=torch.channels_last)",),
+        ("self.m0 = nn.Conv2d(4, 1, 2, padding=1)",),
+        ("v0 = self.m0(F.channel_shuffle(i0, 2))",),
+        ("v0",),
+        dtype="torch.float64",
+    ),
+    "an output that is read again": RandomProgram(
+        ("torch.randn(n, 4, 1, 6, dtype=torch.float32)",),
+        ("self.m0 = nn.ConvTranspose2d(4, 4, 3)", "self.m1 = nn.ConvTranspose2d(4, 2, 2, padding=1, dilation=2)"),
+        ("v0 = self.m0(i0)", "v1 = self.m1(v0)"),
+        ("v0", "v1"),
+    ),
+    "two views of one output": RandomProgram(
+        ("torch.randn(n, 2, 6, 5, dtype=torch.float64).to(memory_format=torch.channels_last)",),
+        ("self.m0 = nn.Conv2d(2, 2, 3)",),
+        ("v0 = self.m0(i0)", "v1, v2 = v0.split([1, 2], 3)"),
+        ("v2", "v1"),
+        dtype="torch.float64",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INDUCTOR)
+def test_a_program_that_was_wrong_under_inductor_is_right(name: str) -> None:
+    verdict = check_program(INDUCTOR[name], "inductor")
+    assert verdict.outcome in (Outcome.OK, Outcome.REFUSED), verdict.problems

@@ -54,7 +54,8 @@ def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node |
     be seen; the two differ nowhere else. None where sizes are symbolic and the strides are not those of an order."""
     hints, rank = shape_hint(wanted), wanted.dim()
     for order in (dimension_order(hints, stride_hint(wanted)), CHANNELS_LAST_ORDER.get(rank, tuple(range(rank)))):
-        if strides_for_order(hints, order) == stride_hint(wanted):
+        # Without elements there is nothing to move, and nothing that a view could lose.
+        if strides_for_order(hints, order) == stride_hint(wanted) and 0 not in hints:
             break
     else:
         shape, strides = tuple(wanted.shape), tuple(wanted.stride())

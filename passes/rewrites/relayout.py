@@ -112,7 +112,7 @@ def relayout(
         with _quietly(mode):
             for node in list(graph.nodes):
                 if node.op == "output":
-                    _restore_outputs(edit, node, kept_outputs, pins)
+                    _restore_outputs(edit, node, kept_outputs)
                 elif node.op == "call_function":
                     if node.name in freed:
                         edit.free(node)
@@ -179,7 +179,7 @@ def _satisfies(value: Tensor, wanted: Wanted) -> bool:
     )
 
 
-def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: bool) -> None:
+def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
     _keep_sharing(edit, output, kept)
     for source in output.all_input_nodes:
         if edit.name_of(source) not in kept or source not in edit.before:
@@ -188,7 +188,7 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: 
         ours = source
         if not same_strides(source.meta["val"], stride_hint(original)):
             ours = _converted(edit, source, _order_of(source, original), output)
-        if stride_hint(ours.meta["val"]) == stride_hint(original) or not pins:
+        if stride_hint(ours.meta["val"]) == stride_hint(original):
             continue
         # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
         with edit.graph.inserting_before(output):
