@@ -48,18 +48,20 @@ def is_doubtful(node: fx.Node) -> bool:
     call = node.args[0] if node.target is operator.getitem else node
     assert isinstance(call, fx.Node)
     if isinstance(call.target, OpOverload):
-        if _is_view(call.target):
+        if is_view(call):
             return False
         name = str(call.target.overloadpacket)
         if name in _OTHER_THAN_FAKE or (name in _OTHER_WHERE_PERMUTED and _reads_permuted(call)):
             return True
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
-    return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape for v in values)
+    # A batch of one stands outermost in every order that is asked for.
+    return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
 
 
-def _is_view(target: OpOverload) -> bool:
+def is_view(node: fx.Node) -> bool:
     """True for operators whose result lies in an operand's memory: views, and those that write in place."""
-    return any(result.alias_info is not None for result in target._schema.returns)
+    target = node.target
+    return isinstance(target, OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
 
 
 def _reads_permuted(call: fx.Node) -> bool:

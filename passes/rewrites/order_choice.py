@@ -14,7 +14,7 @@ from frx_graph.passes.rewrites.order_members import Member
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds, OrderProblem, Surroundings, order_problem
 from frx_graph.passes.rewrites.relayout import Wanted, relayout
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
-from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides, reads_any_order
+from frx_graph.passes.rewrites.stride_sensitivity import reads_any_order
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rules.dimension_map import Order, canonical, plain_order
 
@@ -132,7 +132,7 @@ def _keeps_strides(subject: RewriteSubject, node: str) -> bool:
     if op is None:
         return False
     if subject.generates_loops:
-        return is_told_strides(op)
+        return subject.keeps_its_strides(op)
     return not all(reads_any_order(op, value, subject.inner) for value in subject.facts.input_values(op))
 
 

@@ -8,7 +8,7 @@ the truth about the result. A graph that cannot be changed as asked is put back 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, Order, aten_pin, exact_strides
-from frx_graph.passes.rewrites.doubtful_strides import is_doubtful
+from frx_graph.passes.rewrites.doubtful_strides import is_doubtful, is_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,9 @@ def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], kee
             value = _converted(edit, source, wanted.order, node).meta["val"]
         elif wanted is None and keeps and not same_strides(value, stride_hint(original)):
             value = _converted(edit, source, _order_of(source, original), node).meta["val"]
-        changed = changed or stride_hint(value) != stride_hint(original)
+            changed = True
+        # A view of what has moved has the same strides in other memory; who shares whose is read from the fakes.
+        changed = changed or stride_hint(value) != stride_hint(original) or (source in edit.before and is_view(node))
     if changed:
         edit.set_value(node, _checked(node, _run(node)))
 
@@ -180,7 +182,7 @@ def _satisfies(value: Tensor, wanted: Wanted) -> bool:
 
 
 def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
-    _keep_sharing(edit, output, kept)
+    shared = _sharing([edit.before.get(node, node.meta.get("val")) for node in _leaves(output)])
     for source in output.all_input_nodes:
         if edit.name_of(source) not in kept or source not in edit.before:
             continue
@@ -196,22 +198,21 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> Non
         if exact is None:
             raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
         edit.reroute(output, ours, exact)
+    if _sharing([node.meta.get("val") for node in _leaves(output)]) != shared:
+        raise RewriteError("outputs that share memory would be returned in memory of their own")
 
 
-def _keep_sharing(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
-    """Raises where two outputs lie in the same memory, and one of them would have to be converted."""
-    storages: dict[int, list[fx.Node]] = {}
-    for node in output.all_input_nodes:
-        value = edit.before.get(node, node.meta.get("val"))
-        if edit.name_of(node) in kept and isinstance(value, Tensor):
-            storages.setdefault(value.untyped_storage()._cdata, []).append(node)
-    for nodes in storages.values():
-        changed = [node for node in nodes if node in edit.before]
-        if len(nodes) > 1 and any(
-            not same_strides(node.meta["val"], stride_hint(edit.before[node])) for node in changed
-        ):
-            names = " and ".join(edit.name_of(node) for node in nodes)
-            raise RewriteError(f"{names} share memory, and are returned in an order that they would no longer have")
+def _leaves(output: fx.Node) -> list[fx.Node]:
+    return [node for node in pytree.tree_leaves(output.args) if isinstance(node, fx.Node)]
+
+
+def _sharing(outputs: Sequence[Any]) -> list[int | None]:
+    """For each output the number of the memory that it lies in, counted from the first; None for what has none."""
+    numbers: dict[int, int] = {}
+    return [
+        numbers.setdefault(value.untyped_storage()._cdata, len(numbers)) if isinstance(value, Tensor) else None
+        for value in outputs
+    ]
 
 
 def _pin(edit: _Edit, node: fx.Node) -> None:

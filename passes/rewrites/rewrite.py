@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,8 +41,23 @@ class RewriteSubject:
         """The operators that hand an order on."""
         return members_of(self.facts, self.inner, self._may_change)
 
+    @cached_property
+    def _returned_together(self) -> frozenset[int]:
+        """Memory in which several outputs lie."""
+        values = self.facts.values
+        counted = Counter(values[name].storage for name in self.visible if name in values)
+        return frozenset(storage for storage, times in counted.items() if times > 1)
+
+    def keeps_its_strides(self, op: OpFacts) -> bool:
+        """True for an operator that must be given the strides that it was traced with. So must a view that is returned
+        beside what it views: brought back each by itself, the two would share no memory any more."""
+        values = self.facts.values
+        return is_told_strides(op) or (
+            op.view and any(values[name].storage in self._returned_together for name in op.outputs)
+        )
+
     def _may_change(self, op: OpFacts) -> bool:
-        if is_told_strides(op):
+        if self.keeps_its_strides(op):
             return False
         # Inductor lays values out by itself, and does not rely on what fakes say.
         return self.generates_loops or not reads_ambiguous_image(op, self.facts)
