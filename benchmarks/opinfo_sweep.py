@@ -34,9 +34,6 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
 from torch.utils import _pytree as pytree
 
-# Importing torch's test database forbids the process to set backend flags, as its own tests must not.
-setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
-
 MOST_SAMPLES_READ = 40
 """An operator's samples are read up to here in search of image-like ones; some have thousands."""
 MOST_ELEMENTS = 20_000
