@@ -97,7 +97,6 @@ def reproducer(program: RandomProgram, inner: str, plan: str) -> RandomProgram:
 
 def worker(given: argparse.Namespace) -> None:
     """Checks programs and says what became of each, one line of JSON before and one after it."""
-    logging.disable(logging.ERROR)
     for seed in range(given.seed, given.seed + given.examples):
         print(json.dumps({"seed": seed}), flush=True)
         verdict = check_program(random_program(seed, given.max_lines), given.inner, plan=given.plan)
@@ -189,7 +188,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"  {title} {count:6d}  {text}")
     if given.json:
         given.json.write_text(json.dumps(summary.document(), indent=2) + "\n")
-    logging.disable(logging.ERROR)
     for text, seeds in list(summary.faults.items())[: given.show]:
         print(f"\nWRONG: {text}, seeds {seeds[:10]}")
         print(reproducer(random_program(seeds[0], given.max_lines), given.inner, given.plan).source)
@@ -199,4 +197,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # What torch logs of programs that it cannot compile is counted, not shown.
+    logging.disable(logging.ERROR)
     sys.exit(main())

@@ -235,7 +235,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
-    logging.disable(logging.ERROR)
     chosen = [subject for subject in subjects(given.samples) if given.only in subject[0]]
     if given.operators is not None:
         chosen = Random(given.seed).sample(chosen, min(given.operators, len(chosen)))
@@ -267,4 +266,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # What torch logs of programs that it cannot compile is counted, not shown.
+    logging.disable(logging.ERROR)
     sys.exit(main())
