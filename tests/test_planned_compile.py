@@ -3,6 +3,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,12 @@ class Branches(nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh() -> Iterator[None]:
+    """Nothing compiled before: what comes out of Inductor's cache was rewritten by another run."""
     torch._dynamo.reset()
     backend.clear()
+    with torch._inductor.utils.fresh_cache():
+        yield
 
 
 def planned(model, inner: str, plan: str = "all", **how):
@@ -99,7 +103,7 @@ def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypa
 
     monkeypatch.setattr(planned_compile, "rewrite_graph", broken)
     model = Branches().eval()
-    with torch._inductor.utils.fresh_cache(), warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         outputs, _ = run(planned(model, inner), torch.randn(2, 3, 8, 8), train=False)
     assert len(outputs) == 4
@@ -123,7 +127,7 @@ def test_inductor_chooses_where_we_do_not(monkeypatch: pytest.MonkeyPatch) -> No
         return own(gm, is_inference=is_inference)
 
     monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(decide))
-    with torch._inductor.utils.fresh_cache(), torch.no_grad():
+    with torch.no_grad():
         planned(nn.Conv2d(3, 3, 1).eval(), "inductor")(torch.randn(1, 3, 4, 4))
         planned(nn.Linear(3, 3).eval(), "inductor")(torch.randn(1, 3))
     assert seen == [False, True]
