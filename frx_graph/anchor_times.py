@@ -13,13 +13,13 @@ from frx_graph.rules.dimension_map import Order
 
 
 def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> AnchorSeconds:
-    """Measured times of every anchor in each of its orders; an anchor of which one is missing is left out. With
-    `prepared`, its weights are stored in that order, too."""
+    """Measured times of every anchor in each of its orders; an anchor of which one is missing is left out, all
+    are where the bandwidth is not known. With `prepared`, its weights are stored in that order, too."""
     asked = {
         anchor.op.node: anchor_calls(anchor, subject.facts, subject.phase, prepared=prepared)
         for anchor in subject.anchors
     }
-    if not asked:
+    if not asked or subject.bandwidth_bytes_per_s is None:
         return {}
     measured = MeasuredOperators(_device_type(subject.facts))
     measured.time(
@@ -27,21 +27,19 @@ def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> Anchor
         for orders in asked.values()
         for variants in zip(*(call.calls for call in orders.values()), strict=True)
     )
-    per_byte = 1 / subject.bandwidth_bytes_per_s if subject.bandwidth_bytes_per_s is not None else None
     found: dict[str, dict[Order, float]] = {}
     for node, orders in asked.items():
-        times = {order: _total(call, measured, per_byte) for order, call in orders.items()}
+        times = {order: _total(call, measured, subject.bandwidth_bytes_per_s) for order, call in orders.items()}
         known = {order: seconds for order, seconds in times.items() if seconds is not None}
         if known and len(known) == len(times):
             found[node] = known
     return found
 
 
-def _total(call: AnchorCall, measured: MeasuredOperators, seconds_per_byte: float | None) -> float | None:
+def _total(call: AnchorCall, measured: MeasuredOperators, bytes_per_second: float) -> float | None:
     times = [measured.seconds(signature) for signature in call.calls]
-    moving = 0.0 if not call.moved_bytes else seconds_per_byte and call.moved_bytes * seconds_per_byte
-    known = [seconds for seconds in (*times, moving) if seconds is not None]
-    return sum(known) if len(known) == len(times) + 1 else None
+    known = [seconds for seconds in times if seconds is not None]
+    return sum(known) + call.moved_bytes / bytes_per_second if len(known) == len(times) else None
 
 
 def bandwidth_of(facts: GraphFacts) -> float | None:

@@ -43,9 +43,7 @@ class _Session:
         self._lock = threading.RLock()
         self._recorder = GraphRecorder("process")
         self._print_at_exit = False
-        self._warned = False
-        self._warned_unproved = False
-        self._warned_failed = False
+        self._warned: set[str] = set()
         self._rewritten: list[RewrittenGraph] = []
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
@@ -56,37 +54,32 @@ class _Session:
             self._recorder.record(dynamo, example_inputs, options.inner)
 
     def warn(self, error: Exception) -> None:
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"frx could not record a graph ({type(error).__name__}: {error}); "
-                "it is compiled without advice, and your program is unaffected",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self._warn_once(
+            "recording",
+            f"frx could not record a graph ({type(error).__name__}: {error}); "
+            "it is compiled without advice, and your program is unaffected",
+        )
 
     def warn_unproved(self, plan: str) -> None:
-        if not self._warned_unproved:
-            self._warned_unproved = True
-            warnings.warn(
-                f"frx applies rewrites that no trial has proved (plan={plan!r}): meant for tests and benchmarks",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self._warn_once(
+            "unproved", f"frx applies rewrites that no trial has proved (plan={plan!r}): meant for tests and benchmarks"
+        )
 
     def rewritten(self, done: RewrittenGraph) -> None:
         with self._lock:
             self._rewritten.append(done)
 
     def not_rewritten(self, error: Exception) -> None:
-        if not self._warned_failed:
-            self._warned_failed = True
-            warnings.warn(
-                f"frx could not rewrite a graph ({type(error).__name__}: {error}); it is compiled as it was, and your "
-                "program is unaffected",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self._warn_once(
+            "rewriting",
+            f"frx could not rewrite a graph ({type(error).__name__}: {error}); it is compiled as it was, and your "
+            "program is unaffected",
+        )
+
+    def _warn_once(self, subject: str, message: str) -> None:
+        if subject not in self._warned:
+            self._warned.add(subject)
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     def capture(self) -> Capture:
         with self._lock:
@@ -106,7 +99,7 @@ class _Session:
         with self._lock:
             self._recorder = GraphRecorder("process")
             self._rewritten.clear()
-            self._warned = self._warned_unproved = self._warned_failed = False
+            self._warned.clear()
         self.reported()
 
     def _print(self) -> None:

@@ -25,6 +25,7 @@ import frx_graph.passes
 import frx_graph.rules
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.measurement_environment import measurement_environment
+from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
 Compiled = Callable[..., Any]
@@ -56,12 +57,14 @@ class InductorPlan(CustomGraphPass):
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
             self._failed(error)
             return
-        inductor_config.layout_optimization = self._own_choice and not done.applied
+        decided = any(candidate.rewrite in DECIDE_LAYOUT for candidate in done.applied)
+        inductor_config.layout_optimization = self._own_choice and not decided
         self._told(done)
 
     def uuid(self) -> Any:
         """What a compiled graph depends on besides itself: the plan, our code, and the machine that was measured."""
-        return (self._plan, _code_hash(), measurement_environment("cpu").fingerprint)
+        machine = tuple(measurement_environment(device).fingerprint for device in ("cpu", "cuda"))
+        return (self._plan, _code_hash(), machine)
 
 
 def _rewrite_for_inductor(module: fx.GraphModule, plan: str) -> RewrittenGraph:

@@ -13,6 +13,9 @@ from torch._dynamo.utils import counters, same
 from torch._inductor.graph import GraphLowering
 
 from frx_graph import backend, planned_compile
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.records import Candidate
+from frx_graph.rewriting import RewrittenGraph
 
 INNERS = ["eager", "aot_eager", "inductor"]
 
@@ -132,6 +135,26 @@ def test_inductor_chooses_where_we_do_not(monkeypatch: pytest.MonkeyPatch) -> No
         planned(nn.Linear(3, 3).eval(), "inductor")(torch.randn(1, 3))
     assert seen == [False, True]
     assert torch._inductor.config.layout_optimization
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+@pytest.mark.parametrize(("rewrite", "chooses"), [("hoist_copy", True), ("propagate_layout", False)])
+def test_inductor_chooses_unless_a_rewrite_has_decided(
+    rewrite: str, chooses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = RewrittenGraph("0/0", Phase.FORWARD, (Candidate(rewrite, "0/0", ("a", "b")),), ())
+    monkeypatch.setattr(planned_compile, "rewrite_graph", lambda *_args, **_how: done)
+    seen: list[bool] = []
+    own = GraphLowering.decide_layout_opt
+
+    def decide(gm, *, is_inference: bool) -> bool:
+        seen.append(torch._inductor.config.layout_optimization)
+        return own(gm, is_inference=is_inference)
+
+    monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(decide))
+    with torch.no_grad():
+        planned(nn.Conv2d(3, 3, 1).eval(), "inductor")(torch.randn(1, 3, 4, 4))
+    assert seen == [chooses]
 
 
 @pytest.mark.slow

@@ -14,6 +14,9 @@ from frx_graph.passes.rewrites import (
 )
 from frx_graph.passes.rewrites.rewrite import Rewrite
 
+DECIDE_LAYOUT = frozenset({propagate_layout.NAME, backward_layout.NAME})
+"""Those that, under Inductor, stand in the place of its own choice for all convolutions of a graph."""
+
 REWRITES: tuple[Rewrite, ...] = (
     hoist_copy.REWRITE,
     propagate_layout.REWRITE,

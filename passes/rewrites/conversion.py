@@ -11,9 +11,7 @@ from torch._ops import OpOverload
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-
-Order: TypeAlias = tuple[int, ...]
-"""Dimensions from outermost to innermost in memory."""
+from frx_graph.rules.dimension_map import Order, plain_order
 
 Convert: TypeAlias = Callable[[fx.Graph, fx.Node, Order], fx.Node]
 """Adds what copies a value into a dense order at the graph's insertion point, and gives each new node its value in
@@ -24,36 +22,32 @@ _MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 def aten_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
     """A copy that every backend runs as it is written."""
-    rank = len(order)
-    if order == tuple(range(rank)):
-        return _call(graph, torch.ops.aten.clone.default, source, memory_format=torch.contiguous_format)
-    if rank in _MEMORY_FORMATS and order == CHANNELS_LAST_ORDER[rank]:
-        return _call(graph, torch.ops.aten.clone.default, source, memory_format=_MEMORY_FORMATS[rank])
-    inverse = sorted(range(rank), key=order.__getitem__)
-    stored = _call(graph, torch.ops.aten.permute.default, source, list(order))
-    copied = _call(graph, torch.ops.aten.clone.default, stored, memory_format=torch.contiguous_format)
-    return _call(graph, torch.ops.aten.permute.default, copied, inverse)
+    return _laid_out(graph, torch.ops.aten.clone.default, source, order)
 
 
 def aten_pin(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
     """A copy only where `source`, when it is run, does not lie in `order` after all."""
+    return _laid_out(graph, torch.ops.aten.contiguous.default, source, order)
+
+
+def _laid_out(graph: fx.Graph, copy: OpOverload, source: fx.Node, order: Order) -> fx.Node:
     rank = len(order)
-    if order == tuple(range(rank)):
-        return _call(graph, torch.ops.aten.contiguous.default, source)
+    if order == plain_order(order):
+        return _call(graph, copy, source, memory_format=torch.contiguous_format)
     if rank in _MEMORY_FORMATS and order == CHANNELS_LAST_ORDER[rank]:
-        return _call(graph, torch.ops.aten.contiguous.default, source, memory_format=_MEMORY_FORMATS[rank])
-    inverse = sorted(range(rank), key=order.__getitem__)
-    stored = _call(graph, torch.ops.aten.permute.default, source, list(order))
-    return _call(
-        graph, torch.ops.aten.permute.default, _call(graph, torch.ops.aten.contiguous.default, stored), inverse
-    )
+        return _call(graph, copy, source, memory_format=_MEMORY_FORMATS[rank])
+    stored = _permute(graph, source, list(order))
+    return _permute(graph, _call(graph, copy, stored, memory_format=torch.contiguous_format), _inverse(order))
 
 
 def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node | None:
     """A view of `source` with the strides of `wanted` also in dimensions of size 1, where strides mean nothing but can
     be seen; the two differ nowhere else. None where sizes are symbolic and the strides are not those of an order."""
-    hints, rank = shape_hint(wanted), wanted.dim()
-    for order in (dimension_order(hints, stride_hint(wanted)), CHANNELS_LAST_ORDER.get(rank, tuple(range(rank)))):
+    hints = shape_hint(wanted)
+    for order in (
+        dimension_order(hints, stride_hint(wanted)),
+        CHANNELS_LAST_ORDER.get(wanted.dim(), plain_order(hints)),
+    ):
         # Without elements there is nothing to move, and nothing that a view could lose.
         if strides_for_order(hints, order) == stride_hint(wanted) and 0 not in hints:
             break
@@ -64,15 +58,19 @@ def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node |
         return _call(graph, torch.ops.aten.as_strided.default, source, list(shape), list(strides))
     # A dimension that is taken away and put back has the stride that it would have in a new tensor.
     ones = [place for place, dim in enumerate(order) if hints[dim] == 1]
-    inverse = sorted(range(rank), key=order.__getitem__)
-    node = source if list(order) == list(range(rank)) else _permute(graph, source, list(order))
+    plain = order == plain_order(hints)
+    node = source if plain else _permute(graph, source, list(order))
     node = _call(graph, torch.ops.aten.squeeze.dims, node, ones)
     for place in ones:
         node = _call(graph, torch.ops.aten.unsqueeze.default, node, place)
-    if list(order) != list(range(rank)):
-        node = _permute(graph, node, inverse)
+    if not plain:
+        node = _permute(graph, node, _inverse(order))
     node.meta["val"] = wanted
     return node
+
+
+def _inverse(order: Order) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 def _permute(graph: fx.Graph, source: fx.Node, order: list[int]) -> fx.Node:

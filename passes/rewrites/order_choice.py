@@ -67,12 +67,7 @@ def cheapest_orders(subject: RewriteSubject) -> Mapping[str, Order]:
 
 
 def _posed(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
-    around = Surroundings(
-        facts=subject.facts,
-        inner=subject.inner,
-        visible=subject.visible,
-        takes_any=lambda op, value: reads_any_order(op, value, subject.inner),
-    )
+    around = Surroundings(subject.facts, subject.inner, subject.visible)
     bandwidth = subject.bandwidth_bytes_per_s
     return order_problem(subject.members, around, seconds, _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth)
 

@@ -10,17 +10,18 @@ Everything else is taken to cost the same in every order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.passes.rewrites.order_members import (
     Member,
     current_order,
     possible_orders,
     works_in,
 )
+from frx_graph.passes.rewrites.stride_sensitivity import reads_any_order
 from frx_graph.passes.solver.problem import Given, Label, Node, Port, Problem, Value
 from frx_graph.passes.solver.solve import solve
 from frx_graph.rules.dimension_map import Order, canonical
@@ -54,13 +55,11 @@ class OrderProblem:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the members stand in. `visible` are the outputs whose strides somebody outside relies on; `takes_any` says
-    of an operator that is no member whether it reads every order at the same cost."""
+    """What the members stand in. `visible` are the outputs whose strides somebody outside relies on."""
 
     facts: GraphFacts
     inner: str
     visible: Collection[str]
-    takes_any: Callable[[OpFacts, ValueFacts], bool]
 
     def generates(self, member: Member) -> bool:
         """True if the compiler writes the operator's loops itself."""
@@ -145,7 +144,11 @@ def _values(
             current_order(value): None
             for value in values
             if value.name in around.visible
-            or any(not around.takes_any(op, value) for op in around.facts.users(value.name) if op.node not in inside)
+            or any(
+                not reads_any_order(op, value, around.inner)
+                for op in around.facts.users(value.name)
+                if op.node not in inside
+            )
         }
         readers = [(index, value) for value in values for index in read.get(value.name, ())]
         loops_only = not wanted and all(around.generates(members[index]) for index, _ in readers)

@@ -22,8 +22,9 @@ from torch.utils import _pytree as pytree
 from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites.conversion import Convert, Order, aten_pin, exact_strides
+from frx_graph.passes.rewrites.conversion import Convert, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import is_doubtful, is_view
+from frx_graph.rules.dimension_map import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,10 @@ def relayout(
     """Meet `demands`; returns the names of the conversions that were inserted, in order.
 
     `freed` names copies that are told a memory format and from now on keep the order of what they copy. `kept_outputs`
-    names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs
-    were whose strides have changed already. With `pins` the operators will run as they stand, and results whose strides
-    their fakes cannot be trusted with are brought to what was predicted. Raises `RewriteError`, the graph left
-    as it was, where an operator cannot run on the strides that it would get.
+    names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs were whose strides
+    have changed already. With `pins` the operators will run as they stand, and results whose strides their fakes cannot
+    be trusted with are brought to what was predicted. Raises `RewriteError`, the graph left as it was, where an
+    operator cannot run on the strides that it would get.
     """
     mode = _fake_mode(graph)
     edit = _Edit(graph, convert, frozenset(graph.nodes))

@@ -22,9 +22,8 @@ class RewriteSubject:
     """One graph of an inner compiler's, before any rewrite.
 
     With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `seconds` are
-    measured times of anchors in each of their orders. `visible` names the outputs whose
-    strides somebody outside relies on; `given` holds the inputs as they were traced whose strides the rewritten forward
-    has changed since.
+    measured times of anchors in each of their orders. `visible` names the outputs whose strides somebody outside relies
+    on; `given` holds the inputs as they were traced whose strides the rewritten forward has changed since.
     """
 
     facts: GraphFacts
