@@ -1,11 +1,14 @@
-"""Measures what choosing orders for a graph rests on: its anchors' times, and the device's bandwidth."""
+"""Measures what rewriting a graph rests on: the times of its operators in other forms, and the device's bandwidth."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.device_calibration import device_profile
 from frx_graph.evidence.measurement_cache import MeasuredOperators
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.rewrites.anchor_calls import AnchorCall, anchor_calls
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
@@ -21,34 +24,52 @@ def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> Anchor
     }
     if not asked or subject.bandwidth_bytes_per_s is None:
         return {}
-    measured = MeasuredOperators(_device_type(subject.facts))
-    measured.time(
-        variants
-        for orders in asked.values()
-        for variants in zip(*(call.calls for call in orders.values()), strict=True)
+    timed = call_seconds(
+        (
+            [signature for alternatives in variants for signature in alternatives]
+            for orders in asked.values()
+            for variants in zip(*(call.calls for call in orders.values()), strict=True)
+        ),
+        device_type_of(subject.facts),
     )
     found: dict[str, dict[Order, float]] = {}
     for node, orders in asked.items():
-        times = {order: _total(call, measured, subject.bandwidth_bytes_per_s) for order, call in orders.items()}
+        times = {order: _total(call, timed, subject.bandwidth_bytes_per_s) for order, call in orders.items()}
         known = {order: seconds for order, seconds in times.items() if seconds is not None}
         if known and len(known) == len(times):
             found[node] = known
     return found
 
 
-def _total(call: AnchorCall, measured: MeasuredOperators, bytes_per_second: float) -> float | None:
-    times = [measured.seconds(signature) for signature in call.calls]
-    known = [seconds for seconds in times if seconds is not None]
-    return sum(known) + call.moved_bytes / bytes_per_second if len(known) == len(times) else None
+def call_seconds(groups: Iterable[Sequence[OperatorSignature]], device_type: str) -> Mapping[OperatorSignature, float]:
+    """Seconds of each call, on a device; those of a group are comparable. What could not be timed is missing."""
+    asked = list(groups)
+    if not asked:
+        return {}
+    measured = MeasuredOperators(device_type)
+    measured.time(asked)
+    times = {signature: measured.seconds(signature) for group in asked for signature in group}
+    return {signature: seconds for signature, seconds in times.items() if seconds is not None}
+
+
+def _total(call: AnchorCall, timed: Mapping[OperatorSignature, float], bytes_per_second: float) -> float | None:
+    """Each call in the fastest of its alternatives; None where one of them is not known."""
+    seconds = call.moved_bytes / bytes_per_second
+    for alternatives in call.calls:
+        if not all(signature in timed for signature in alternatives):
+            return None
+        seconds += min(timed[signature] for signature in alternatives)
+    return seconds
 
 
 def bandwidth_of(facts: GraphFacts) -> float | None:
     """Bytes per second, read plus written, of the graph's device; None where it could not be measured."""
     try:
-        return device_profile(_device_type(facts)).bandwidth_bytes_per_s
+        return device_profile(device_type_of(facts)).bandwidth_bytes_per_s
     except EvidenceError:
         return None
 
 
-def _device_type(facts: GraphFacts) -> str:
+def device_type_of(facts: GraphFacts) -> str:
+    """The type of the device that computes most of the graph: "cuda" where any value is there."""
     return "cuda" if any(value.device.type == "cuda" for value in facts.values.values()) else "cpu"

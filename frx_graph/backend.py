@@ -23,7 +23,7 @@ from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
 from frx_graph.errors import CaptureError, OptionError
 from frx_graph.options import BackendOptions, backend_options, check_inner
-from frx_graph.planned_compile import EagerPlan, inductor_options
+from frx_graph.planned_compile import EagerPlan, frozen_options, inductor_options
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewriting import RewrittenGraph
 
@@ -166,6 +166,15 @@ def rewritten() -> tuple[RewrittenGraph, ...]:
 def clear() -> None:
     """Forget what the process has compiled so far."""
     _session.clear()
+
+
+def frozen_backend(options: BackendOptions) -> Compiled:
+    """What compiles a program whose weights Inductor freezes, with the rewrites of a plan if one is asked for."""
+    if options.plan is None:
+        return _inner_backend(options)
+    _session.warn_unproved(options.plan)
+    planned = frozen_options(options.inner_options, _session.rewritten, _session.not_rewritten)
+    return torch._TorchCompileInductorWrapper(options.inner_mode, planned, None)
 
 
 def _inner_backend(options: BackendOptions) -> Compiled:

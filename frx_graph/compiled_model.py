@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch._inductor import config as inductor_config
 from torch.utils import _pytree as pytree
 
+from frx_graph.backend import frozen_backend
 from frx_graph.errors import FrxError, OptionError, first_line
 from frx_graph.options import BackendOptions, backend_options
 from frx_graph.weight_preparation import prepare
@@ -92,7 +93,7 @@ class _Frozen:
 
     def _compiled(self) -> Callable[..., Any]:
         # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights.
-        inner = torch._TorchCompileInductorWrapper(self._options.inner_mode, dict(self._options.inner_options), None)
+        inner = frozen_backend(self._options)
 
         def backend(*args: Any, **kwargs: Any) -> Any:
             return inner(*args, **kwargs)

@@ -23,9 +23,11 @@ from torch.fx.graph import _BoxedCodeGen
 
 import frx_graph.passes
 import frx_graph.rules
+from frx_graph.anchor_times import call_seconds
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
+from frx_graph.passes.rewrites.frozen_products import use_faster_products
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
 Compiled = Callable[..., Any]
@@ -82,12 +84,43 @@ def _rewrite_for_inductor(module: fx.GraphModule, plan: str) -> RewrittenGraph:
     )
 
 
+class FrozenPlan(CustomGraphPass):
+    """What is left to choose in a graph that Inductor has frozen: its constants are packed, its layout is decided."""
+
+    def __init__(self, told: Told, failed: Failed) -> None:
+        self._told = told
+        self._failed = failed
+
+    def __call__(self, graph: fx.Graph) -> None:
+        """Rewrite one graph in place; on any failure leave what is not rewritten yet as it is."""
+        graph_id = _graph_id()
+        try:
+            applied = use_faster_products(graph, graph_id, lambda groups: call_seconds(groups, "cpu"))
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
+            self._failed(error)
+            return
+        self._told(RewrittenGraph(graph_id, Phase.FORWARD, () if applied is None else (applied,), ()))
+
+    def uuid(self) -> Any:
+        """What a compiled graph depends on besides itself: our code, and the machine that was measured."""
+        return ("frozen", _code_hash(), measurement_environment("cpu").fingerprint)
+
+
 def inductor_options(plan: str, options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:
     """Inductor's options with the plan in them; the user's own pass, if there is one, runs before ours."""
-    own = options.get("post_grad_custom_pre_pass", inductor_config.post_grad_custom_pre_pass)
     own_choice = bool(options.get("layout_optimization", inductor_config.layout_optimization))
     ours = InductorPlan(plan, own_choice, told, failed)
-    return {**options, "layout_optimization": False, "post_grad_custom_pre_pass": ours if own is None else [own, ours]}
+    return {**_with_pass(options, ours), "layout_optimization": False}
+
+
+def frozen_options(options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:
+    """The same for a program that is compiled with `freezing`."""
+    return _with_pass(options, FrozenPlan(told, failed))
+
+
+def _with_pass(options: Mapping[str, Any], ours: CustomGraphPass) -> dict[str, Any]:
+    own = options.get("post_grad_custom_pre_pass", inductor_config.post_grad_custom_pre_pass)
+    return {**options, "post_grad_custom_pre_pass": ours if own is None else [own, ours]}
 
 
 class EagerPlan:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from torch import Tensor, fx
 
-from frx_graph.anchor_times import anchor_seconds, bandwidth_of
+from frx_graph.anchor_times import anchor_seconds, bandwidth_of, call_seconds, device_type_of
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.errors import RewriteError
@@ -63,6 +63,8 @@ def rewrite_graph(
     conversions: list[str] = []
     for rewrite in REWRITES:
         changed = False
+        if plan == "solved":
+            subject = replace(subject, timed=call_seconds(rewrite.asks(subject), device_type_of(facts)))
         for outcome in rewrite.propose(subject):
             if isinstance(outcome, Refusal):
                 refused.append(outcome)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,8 +21,9 @@ class WeightWatch:
     Noticed are: another tensor in a parameter's or buffer's place, other memory (`p.data = ...`), and every write that
     autograd counts (in-place operators, optimizers, `load_state_dict`). Writes through `.data` are not counted by
     anybody: they are noticed if they change one of eight elements spread over a tensor, or its like in any other
-    tensor, as a write to whole tensors does. A check takes about 80 microseconds for the 122 tensors of a ResNet-18.
-    Raises `ValueError` for tensors made in inference mode, which count no writes, and for what is not dense memory.
+    tensor, as a write to whole tensors does. A check takes about 20 microseconds for the 122 tensors of a ResNet-18 on
+    a CPU. Raises `ValueError` for tensors made in inference mode, which count no writes, and for what is not dense
+    memory.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -27,24 +31,26 @@ class WeightWatch:
         self._tensors = [place[name] for place, name in self._places]
         if any(tensor.is_inference() or tensor.layout is not torch.strided for tensor in self._tensors):
             raise ValueError("the module holds tensors made in inference mode, or no plain ones")
-        self._state = self._read()
-        self._samples = [_samples(group) for group in _groups(self._tensors)]
-        self._seen = [torch.cat(group).view(torch.uint8) for group in self._samples]
+        self._addresses, self._versions = self._read()
+        filled = [tensor for tensor in self._tensors if tensor.numel() > 0]
+        here = [tensor for tensor in filled if tensor.device.type == "cpu"]
+        self._readers = [_reader_of_memory(here)] if here else []
+        self._readers.extend(_reader_on_device(group) for group in _groups(filled))
+        self._seen = [read() for read in self._readers]
 
     def unchanged(self) -> bool:
         """True if nothing was noticed."""
         for (place, name), tensor in zip(self._places, self._tensors, strict=True):
             if place.get(name) is not tensor:
                 return False
-        if self._read() != self._state:
-            return False
-        return all(
-            torch.equal(torch.cat(group).view(torch.uint8), seen)
-            for group, seen in zip(self._samples, self._seen, strict=True)
-        )
+        # The samples are read from where the tensors were: nowhere else, and not if they are there no more.
+        return self._read() == (self._addresses, self._versions) and self._seen == [read() for read in self._readers]
 
-    def _read(self) -> list[tuple[int, int]]:
-        return [(tensor.data_ptr(), tensor._version) for tensor in self._tensors]
+    def _read(self) -> tuple[list[int], list[int]]:
+        return list(map(Tensor.data_ptr, self._tensors)), list(map(_VERSION, self._tensors))
+
+
+_VERSION = operator.attrgetter("_version")
 
 
 def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
@@ -54,19 +60,41 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
             yield from ((place, name) for name, tensor in place.items() if tensor is not None)
 
 
-def _groups(tensors: list[Tensor]) -> list[list[Tensor]]:
+def _reader_of_memory(tensors: Sequence[Tensor]) -> Callable[[], bytes]:
+    """Reads samples of tensors in this process's memory. One gather over all of it takes a microsecond, where an
+    operator call for each tensor takes a hundred times as long."""
+    first = min(tensor.data_ptr() for tensor in tensors)
+    offsets = np.concatenate([tensor.data_ptr() - first + _sampled_bytes(tensor) for tensor in tensors])
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (int(offsets.max()) + 1)).from_address(first))
+    return lambda: memory[offsets].tobytes()
+
+
+def _sampled_bytes(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Offsets in bytes from the tensor's first element."""
+    elements = np.array(_sampled_elements(tensor), dtype=np.int64)
+    return (elements[:, None] * tensor.element_size() + np.arange(tensor.element_size())).reshape(-1)
+
+
+def _sampled_elements(tensor: Tensor) -> range:
+    """Places of a few elements, spread over the tensor's memory."""
+    extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    count = min(_SAMPLES, extent)
+    step = max(1, (extent - 1) // max(1, count - 1))
+    return range(0, count * step, step)
+
+
+def _groups(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Those of other devices by device and type, as one operator can read them."""
     groups: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for tensor in tensors:
-        if tensor.numel() > 0 and not tensor.is_complex():
+        if tensor.device.type != "cpu" and not tensor.is_complex():
             groups.setdefault((tensor.dtype, tensor.device), []).append(tensor)
     return list(groups.values())
 
 
-def _samples(tensors: list[Tensor]) -> list[Tensor]:
-    """Views of a few elements of each tensor, spread over its memory."""
+def _reader_on_device(tensors: Sequence[Tensor]) -> Callable[[], bytes]:
     views = []
     for tensor in tensors:
-        extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        count = min(_SAMPLES, extent)
-        views.append(tensor.detach().as_strided((count,), (max(1, (extent - 1) // max(1, count - 1)),)))
-    return views
+        places = _sampled_elements(tensor)
+        views.append(tensor.detach().as_strided((len(places),), (places.step,)))
+    return lambda: torch.cat(views).view(torch.uint8).cpu().numpy().tobytes()

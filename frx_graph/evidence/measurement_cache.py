@@ -58,7 +58,7 @@ class _StoredTimes(_Stored):
 
 
 class _StoredFile(_Stored):
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     measurements: dict[str, _StoredMeasurement] = {}
     layout_times: dict[str, _StoredTimes] = {}
     seconds: dict[str, _Seconds] = {}

@@ -13,17 +13,19 @@ from frx_graph.facts.layout import storage_extent
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 
-_NAMESPACES = frozenset({"aten", "prims"})
+_NAMESPACES = frozenset({"aten", "prims", "mkl", "frx_graph"})
 _WITH_WORKSPACE = frozenset({"aten.mkldnn_rnn_layer_backward", "aten._cudnn_rnn_backward", "aten.miopen_rnn_backward"})
 """Operators that read and write a workspace which only the forward call can make: its fake has no element
 (`torch/_meta_registrations.py`), and with one of that size they write over whatever lies behind it."""
+_PACKED_BY_MKL = "mkl._mkl_linear.default"
+"""Its second argument is the third, packed: signatures leave it out."""
 _BLOCK = 1 << 16
 """Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
 
 
 def own_overload(target: str) -> OpOverload:
     """The overload that `aten.convolution.default` names. Raises `LookupError` for anything that is not an operator of
-    torch's own: what somebody else's operator does to the world is unknown, so it is not run for the sake of knowing.
+    torch's own or ours: what somebody else's does to the world is unknown, so it is not run for the sake of knowing.
     """
     if target.partition(".")[0] not in _NAMESPACES:
         raise LookupError(f"{target} is not one of torch's own operators")
@@ -40,6 +42,8 @@ def build_arguments(signature: OperatorSignature) -> tuple[list[Any], dict[str, 
         raise LookupError(f"{signature.target} needs the workspace of its own forward call")
     generator = torch.Generator().manual_seed(0)
     args = [_value(argument, generator) for argument in signature.args]
+    if signature.target == _PACKED_BY_MKL:
+        args[1] = torch.ops.mkl._mkl_reorder_linear_weight(args[2], args[4])
     kwargs = {name: _value(argument, generator) for name, argument in signature.kwargs}
     return args, kwargs
 

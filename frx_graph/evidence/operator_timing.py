@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch._C._autograd import _profiler_enabled
 
-from frx_graph.evidence.operator_call import FailureReport, Progress, callable_of, isolated, reported
+from frx_graph.evidence.operator_call import FailureReport, Progress, callable_as_in_a_network, isolated, reported
 from frx_graph.evidence.operator_measurement import LayoutTimes
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, with_strides
@@ -78,7 +78,7 @@ def time_variants(
         for group in (*distinct, *distinct):
             progress(group[0])
             with reported(group[0], on_failure):
-                calls = [callable_of(signature) for signature in group]
+                calls = [callable_as_in_a_network(signature) for signature in group]
                 turns = take_turns(calls, _clock(group[0]), budget_s=budget_s / 2)
                 for signature, runs in zip(group, turns, strict=True):
                     samples.setdefault(signature, []).extend(runs)

@@ -10,6 +10,7 @@ from frx_graph.passes.rewrites import (
     cancel_permutes,
     drop_redundant_copies,
     hoist_copy,
+    onednn_products,
     propagate_layout,
 )
 from frx_graph.passes.rewrites.rewrite import Rewrite
@@ -22,5 +23,6 @@ REWRITES: tuple[Rewrite, ...] = (
     propagate_layout.REWRITE,
     backward_layout.REWRITE,
     cancel_permutes.REWRITE,
+    onednn_products.REWRITE,
     drop_redundant_copies.REWRITE,
 )

@@ -16,6 +16,7 @@ from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of
 from frx_graph.passes.layouts.memory_order import memory_order
 from frx_graph.passes.rewrites.order_members import Member
+from frx_graph.passes.rewrites.product_calls import pixel_product_call
 from frx_graph.rules.dimension_map import Order, plain_order
 
 HEADS_ORDER: Order = (0, 2, 1, 3)
@@ -24,9 +25,10 @@ HEADS_ORDER: Order = (0, 2, 1, 3)
 
 @dataclass(frozen=True, slots=True)
 class AnchorCall:
-    """One anchor in one order: its seconds are those of all `calls` together, and of moving `moved_bytes`."""
+    """One anchor in one order: its seconds are those of all `calls` together, each in the fastest of its alternatives,
+    and of moving `moved_bytes`."""
 
-    calls: tuple[OperatorSignature, ...]
+    calls: tuple[tuple[OperatorSignature, ...], ...]
     moved_bytes: int = 0
 
 
@@ -70,9 +72,11 @@ def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepare
         strides[weight.name] = strides_for_order(weight.shape, order)
     forward = signature_of(op, facts, strides)
     moved = 0 if weight is None or prepared else 2 * weight.bytes
+    product = pixel_product_call(op, facts) if order == CHANNELS_LAST_ORDER[4] else None
+    alternatives = (forward,) if product is None else (forward, product)
     if facts.train and phase is Phase.FORWARD and op.operator == "aten.convolution":
-        return AnchorCall((forward, _backward_of(op, forward, order, facts)), moved)
-    return AnchorCall((forward,), moved)
+        return AnchorCall((alternatives, (_backward_of(op, forward, order, facts),)), moved)
+    return AnchorCall((alternatives,), moved)
 
 
 def _backward_of(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> OperatorSignature:

@@ -11,6 +11,7 @@ from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides, reads_ambiguous_image
@@ -23,7 +24,8 @@ class RewriteSubject:
 
     With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `seconds` are
     measured times of anchors in each of their orders. `visible` names the outputs whose strides somebody outside relies
-    on; `given` holds the inputs as they were traced whose strides the rewritten forward has changed since.
+    on; `given` holds the inputs as they were traced whose strides the rewritten forward has changed since. `timed` are
+    the seconds of the calls that a rewrite asked for, as far as they could be measured.
     """
 
     facts: GraphFacts
@@ -34,6 +36,7 @@ class RewriteSubject:
     bandwidth_bytes_per_s: float | None = None
     visible: frozenset[str] = frozenset()
     given: Mapping[str, Tensor] = field(default_factory=dict)
+    timed: Mapping[OperatorSignature, float] = field(default_factory=dict)
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -73,11 +76,17 @@ class RewriteSubject:
         return self.inner == "inductor"
 
 
+def _asks_nothing(_subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
+    return iter(())
+
+
 @dataclass(frozen=True)
 class Rewrite:
     """One kind of rewrite: where it can be made, and how. `apply` returns the names of the nodes that it inserted, and
-    raises `RewriteError`, the graph left as it was, where it cannot be made after all."""
+    raises `RewriteError`, the graph left as it was, where it cannot be made after all. `asks` names the calls, in
+    groups that are to be compared, whose times `propose` finds in its subject's `timed`."""
 
     name: str
     propose: Callable[[RewriteSubject], Iterator[Candidate | Refusal]]
     apply: Callable[[RewriteSubject, fx.GraphModule, Candidate], tuple[str, ...]]
+    asks: Callable[[RewriteSubject], Iterator[tuple[OperatorSignature, ...]]] = _asks_nothing

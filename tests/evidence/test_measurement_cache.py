@@ -108,8 +108,8 @@ def test_a_real_measurement_survives_the_file(tmp_path: Path) -> None:
         "{",
         "null",
         '{"version": 1, "measurements": {}, "layout_times": {}}',
-        '{"version": 2, "layout_times": {"x": {"plain_seconds": NaN, "channels_last_seconds": 1}}}',
-        '{"version": 2, "measurements": {"x": {"copies": [{"shape": [-1]}], "implementation": null}}}',
+        '{"version": 3, "layout_times": {"x": {"plain_seconds": NaN, "channels_last_seconds": 1}}}',
+        '{"version": 3, "measurements": {"x": {"copies": [{"shape": [-1]}], "implementation": null}}}',
         "\x00\xff",
     ],
 )

@@ -61,7 +61,7 @@ def test_permutes_around_a_convolution_cancel(rewrite) -> None:
 
 
 def test_a_channel_shuffle_stays_in_channels_last(rewrite) -> None:
-    convolution = nn.Conv2d(8, 8, 1)
+    convolution = nn.Conv2d(8, 8, 3, padding=1)
 
     def program(x: Tensor) -> Tensor:
         y = convolution(x)
@@ -85,7 +85,7 @@ def test_copies_in_front_of_attention_go(rewrite) -> None:
 
 
 def test_operators_that_are_told_strides_keep_them(rewrite) -> None:
-    convolution = nn.Conv2d(8, 8, 1)
+    convolution = nn.Conv2d(8, 8, 3, padding=1)
 
     def program(x: Tensor) -> Tensor:
         return torch.as_strided(convolution(x), (2, 8, 6), (288, 36, 1), 3)
@@ -95,7 +95,7 @@ def test_operators_that_are_told_strides_keep_them(rewrite) -> None:
 
 
 def test_random_numbers_are_drawn_as_before(rewrite) -> None:
-    convolution = nn.Conv2d(8, 8, 1)
+    convolution = nn.Conv2d(8, 8, 3, padding=1)
 
     def program(x: Tensor) -> Tensor:
         return functional.dropout(convolution(x), 0.5) + torch.rand_like(x)
@@ -104,7 +104,7 @@ def test_random_numbers_are_drawn_as_before(rewrite) -> None:
 
 
 def test_inputs_that_are_written_into_are(rewrite) -> None:
-    convolution = nn.Conv2d(8, 8, 1)
+    convolution = nn.Conv2d(8, 8, 3, padding=1)
 
     def program(x: Tensor, y: Tensor) -> Tensor:
         y.add_(convolution(x))
@@ -116,6 +116,6 @@ def test_inputs_that_are_written_into_are(rewrite) -> None:
 
 
 def test_a_graph_without_convolutions_or_attention_is_left_alone(rewrite) -> None:
-    found = rewrite(nn.Linear(8, 8), torch.randn(2, 3, 8))
+    found = rewrite(nn.Linear(8, 8).double(), torch.randn(2, 3, 8, dtype=torch.double))
     assert not found.graphs[0].done.applied
     assert not found.graphs[0].done.refused

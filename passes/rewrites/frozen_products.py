@@ -1,0 +1,77 @@
+"""Products with constant weights, which freezing packs for MKL, computed by oneDNN's matrix product instead.
+
+Why: as in `onednn_products`; Inductor's freezing packs weights of single precision for MKL only.
+How: the packed weight gives way to the weight that it was made of, which the graph still holds.
+Assumes: Inductor's frozen graph, as `post_grad_custom_pre_pass` gets it.
+Safe: the same sums in another order; done where the product was measured to be faster on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, fx
+
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
+from frx_graph.matrix_product import TARGET, has_onednn
+from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.records import Candidate
+
+NAME = "frozen_products"
+PACKED_FOR_MKL = "mkl._mkl_linear.default"
+
+Seconds = Mapping[OperatorSignature, float]
+"""Of the calls that were asked for, as far as they could be measured."""
+
+
+def use_faster_products(
+    graph: fx.Graph, graph_id: str, measure: Callable[[Sequence[tuple[OperatorSignature, ...]]], Seconds]
+) -> Candidate | None:
+    """Put oneDNN's product in the place of MKL's packed ones that `measure` says are slower; what was done."""
+    found = list(_packed(graph))
+    timed = measure([calls for _, calls in found])
+    saved: dict[str, float] = {}
+    for node, (packed, product) in found:
+        if packed in timed and product in timed and timed[product] < (1 - NOISE_SHARE) * timed[packed]:
+            saved[node.name] = timed[packed] - timed[product]
+            _replace(node)
+    return Candidate(NAME, graph_id, tuple(saved), predicted_seconds=sum(saved.values())) if saved else None
+
+
+def _packed(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature, OperatorSignature]]]:
+    """MKL's products of the graph, each with itself and oneDNN's product as calls to be timed."""
+    if not has_onednn() or not hasattr(torch.ops.mkl, "_mkl_linear"):
+        return
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target not in (
+            torch.ops.mkl._mkl_linear,
+            torch.ops.mkl._mkl_linear.default,
+        ):
+            continue
+        specs = [_spec(argument) for argument in (node.args[0], node.args[2], node.args[3])]
+        x, weight, bias = specs
+        if x is None or weight is None or len(x.shape) != 2 or 0 in (*x.shape, *weight.shape):
+            continue
+        turned = TensorSpec(weight.shape[::-1], weight.strides[::-1], weight.dtype, weight.device)
+        packed = OperatorSignature(PACKED_FOR_MKL, (x, None, weight, bias, x.shape[0]))
+        yield node, (packed, OperatorSignature(TARGET, (x, turned, bias)))
+
+
+def _spec(argument: object) -> TensorSpec | None:
+    value = argument.meta.get("val") if isinstance(argument, fx.Node) else None
+    if not isinstance(value, Tensor) or not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+        return None
+    return TensorSpec(tuple(value.shape), tuple(value.stride()), value.dtype, value.device.type)
+
+
+def _replace(node: fx.Node) -> None:
+    x, _packed, weight, bias, *_ = node.args
+    assert isinstance(weight, fx.Node)
+    with node.graph.inserting_before(node):
+        turned = node.graph.call_function(torch.ops.aten.permute.default, (weight, [1, 0]))
+        turned.meta["val"] = weight.meta["val"].t()
+        product = node.graph.call_function(torch.ops.frx_graph.product.default, (x, turned, bias))
+    product.meta.update(node.meta)
+    node.replace_all_uses_with(product)
+    node.graph.erase_node(node)

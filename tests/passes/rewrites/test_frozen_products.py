@@ -1,0 +1,70 @@
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+from torch import nn
+from torch._inductor.utils import fresh_cache
+
+import frx_graph
+from frx_graph import backend, planned_compile
+from frx_graph.anchor_times import call_seconds
+from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.matrix_product import TARGET
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:frx applies rewrites"),
+    pytest.mark.skipif(not hasattr(torch.ops.mkl, "_mkl_linear"), reason="this torch has no MKL"),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+    backend.clear()
+
+
+def frozen(model: nn.Module) -> nn.Module:
+    return frx_graph.compile(model, options={"plan": "solved", "freeze": True})
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_packed_products_give_way_where_they_are_slower(monkeypatch: pytest.MonkeyPatch, faster: bool) -> None:
+    asked: list[OperatorSignature] = []
+
+    def seconds(groups: Sequence[Sequence[OperatorSignature]], _device_type: str) -> Mapping[OperatorSignature, float]:
+        asked.extend(call for group in groups for call in group)
+        return {call: 1.0 + (call.target == TARGET) * (-0.2 if faster else 0.2) for call in asked}
+
+    monkeypatch.setattr(planned_compile, "call_seconds", seconds)
+    model = nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 16, bias=False)).eval()
+    x = torch.randn(20, 64)
+    with torch.no_grad(), fresh_cache():
+        torch.testing.assert_close(frozen(model)(x), model(x))
+    applied = [candidate for graph in backend.rewritten() for candidate in graph.applied]
+    assert [len(candidate.nodes) for candidate in applied] == ([2] if faster else [])
+    assert len(asked) == 4
+
+
+def test_the_calls_that_are_compared_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def counted(groups: Sequence[Sequence[OperatorSignature]], device_type: str) -> Mapping[OperatorSignature, float]:
+        timed = call_seconds(groups, device_type)
+        seen.append((sum(map(len, groups)), len(timed)))
+        return timed
+
+    monkeypatch.setattr(planned_compile, "call_seconds", counted)
+    with torch.no_grad(), fresh_cache():
+        frozen(nn.Linear(64, 32).eval())(torch.randn(20, 64))
+    assert seen == [(2, 2)]
+
+
+def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(planned_compile, "use_faster_products", broken)
+    model = nn.Linear(64, 32).eval()
+    x = torch.randn(20, 64)
+    with torch.no_grad(), fresh_cache(), pytest.warns(RuntimeWarning, match="a bug"):
+        torch.testing.assert_close(frozen(model)(x), model(x))
