@@ -2,7 +2,7 @@
 
     python benchmarks/versus.py [--quick] [--entries resnet18,unet_plain] [--modes inference,training] [--batches 1,8]
         [--dtypes fp32,bf16] [--inners inductor,eager] [--arms NAME,NAME] [--rounds 15] [--patience S]
-        [--threads N] [--device cpu|cuda] [--budget-seconds S] [--json FILE]
+        [--threads N] [--device cpu|cuda] [--budget-seconds S] [--json FILE [--resume]]
 
 Every arm has its own copy of one network, in one process. First its outputs and gradients are checked against plain
 eager, by torch's oracle with a double-precision reference: a wrong or broken arm is reported and not timed. Then all
@@ -27,6 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from pydantic import TypeAdapter
 from versus_arms import Inner, selected
 from versus_case import DTYPES, Case, Mode
 from versus_measure import Settings, measure
@@ -88,19 +89,33 @@ def document(results: Sequence[CaseResult], left_out: Sequence[str], device: str
     }
 
 
+def measured_before(file: Path, device: str) -> list[CaseResult]:
+    """The cases of a document; none where there is no such file. Raises `ValueError` for one of another environment,
+    and for what is no document."""
+    if not file.exists():
+        return []
+    found = json.loads(file.read_text())
+    if not isinstance(found, dict) or found.get("environment") != asdict(measurement_environment(device)):
+        raise ValueError(f"{file} was not measured in this environment; choose another file")
+    return TypeAdapter(list[CaseResult]).validate_python(found.get("cases"))
+
+
 def run(
     planned: Sequence[Case],
     measured: Callable[[Case], CaseResult],
     budget_seconds: float,
     report: Callable[[Sequence[CaseResult], Sequence[str]], None],
+    before: Sequence[CaseResult] = (),
     now: Callable[[], float] = time.monotonic,
 ) -> tuple[list[CaseResult], list[str]]:
-    """Measure case after case until the budget is spent, and `report` after each: the results, and the titles of what
-    was left out."""
+    """Measure case after case until the budget is spent, and `report` after each: the results, those from `before`
+    first, and the titles of what was left out. What was measured before is not measured again."""
     started = now()
-    results: list[CaseResult] = []
-    left_out = [case.title for case in planned]
-    for case in planned:
+    results = list(before)
+    known = {result.title for result in results}
+    missing = [case for case in planned if case.title not in known]
+    left_out = [case.title for case in missing]
+    for case in missing:
         if now() - started >= budget_seconds:
             break
         results.append(measured(case))
@@ -129,22 +144,26 @@ def parsed(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--budget-seconds", type=float, default=float("inf"), help="no case is begun after that")
     parser.add_argument("--json", type=Path, metavar="FILE", help="written after every case")
+    parser.add_argument("--resume", action="store_true", help="go on where the run that wrote FILE has ended")
     return parser, parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; the exit code."""
     parser, given = parsed(arguments)
+    if given.threads is not None:
+        torch.set_num_threads(given.threads)
     try:
         planned = list(cases_of(given))
         arms = {inner: selected(inner, given.arms) for inner in {case.inner for case in planned}}
+        if given.resume and given.json is None:
+            raise ValueError("--resume needs the --json FILE that is to be gone on with")
+        before = measured_before(given.json, given.device) if given.resume else []
     except (KeyError, ValueError) as error:
         parser.error(str(error.args[0]))
     if given.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no CUDA device")
 
-    if given.threads is not None:
-        torch.set_num_threads(given.threads)
     settings = Settings(
         device=torch.device(given.device),
         rounds=3 if given.quick else given.rounds,
@@ -163,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.json is not None:
             given.json.write_text(json.dumps(document(results, left_out, given.device), indent=1) + "\n")
 
-    results, left_out = run(planned, measured, given.budget_seconds, report)
+    results, left_out = run(planned, measured, given.budget_seconds, report, before)
     judged = () if given.quick else verdicts(results, torch.__version__, given.device)
     print_results(results, judged, left_out)
     broken = any(arm.error for case in results for arm in case.arms)

@@ -190,6 +190,24 @@ def test_the_command_line_measures_prints_and_writes(
     assert written["left_out"] == []
 
 
+def test_a_run_goes_on_where_the_last_one_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versus, "zoo_entry", lambda name: ENTRY)
+    file = tmp_path / "versus.json"
+    arguments = ["--quick", "--inners", "eager", "--modes", "inference", "--arms", "eager", "--json", str(file)]
+    main([*arguments, "--resume"])
+    first = json.loads(file.read_text())["cases"]
+    main([*arguments, "--batches", "1,2", "--resume"])
+    both = json.loads(file.read_text())["cases"]
+    assert [case["batch"] for case in both] == [1, 2]
+    assert both[0] == first[0]
+    file.write_text(file.read_text().replace(torch.__version__, "1.0.0"))
+    with pytest.raises(SystemExit):
+        main([*arguments, "--resume"])
+    assert "was not measured in this environment" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -197,6 +215,7 @@ def test_the_command_line_measures_prints_and_writes(
         (["--dtypes", "fp8"], "no dtype fp8; there are fp32, bf16"),
         (["--modes", "dreaming"], "'dreaming' is not a valid Mode"),
         (["--arms", "magic"], "no arm 'magic'"),
+        (["--resume"], "--resume needs the --json FILE"),
     ],
 )
 def test_what_there_is_not_is_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
