@@ -48,13 +48,14 @@ class Kind(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class Arm:
     """One way to run a network. `compile` makes the program; with `channels_last` the model and its inputs are
-    converted before. `config` is Inductor's configuration while the program is compiled."""
+    converted before. `config` is Inductor's configuration while the program is compiled. Arms with `frozen` weights cannot train.
+    """
 
     name: str
     kind: Kind
     compile: Callable[[nn.Module], Program]
     channels_last: bool = False
-    trains: bool = True
+    frozen: bool = False
     config: Mapping[str, Any] = field(default_factory=dict)
     frx_options: Mapping[str, Any] | None = None
 
@@ -114,7 +115,7 @@ def _frx(name: str, inner: str, *, prepared: bool = False, freeze: bool = False)
             return program
         return torch.compile(model, backend="frx", options=options, **_ISOLATED)
 
-    return Arm(name, Kind.FRX, compiled, trains=not freeze, frx_options=options)
+    return Arm(name, Kind.FRX, compiled, frozen=freeze, frx_options=options)
 
 
 _FRX_EAGER = (
@@ -128,7 +129,7 @@ INDUCTOR_ARMS: tuple[Arm, ...] = (
     Arm("layout opt. off", Kind.VARIANT, _inductor(layout_optimization=False)),
     Arm("layout opt. forced", Kind.VARIANT, _inductor(force_layout_optimization=True)),
     # Dynamo reads `freezing` while it traces, where the options of `torch.compile` are not in force yet.
-    Arm("freezing", Kind.VARIANT, _inductor(freezing=True), trains=False, config={"freezing": True}),
+    Arm("freezing", Kind.VARIANT, _inductor(freezing=True), frozen=True, config={"freezing": True}),
     Arm("eager", Kind.VARIANT, _plain),
     Arm("eager channels-last", Kind.VARIANT, _plain, channels_last=True),
     _frx("frx", "inductor"),

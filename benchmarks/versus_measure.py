@@ -93,7 +93,7 @@ def _compile_all(case: Case, arms: Sequence[Arm], settings: Settings) -> tuple[l
     except Exception as error:  # noqa: BLE001 - a network that cannot run is a result, and other cases go on
         return compiled, {arms[0].name: in_one_line(error)}
     for arm in arms:
-        if case.train and not arm.trains:
+        if case.train and arm.frozen:
             continue
         settings.progress(f"{case.title}: compiling {arm.name}")
         made = _compile(case, arm, network, expected)
@@ -150,6 +150,7 @@ def _result(made: _Compiled, reference: Arm, samples: Samples, settings: Setting
     return ArmResult(
         arm=made.arm.name,
         kind=made.arm.kind,
+        frozen=made.arm.frozen,
         seconds=seconds,
         ratio=ratio(samples.seconds[reference.name], seconds),
         median_s=statistics.median(seconds),

@@ -103,7 +103,7 @@ def test_a_network_that_cannot_be_checked_is_reported() -> None:
 
 
 def test_what_does_not_train_is_left_out_of_training() -> None:
-    arms = (EAGER_ARMS[0], Arm("frozen", Kind.VARIANT, EAGER_ARMS[0].compile, trains=False))
+    arms = (EAGER_ARMS[0], Arm("frozen", Kind.VARIANT, EAGER_ARMS[0].compile, frozen=True))
     assert [arm.arm for arm in measure(CASE, arms, SETTINGS).arms] == ["eager"]
 
 

@@ -81,13 +81,23 @@ def test_three_networks_have_to_gain_from_regions() -> None:
     names = ("resnet18", "resnet50", "mixed_64_512", "unet_plain")
     gains = (1.20, 1.03, 1.05, 1.00)
     results = [case(gain, 1.0, entry=name) for name, gain in zip(names, gains, strict=True)]
-    found = verdict(results, "frx over best variant on 3")
+    found = verdict(results, "frx over best variant, on 3")
     assert (found.holds, found.figure) == (True, 1.03)
     results[1] = case(1.02, 1.0, entry="resnet50")
-    assert verdict(results, "frx over best variant on 3").holds is False
+    assert verdict(results, "frx over best variant, on 3").holds is False
     # Other networks, larger batches and two networks alone say nothing.
     others = [case(2.0, 1.0, entry="vit_small"), replace(results[0], entry="unet_plain", batch=8)]
-    assert verdict([*results[:2], *others], "frx over best variant on 3").holds is None
+    assert verdict([*results[:2], *others], "frx over best variant, on 3").holds is None
+
+
+def test_regions_are_also_judged_without_frozen_weights() -> None:
+    frozen = replace(arm(Kind.VARIANT, 1.5), frozen=True)
+    results = [
+        replace(found, arms=(*found.arms, frozen))
+        for found in (case(1.1, 1.0, entry=name) for name in ("resnet18", "resnet50", "unet_plain"))
+    ]
+    assert verdict(results, "frx over best variant, on 3").holds is False
+    assert verdict(results, "the same, no arm with frozen weights").figure == pytest.approx(1.1)
 
 
 def test_geometric_means_are_taken_over_their_own_group_and_batch() -> None:

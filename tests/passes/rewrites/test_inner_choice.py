@@ -1,0 +1,69 @@
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import frx_graph
+from frx_graph.capture.aot_graph import captured_from_aot
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.build import build_graph_facts
+from frx_graph.options import backend_options
+from frx_graph.passes.rewrites.inner_choice import CHOICES, inner_choices, options_of
+from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.records import Candidate, Refusal
+
+pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
+
+
+def subject_of(program, *shapes: tuple[int, ...], train: bool = False, weights: bool = True) -> RewriteSubject:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        module = make_fx(program)(*(mode.from_tensor(torch.empty(shape)) for shape in shapes))
+    names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    captured = captured_from_aot(
+        module, graph_id="test", phase=Phase.FORWARD, train=train, static_inputs=names[1:] if weights else ()
+    )
+    return RewriteSubject(facts=build_graph_facts(captured), phase=Phase.FORWARD, inner="inductor")
+
+
+def convolution(x: Tensor, w: Tensor) -> Tensor:
+    return torch.conv2d(x, w)
+
+
+IMAGE, WEIGHT = (2, 8, 6, 6), (4, 8, 3, 3)
+
+
+def test_every_choice_is_a_candidate_for_a_network_of_convolutions() -> None:
+    found = list(inner_choices(subject_of(convolution, IMAGE, WEIGHT)))
+    assert [candidate.choices for candidate in found] == [(choice.name,) for choice in CHOICES]
+
+
+@pytest.mark.parametrize(
+    ("subject", "refused"),
+    [
+        pytest.param(lambda: subject_of(torch.mm, (4, 4), (4, 4)), "layout", id="nothing to lay out"),
+        pytest.param(lambda: subject_of(convolution, IMAGE, WEIGHT, train=True), "frozen", id="weights in training"),
+        pytest.param(lambda: subject_of(convolution, IMAGE, WEIGHT, weights=False), "frozen", id="no weights"),
+    ],
+)
+def test_what_cannot_matter_is_refused(subject, refused: str) -> None:
+    found = list(inner_choices(subject()))
+    refusals = [outcome for outcome in found if isinstance(outcome, Refusal)]
+    assert refusals
+    assert all(refused in refusal.subject for refusal in refusals)
+    assert all(refused not in c.choices[0] for c in found if isinstance(c, Candidate))
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice.name)
+def test_the_options_of_every_choice_compile_a_program(choice) -> None:
+    torch._dynamo.reset()
+    (candidate,) = [
+        c for c in inner_choices(subject_of(convolution, IMAGE, WEIGHT)) if choice.name in getattr(c, "choices", ())
+    ]
+    options = dict(options_of(candidate))
+    assert backend_options(options, None).model_dump(exclude_defaults=True) == options
+    model = torch.nn.Conv2d(8, 4, 3).eval()
+    x = torch.randn(IMAGE)
+    with torch.no_grad():
+        compiled = frx_graph.compile(model, options={"plan": "solved", **options})
+        torch.testing.assert_close(compiled(x), model(x))
