@@ -48,7 +48,8 @@ class Kind(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class Arm:
     """One way to run a network. `compile` makes the program; with `channels_last` the model and its inputs are
-    converted before. `config` is Inductor's configuration while the program is compiled. Arms with `frozen` weights cannot train.
+    converted before. `config` is Inductor's configuration while the program is compiled. Arms with
+    `frozen` weights cannot train.
     """
 
     name: str
