@@ -26,7 +26,7 @@ def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> Anchor
         return {}
     timed = call_seconds(
         (
-            [signature for alternatives in variants for signature in alternatives]
+            [signature for forms in variants for form in forms for signature in form.calls]
             for orders in asked.values()
             for variants in zip(*(call.calls for call in orders.values()), strict=True)
         ),
@@ -53,12 +53,13 @@ def call_seconds(groups: Iterable[Sequence[OperatorSignature]], device_type: str
 
 
 def _total(call: AnchorCall, timed: Mapping[OperatorSignature, float], bytes_per_second: float) -> float | None:
-    """Each call in the fastest of its alternatives; None where one of them is not known."""
+    """Each call in its fastest form; None where one could not be timed as it is."""
     seconds = call.moved_bytes / bytes_per_second
-    for alternatives in call.calls:
-        if not all(signature in timed for signature in alternatives):
+    for forms in call.calls:
+        times = [form.seconds(timed) for form in forms]
+        if times[0] is None:
             return None
-        seconds += min(timed[signature] for signature in alternatives)
+        seconds += min(known for known in times if known is not None)
     return seconds
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 TARGET = "frx_graph.product.default"
 """What records call the operator."""
 
-# What is registered lives as long as the library object.
-_LIBRARY = torch.library.Library("frx_graph", "DEF")
-_LIBRARY.define(
+# Operators live as long as the library object.
+LIBRARY = torch.library.Library("frx_graph", "DEF")
+LIBRARY.define(
     "product(Tensor x, Tensor w, Tensor? bias) -> Tensor",
     tags=(torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag),
 )
@@ -36,8 +36,8 @@ def _shape_of_product(x: Tensor, w: Tensor, _bias: Tensor | None) -> Tensor:
     return x.new_empty((x.shape[0], w.shape[1]))
 
 
-_LIBRARY.impl("product", _product, "CPU")
-torch.library.register_fake("frx_graph::product", _shape_of_product, lib=_LIBRARY)
+LIBRARY.impl("product", _product, "CPU")
+torch.library.register_fake("frx_graph::product", _shape_of_product, lib=LIBRARY)
 
 
 def has_onednn() -> bool:

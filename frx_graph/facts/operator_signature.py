@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import torch
 
-from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueRef
+from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,11 @@ class OperatorSignature:
     def tensors(self) -> tuple[TensorSpec, ...]:
         """The tensor arguments in order."""
         return tuple(_tensors((self.args, tuple(value for _, value in self.kwargs))))
+
+
+def spec_of(value: ValueFacts) -> TensorSpec:
+    """A value of a graph without its values."""
+    return TensorSpec(value.shape, value.strides, value.dtype, value.device.type)
 
 
 def signature_of(

@@ -7,16 +7,16 @@ where kernels of their own run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, strides_for_order
 from frx_graph.facts.operator_families import CONVOLUTIONS
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of, spec_of
 from frx_graph.passes.layouts.memory_order import memory_order
 from frx_graph.passes.rewrites.order_members import Member
-from frx_graph.passes.rewrites.product_calls import pixel_product_call
+from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.rules.dimension_map import Order, plain_order
 
 HEADS_ORDER: Order = (0, 2, 1, 3)
@@ -25,10 +25,10 @@ HEADS_ORDER: Order = (0, 2, 1, 3)
 
 @dataclass(frozen=True, slots=True)
 class AnchorCall:
-    """One anchor in one order: its seconds are those of all `calls` together, each in the fastest of its alternatives,
-    and of moving `moved_bytes`."""
+    """One anchor in one order: its seconds are those of all `calls` together, each in the fastest of its forms, and of
+    moving `moved_bytes`."""
 
-    calls: tuple[tuple[OperatorSignature, ...], ...]
+    calls: tuple[tuple[Form, ...], ...]
     moved_bytes: int = 0
 
 
@@ -72,30 +72,40 @@ def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepare
         strides[weight.name] = strides_for_order(weight.shape, order)
     forward = signature_of(op, facts, strides)
     moved = 0 if weight is None or prepared else 2 * weight.bytes
-    product = pixel_product_call(op, facts) if order == CHANNELS_LAST_ORDER[4] else None
-    alternatives = (forward,) if product is None else (forward, product)
+    calls = [forms_of(forward, _results(op, order, facts))]
     if facts.train and phase is Phase.FORWARD and op.operator == "aten.convolution":
-        return AnchorCall((alternatives, (_backward_of(op, forward, order, facts),)), moved)
-    return AnchorCall((alternatives,), moved)
+        calls.append(_backward_of(op, forward, order, facts))
+    return AnchorCall(tuple(calls), moved)
 
 
-def _backward_of(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> OperatorSignature:
-    """The call that the convolution's backward will be, before its graph is there: a forward that is laid out without a
-    thought of its backward saves activations in an order that the backward converts again. The gradient of the input is
-    left out where the input is the graph's own, as for a network's first convolution."""
-    result = facts.output_values(op)[0]
-    bias = forward.args[2]
-    gradient = TensorSpec(result.shape, strides_for_order(result.shape, order), result.dtype, result.device.type)
-    image = op.args[0]
-    input_gradient = isinstance(image, ValueRef) and facts.values[image.name].producer is not None
-    return OperatorSignature(
+def _results(op: OpFacts, order: Order, facts: GraphFacts) -> tuple[TensorSpec, ...]:
+    """What the call returns in this order; a bias's gradient has but one."""
+    return tuple(
+        spec if len(spec.shape) != len(order) else replace(spec, strides=strides_for_order(spec.shape, order))
+        for spec in map(spec_of, facts.output_values(op))
+    )
+
+
+def _backward_of(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> tuple[Form, ...]:
+    """The forms of what the convolution's backward will be, before its graph is there: a forward that is laid out
+    without a thought of its backward saves activations in an order that the backward converts again. The gradient of
+    the input is left out where the input is the graph's own, as for a network's first convolution."""
+    (gradient,) = _results(op, order, facts)
+    image, weight, bias = forward.args[:3]
+    assert isinstance(image, TensorSpec) and isinstance(weight, TensorSpec)
+    source = op.args[0]
+    to_input = isinstance(source, ValueRef) and facts.values[source.name].producer is not None
+    call = OperatorSignature(
         "aten.convolution_backward.default",
         (
             gradient,
-            forward.args[0],
-            forward.args[1],
+            image,
+            weight,
             bias.shape if isinstance(bias, TensorSpec) else None,
             *forward.args[3:9],
-            (input_gradient, True, isinstance(bias, TensorSpec)),
+            (to_input, True, isinstance(bias, TensorSpec)),
         ),
     )
+    results = [replace(spec, strides=strides_for_order(spec.shape, order)) for spec in (image, weight)]
+    biases = [bias] if isinstance(bias, TensorSpec) else []
+    return forms_of(call, [*results[not to_input :], *biases])

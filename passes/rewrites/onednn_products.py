@@ -1,122 +1,153 @@
-"""Matrix products of single precision, and convolutions of single pixels, computed by oneDNN's matrix product.
+"""Matrix products of single precision, and convolutions as such products, computed by oneDNN.
 
-Why: torch leaves such products to MKL, which is less than half as fast as oneDNN on some processors; a convolution that
-looks at single pixels is such a product of an image in channels-last, without the weight's reorder in every call.
-How: the operator gives way to `frx_graph::product` on the same operands; an image is viewed as a matrix.
-Assumes: a CPU, single precision, and weights in two dimensions; for images that they lie in channels-last.
-Safe: the same sums in another order, as between two versions of a library; the result has the same strides. It is done
-where the product was measured to be faster on this machine.
+Why: torch leaves matrix products to MKL, which is less than half as fast as oneDNN on some processors; oneDNN's own
+convolutions store the weight anew in every call, which is most of their time where images are small and weights large.
+How: the operator gives way to a product on the same operands (`frx_graph.matrix_product`), of the unfolded image where
+it is a convolution (`frx_graph.unfolded_convolution`); of a convolution's gradients each by itself.
+Assumes: a CPU, single precision, known sizes of images.
+Safe: the same sums in another order, as between two versions of a library; the results have the same strides. It is
+done where it was measured to be faster on this machine.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts
-from frx_graph.facts.layout import Layout
-from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.facts.operator_families import CONVOLUTIONS
+from frx_graph.facts.operator_overload import find_overload
+from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.layouts.memory_order import memory_order
-from frx_graph.passes.rewrites.product_calls import pixel_product_call, product_call
+from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
+from frx_graph.unfolded_convolution import INPUT_GRADIENT, WEIGHT_GRADIENT
 
 NAME = "onednn_products"
-_TO_NHWC, _TO_NCHW = [0, 2, 3, 1], [0, 3, 1, 2]
+_OPERATORS = CONVOLUTIONS | {"aten.mm", "aten.addmm"}
 
 
 def asks(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
-    """Each product as it is, and as oneDNN's."""
-    for _, call, product in _products(subject):
-        yield call, product
+    """Each operator as it is, and every call that may take its place."""
+    for _, forms in _choices(subject):
+        yield tuple(dict.fromkeys(call for form in forms for call in form.calls))
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """One candidate for all products of the graph that are faster so."""
-    timed = subject.timed
-    faster: dict[str, float] = {}
+    """One candidate for all operators of the graph that are faster so; its choices name their forms."""
+    chosen: dict[str, str] = {}
+    saved = 0.0
     unknown: list[str] = []
-    for op, call, product in _products(subject):
+    for op, (present, *others) in _choices(subject):
         if subject.everything:
-            faster[op.node] = 0.0
-        elif call not in timed or product not in timed:
+            chosen[op.node] = others[0].name
+            continue
+        now = present.seconds(subject.timed)
+        timed = {form: seconds for form in others if (seconds := form.seconds(subject.timed)) is not None}
+        if now is None or not timed:
             unknown.append(op.node)
-        elif timed[product] < (1 - NOISE_SHARE) * timed[call]:
-            faster[op.node] = timed[call] - timed[product]
+        elif timed[best := min(timed, key=timed.__getitem__)] < (1 - NOISE_SHARE) * now:
+            chosen[op.node] = best.name
+            saved += now - timed[best]
     if unknown:
         yield Refusal(NAME, "its time in either form could not be measured", tuple(unknown))
-    if faster:
-        saved = None if subject.everything else sum(faster.values())
-        yield Candidate(NAME, subject.facts.graph_id, tuple(faster), predicted_seconds=saved)
+    if chosen:
+        predicted = None if subject.everything else saved
+        yield Candidate(NAME, subject.facts.graph_id, tuple(chosen), tuple(chosen.values()), predicted)
 
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
-    """Put the product in each operator's place; no conversion is inserted."""
-    chosen = set(candidate.nodes)
+    """Put the products in each operator's place; no conversion is inserted."""
+    names = dict(zip(candidate.nodes, candidate.choices, strict=True))
+    chosen = {op.node: _named(forms, names[op.node]) for op, forms in _choices(subject) if op.node in names}
+    if chosen.keys() != names.keys():
+        raise RewriteError("the graph is not the one that the candidate is of")
     for node in list(module.graph.nodes):
-        if node.name not in chosen:
-            continue
-        with module.graph.inserting_before(node), node.meta["val"].fake_mode:
-            made = _pixels(node, subject) if node.target == torch.ops.aten.convolution.default else _product(node)
-        if tuple(made.meta["val"].stride()) != tuple(node.meta["val"].stride()):
-            raise RewriteError(f"the product that would replace {node.name} has other strides")
-        node.replace_all_uses_with(made)
-        module.graph.erase_node(node)
+        if node.name in chosen:
+            with module.graph.inserting_before(node):
+                _replace(node, chosen[node.name])
     return ()
 
 
 REWRITE = Rewrite(NAME, propose, apply, asks)
 
 
-def _products(subject: RewriteSubject) -> Iterator[tuple[OpFacts, OperatorSignature, OperatorSignature]]:
+def _choices(subject: RewriteSubject) -> Iterator[tuple[OpFacts, tuple[Form, ...]]]:
+    """The operators that have more than one form."""
     facts = subject.facts
     for op in facts.ops:
-        call = signature_of(op, facts)
-        product = product_call(call)
-        if product is None and _in_channels_last(op, subject):
-            product = pixel_product_call(op, facts)
-        if product is not None:
-            yield op, call, product
+        if op.operator not in _OPERATORS or _changes_size(op, subject):
+            continue
+        forms = forms_of(signature_of(op, facts), tuple(map(spec_of, facts.output_values(op))))
+        if len(forms) > 1:
+            yield op, forms
 
 
-def _in_channels_last(op: OpFacts, subject: RewriteSubject) -> bool:
-    """True where the image lies so, and Inductor, which would lay it out anew, has left the choice to us."""
-    values = (*subject.facts.input_values(op)[:1], *subject.facts.output_values(op))
-    return bool(values) and all(memory_order(value) is Layout.CHANNELS_LAST for value in values)
+def _changes_size(op: OpFacts, subject: RewriteSubject) -> bool:
+    """True for convolutions of sizes that may change: what is faster, and what fits, changes with them."""
+    values = (*subject.facts.input_values(op), *subject.facts.output_values(op))
+    return op.operator in CONVOLUTIONS and any(value.dynamic_dims for value in values)
 
 
-def _product(node: fx.Node) -> fx.Node:
-    x, w, *_ = node.args[-2:]
-    bias = node.args[0] if len(node.args) == 3 else None
-    return _call(node, torch.ops.frx_graph.product.default, x, w, bias)
+def _named(forms: tuple[Form, ...], name: str) -> Form:
+    (found,) = [form for form in forms if form.name == name]
+    return found
 
 
-def _pixels(node: fx.Node, subject: RewriteSubject) -> fx.Node:
-    image, weight, bias = node.args[:3]
-    assert isinstance(image, fx.Node) and isinstance(weight, fx.Node)
-    batch, _, height, width = image.meta["val"].shape
-    channels_out, channels_in = weight.meta["val"].shape[:2]
-    aten = torch.ops.aten
-    if subject.generates_loops:
-        # Without it Inductor computes the image twice, once as a matrix, where others read it, too.
-        strides = list(image.meta["val"].stride())
-        image = _call(node, torch.ops.prims.inductor_force_stride_order.default, image, strides)
-    pixels = _call(node, aten.reshape.default, _call(node, aten.permute.default, image, _TO_NHWC), [-1, channels_in])
-    matrix = _call(node, aten.permute.default, _call(node, aten.squeeze.dims, weight, [2, 3]), [1, 0])
-    product = _call(node, torch.ops.frx_graph.product.default, pixels, matrix, bias)
-    shape = [batch, height, width, channels_out]
-    return _call(node, aten.permute.default, _call(node, aten.view.default, product, shape), _TO_NCHW)
+def _replace(node: fx.Node, form: Form) -> None:
+    made = {index: new for call in form.calls for index, new in _results(node, call)}
+    if isinstance(node.meta["val"], Tensor):
+        node.replace_all_uses_with(made[0])
+    for reader in list(node.users):
+        index = reader.args[1]
+        assert reader.target is operator.getitem and isinstance(index, int)
+        reader.replace_all_uses_with(made[index])
+        node.graph.erase_node(reader)
+    node.graph.erase_node(node)
 
 
-def _call(at: fx.Node, target: Any, *args: Any) -> fx.Node:
-    """A node with its value, in front of the operator that it replaces part of."""
+def _results(node: fx.Node, call: OperatorSignature) -> Iterator[tuple[int, fx.Node]]:
+    """A node that calls, in front of the operator whose place it takes, and which of that one's results it computes."""
+    made = _call(node, find_overload(call.target), _arguments(node, call))
+    if call.target == _BACKWARD:
+        asked = call.args[-1]
+        assert isinstance(asked, tuple)
+        yield from ((i, _call(node, operator.getitem, (made, i))) for i, wanted in enumerate(asked) if wanted)
+    else:
+        yield _GRADIENTS.get(call.target, 0), made
+
+
+_BACKWARD = "aten.convolution_backward.default"
+_GRADIENTS = {INPUT_GRADIENT: 0, WEIGHT_GRADIENT: 1, "aten.sum.dim_IntList": 2}
+
+
+def _arguments(node: fx.Node, call: OperatorSignature) -> tuple[Any, ...]:
+    """Tensors from the operator whose place is taken, numbers from the call."""
+    match (call.target, *node.args):
+        case "frx_graph.product.default", x, w:
+            return x, w, None
+        case "frx_graph.product.default", bias, x, w:
+            return x, w, bias
+        case "frx_graph.unfolded_convolution.default", x, w, bias, *_:
+            return x, w, bias, *call.args[3:]
+        case "frx_graph.unfolded_input_gradient.default", g, _, w, *_:
+            return g, w, *call.args[2:]
+        case "frx_graph.unfolded_weight_gradient.default", g, x, *_:
+            return g, x, *call.args[2:]
+        case "aten.sum.dim_IntList", g, *_:
+            return g, *call.args[1:]
+        case "aten.convolution_backward.default", *others, _:
+            return *others, call.args[-1]
+    raise RewriteError(f"{node.target} has no form that calls {call.target}")
+
+
+def _call(at: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
     made = at.graph.call_function(target, args)
-    made.meta["val"] = target(*(arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in args))
+    made.meta["val"] = target(*fx.map_arg(args, lambda node: node.meta["val"]))
     made.meta["stack_trace"] = at.meta.get("stack_trace")
-    assert isinstance(made.meta["val"], Tensor)
     return made

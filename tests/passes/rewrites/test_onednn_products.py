@@ -1,4 +1,5 @@
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.matrix_product import TARGET
 
 PRODUCT = "frx_graph.product.default"
+CONVOLUTION_BACKWARD = "aten.convolution_backward.default"
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
@@ -51,28 +53,90 @@ def test_other_products_stay(rewrite, program) -> None:
         assert PRODUCT not in graph.targets()
 
 
-def test_a_convolution_of_single_pixels_in_channels_last_is_a_product(rewrite) -> None:
-    program = nn.Conv2d(8, 6, 1)
-    (graph,) = rewrite(program, torch.randn(2, 8, 5, 7).to(memory_format=torch.channels_last)).graphs
-    # With everything forced, the convolution is first laid out as plain, where it is no product.
-    assert PRODUCT not in graph.targets()
-    (graph,) = rewrite(program, torch.randn(2, 8, 5, 7)).graphs
-    assert PRODUCT in graph.targets()
+FORWARD, TO_INPUT, TO_WEIGHT = (
+    f"frx_graph.unfolded_{name}.default" for name in ("convolution", "input_gradient", "weight_gradient")
+)
+SEES_ONE_PIXEL = nn.Conv2d(8, 6, 1)
+HEAVY = nn.Conv2d(64, 32, 3, padding=1, bias=False)
+SMALL = (2, 64, 3, 4)
 
 
 @pytest.mark.parametrize(
-    "how", [{"kernel_size": 3}, {"stride": 2}, {"padding": 1}, {"groups": 2}, {"kernel_size": (1, 2)}], ids=str
+    ("layer", "shape"),
+    [
+        pytest.param(SEES_ONE_PIXEL, (2, 8, 9, 9), id="one pixel"),
+        pytest.param(nn.Conv2d(8, 6, 1, stride=2), (2, 8, 9, 9), id="every other pixel"),
+        pytest.param(HEAVY, SMALL, id="a weight larger than the windows"),
+        pytest.param(nn.Conv2d(64, 32, (3, 5), (2, 1), (0, 2)), SMALL, id="sides of different length"),
+    ],
 )
-def test_convolutions_that_look_at_more_or_less_than_each_pixel_stay(rewrite, how) -> None:
-    (graph,) = rewrite(nn.Conv2d(8, 6, **{"kernel_size": 1, **how}), torch.randn(2, 8, 5, 7)).graphs
-    assert applied(graph) == ["propagate_layout"]
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_convolutions_are_products_of_unfolded_images(rewrite, layer, shape, memory_format) -> None:
+    # With everything forced, an image in either order is first laid out in the other one.
+    image = torch.randn(shape).to(memory_format=memory_format).requires_grad_()
+    found = rewrite(layer, image, train=True)
+    assert FORWARD in found.graph(Phase.FORWARD).targets()
+    backward = found.graph(Phase.BACKWARD).targets()
+    assert (TO_INPUT in backward, TO_WEIGHT in backward) == (True, True)
+    assert CONVOLUTION_BACKWARD not in backward
+
+
+def test_the_gradient_of_the_input_is_not_computed_where_nobody_asks_for_it(rewrite) -> None:
+    backward = rewrite(HEAVY, torch.randn(SMALL), train=True).graph(Phase.BACKWARD).targets()
+    assert (TO_INPUT in backward, TO_WEIGHT in backward) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        pytest.param(HEAVY, (2, 64, 9, 9), id="windows larger than the weight"),
+        pytest.param(nn.Conv2d(8, 6, 1, groups=2), (2, 8, 5, 5), id="groups"),
+        pytest.param(nn.Conv2d(64, 32, 3, dilation=2), (1, 64, 5, 5), id="gaps in the windows"),
+        pytest.param(nn.ConvTranspose2d(64, 32, 3), (1, 64, 2, 2), id="transposed"),
+        pytest.param(nn.Conv3d(8, 6, 1), (2, 8, 3, 3, 3), id="three dimensions"),
+        pytest.param(nn.Conv1d(8, 6, 1), (2, 8, 5), id="one dimension"),
+    ],
+)
+def test_other_convolutions_stay(rewrite, layer, shape) -> None:
+    (graph,) = rewrite(layer, torch.randn(shape)).graphs
+    assert FORWARD not in graph.targets()
+    (graph,) = rewrite(copy.deepcopy(SEES_ONE_PIXEL).double(), torch.randn(2, 8, 5, 5, dtype=torch.double)).graphs
+    assert FORWARD not in graph.targets()
+
+
+FORMS = {
+    "both": {TO_INPUT: 0.1, TO_WEIGHT: 0.1},
+    "the weight's": {TO_INPUT: 9.0, TO_WEIGHT: 0.1},
+    "the input's": {TO_INPUT: 0.1, TO_WEIGHT: 9.0},
+    "neither": {TO_INPUT: 9.0, TO_WEIGHT: 9.0},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_gradient_takes_its_own_fastest_form(rewrite, monkeypatch, form: str) -> None:
+    prices = FORMS[form]
+
+    def seconds(groups: Iterable[Sequence[OperatorSignature]], _device_type: str) -> dict[OperatorSignature, float]:
+        found: dict[OperatorSignature, float] = {}
+        for call in (call for group in groups for call in group):
+            # Torch's gradients take as long together as each by itself, and one more.
+            by_torch = 0.5 + 0.5 * sum(map(bool, call.args[-1])) if call.target == CONVOLUTION_BACKWARD else 1.0
+            found[call] = prices.get(call.target, by_torch)
+        return found
+
+    monkeypatch.setattr(rewriting, "call_seconds", seconds)
+    image = torch.randn(SMALL, requires_grad=True)
+    backward = rewrite(HEAVY, image, train=True, plan="solved").graph(Phase.BACKWARD).targets()
+    expected = {target for target, price in prices.items() if price < 1}
+    assert expected == {target for target in backward if "unfolded" in target}
+    assert (CONVOLUTION_BACKWARD in backward) is (form != "both")
 
 
 def test_symbolic_sizes(rewrite) -> None:
     (graph,) = rewrite(nn.Linear(7, 5), torch.randn(3, 7), dynamic=True).graphs
     assert PRODUCT in graph.targets()
     (graph,) = rewrite(nn.Conv2d(8, 6, 1), torch.randn(3, 8, 5, 7), dynamic=True).graphs
-    assert PRODUCT not in graph.targets()
+    assert FORWARD not in graph.targets()
 
 
 @pytest.mark.parametrize("faster", [True, False])
@@ -103,7 +167,7 @@ def test_under_inductor() -> None:
     with torch._inductor.utils.fresh_cache():
         compiled = torch.compile(model, backend="frx", options={"plan": "all"})
         made = compiled(image)
-    made.square().sum().backward()
+        made.square().sum().backward()
     gradients = [parameter.grad for parameter in model.parameters()]
     model.zero_grad()
     expected = model(image)
@@ -117,7 +181,8 @@ def test_under_inductor() -> None:
         for candidate in graph.applied
     }
     assert changed[Phase.FORWARD, "onednn_products"] == 2
-    assert changed[Phase.BACKWARD, "onednn_products"] == 2
+    # The gradients of the linear layer, and those of the convolution of single pixels.
+    assert changed[Phase.BACKWARD, "onednn_products"] == 3
 
 
 @pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((1, 4), (4, 1)), ((0, 4), (4, 5)), ((3, 0), (0, 5))], ids=str)

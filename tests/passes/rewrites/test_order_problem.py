@@ -142,24 +142,25 @@ def test_orders_reach_through_views() -> None:
 def test_in_training_a_convolution_is_timed_with_its_backward() -> None:
     subject = subject_of(*convolutions(2), train=True)
     calls = anchor_calls(subject.anchors[1], subject.facts, Phase.FORWARD)
-    assert [[call.target for call in alternatives] for alternatives in calls[PLAIN].calls] == [
-        ["aten.convolution.default"],
-        ["aten.convolution_backward.default"],
+    assert [[form.name for form in forms] for forms in calls[PLAIN].calls] == [
+        ["convolution"],
+        ["convolution_backward"],
     ]
-    (backward,) = calls[CHANNELS_LAST].calls[1]
+    backward = calls[CHANNELS_LAST].calls[1][0].calls[0]
     assert [tensor.strides for tensor in backward.tensors[:2]] == [(2048, 1, 128, 8)] * 2
     # Nobody asks for the gradient of the network's own input.
-    ((first,),) = anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD)[PLAIN].calls[1:]
+    first = anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD)[PLAIN].calls[1][0].calls[0]
     assert first.args[-1] == (False, True, False)
     assert backward.args[-1] == (True, True, False)
 
 
-def test_a_convolution_of_single_pixels_may_be_a_product_in_channels_last() -> None:
-    subject = subject_of(nn.functional.conv2d, (2, 8, 5, 5), (6, 8, 1, 1), (6,))
-    calls = anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD)
-    assert [len(alternatives) for alternatives in calls[PLAIN].calls] == [1]
-    ((_, product),) = calls[CHANNELS_LAST].calls
-    assert [tensor.shape for tensor in product.tensors] == [(50, 8), (8, 6), (6,)]
+def test_a_convolution_counts_in_its_fastest_form() -> None:
+    subject = subject_of(nn.functional.conv2d, (2, 8, 5, 5), (6, 8, 1, 1), (6,), train=True)
+    for call in anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD).values():
+        assert [[form.name for form in forms] for forms in call.calls] == [
+            ["convolution", "unfolded_convolution"],
+            ["convolution_backward", "unfolded_weight_gradient+sum"],
+        ]
 
 
 def test_a_weight_in_channels_last_is_paid_for_by_a_plain_convolution() -> None:
@@ -172,4 +173,4 @@ def test_a_weight_in_channels_last_is_paid_for_by_a_plain_convolution() -> None:
     assert calls[CHANNELS_LAST].moved_bytes == 0
     prepared = anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD, prepared=True)
     assert prepared[PLAIN].moved_bytes == 0
-    assert prepared[PLAIN].calls[0][0].tensors[1].strides == (72, 9, 3, 1)
+    assert prepared[PLAIN].calls[0][0].calls[0].tensors[1].strides == (72, 9, 3, 1)

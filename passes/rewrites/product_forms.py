@@ -1,0 +1,119 @@
+"""Other ways to compute a call, by oneDNN's matrix product instead of by torch's own operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.matrix_product import TARGET, has_onednn
+from frx_graph.unfolded_convolution import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A way to compute a call: the calls that take its place, one after the other."""
+
+    calls: tuple[OperatorSignature, ...]
+
+    @property
+    def name(self) -> str:
+        """The operators, by name."""
+        return "+".join(call.target.split(".")[1] for call in self.calls)
+
+    def seconds(self, timed: Mapping[OperatorSignature, float]) -> float | None:
+        """Of all calls together; None where one was not timed."""
+        return sum(timed[call] for call in self.calls) if all(call in timed for call in self.calls) else None
+
+
+def forms_of(call: OperatorSignature, results: Sequence[TensorSpec]) -> tuple[Form, ...]:
+    """The call as it is, then the other forms that compute the same `results`. There are some for single precision on a
+    CPU: for other types torch uses oneDNN's products itself."""
+    return (Form((call,)), *_other_forms(call, results))
+
+
+def _other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
+    if call.kwargs or not has_onednn() or not all(map(_fits, call.tensors)):
+        return
+    match call.target, call.args:
+        case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w):
+            yield Form((OperatorSignature(TARGET, (x, w, None)),))
+        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w):
+            if bias.shape == w.shape[1:] and bias.strides == (1,):
+                yield Form((OperatorSignature(TARGET, (x, w, bias)),))
+        case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, bias, stride, padding, *rest):
+            order = _channels_last(results[0])
+            if rest == _TWO_DIMENSIONS and order is not None and _is_worth_unfolding(x, w, stride, padding):
+                yield Form((OperatorSignature(FORWARD, (x, w, bias, stride, padding, order)),))
+        case (
+            "aten.convolution_backward.default",
+            (TensorSpec(), TensorSpec() as x, TensorSpec() as w, _, stride, padding, *rest, _),
+        ):
+            if rest == _TWO_DIMENSIONS and _is_worth_unfolding(x, w, stride, padding):
+                yield from _gradients(call, results)
+
+
+_TWO_DIMENSIONS = [(1, 1), False, (0, 0), 1]
+"""Dilation, transposed, output padding and groups of the convolutions that can be unfolded."""
+
+
+def _gradients(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
+    """The gradients that are asked for, each by a product of its own or by torch."""
+    g, x, w, _, stride, padding, *_, mask = call.args
+    assert isinstance(g, TensorSpec) and isinstance(mask, tuple)
+    asked = [bool(wanted) for wanted in mask]
+    if len(results) != sum(asked):
+        return
+    found = dict(zip((index for index, wanted in enumerate(asked) if wanted), results, strict=True))
+    orders = {index: _channels_last(found[index]) for index in (0, 1) if index in found}
+    if None in orders.values() or 1 not in orders:
+        return
+
+    def by_torch(*which: bool) -> OperatorSignature:
+        return replace(call, args=(*call.args[:-1], which))
+
+    to_weight = OperatorSignature(WEIGHT_GRADIENT, (g, x, found[1].shape, stride, padding, orders[1]))
+    biases = (OperatorSignature("aten.sum.dim_IntList", (g, (0, 2, 3))),) if asked[2] else ()
+    if not asked[0]:
+        yield Form((to_weight, *biases))
+        return
+    to_input = OperatorSignature(INPUT_GRADIENT, (g, w, found[0].shape, stride, padding, orders[0]))
+    yield Form((to_input, to_weight, *biases))
+    yield Form((by_torch(True, False, asked[2]), to_weight))
+    yield Form((by_torch(False, True, asked[2]), to_input))
+
+
+def _fits(tensor: TensorSpec) -> bool:
+    return (tensor.dtype, tensor.device) == (torch.float32, "cpu") and 0 not in tensor.shape
+
+
+def _is_worth_unfolding(x: TensorSpec, w: TensorSpec, stride: SpecArgument, padding: SpecArgument) -> bool:
+    """True where no pixel is seen twice, or where the weight is larger than the unfolded image: elsewhere, unfolding
+    moves more than it can save, and takes memory that nobody expects."""
+    steps, margins = _pair(stride), _pair(padding)
+    if len(x.shape) != 4 or steps is None or margins is None:
+        return False
+    kernel = w.shape[2:]
+    pixels = [(n + 2 * p - k) // s + 1 for n, k, s, p in zip(x.shape[2:], kernel, steps, margins, strict=True)]
+    unfolded = x.shape[0] * math.prod(pixels) * x.shape[1] * math.prod(kernel)
+    return min(pixels) > 0 and (kernel == (1, 1) or unfolded <= math.prod(w.shape))
+
+
+def _pair(argument: SpecArgument) -> tuple[int, int] | None:
+    match argument:
+        case (int() as first, int() as second):
+            return first, second
+    return None
+
+
+def _channels_last(result: TensorSpec) -> bool | None:
+    """Whether a result of four dimensions lies plain or in channels-last; None for others."""
+    if len(result.shape) != 4:
+        return None
+    if result.strides == strides_for_order(result.shape, range(4)):
+        return False
+    return True if result.strides == strides_for_order(result.shape, CHANNELS_LAST_ORDER[4]) else None
