@@ -7,14 +7,13 @@ import itertools
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from frx_graph.evidence.operator_inputs import build_arguments, own_overload
+from frx_graph.evidence.operator_inputs import OperandPool, build_arguments, own_overload
 from frx_graph.facts.operator_signature import OperatorSignature
 
 FailureReport = Callable[[OperatorSignature, str], None]
@@ -23,11 +22,8 @@ Progress = Callable[[OperatorSignature], None]
 """Called before a signature is run."""
 
 
-_OUT_OF_CACHE_BYTES = 64 << 20
-"""Operands that are twice as large together as the last cache of common processors are not in it when their turn comes.
-"""
 _MOST_SETS = 16
-"""More sets of small operands would take longer to make than to time, and what is small is soon fetched."""
+"""More sets of small operands would not matter: what is small is soon fetched."""
 _JUST_COMPUTED = {"aten.addmm.default": 1}
 """Which operand an operator finds in the caches, where it is not the first."""
 
@@ -39,29 +35,25 @@ def callable_of(signature: OperatorSignature) -> Callable[[], Any]:
     return lambda: overload(*args, **kwargs)
 
 
-def callable_as_in_a_network(signature: OperatorSignature) -> Callable[[], Any]:
+def callable_as_in_a_network(signature: OperatorSignature, pool: OperandPool) -> Callable[[], Any]:
     """The same call on other operands each time, but for the one that was computed just before.
 
     In a network an operator finds neither its weights in the caches nor what was saved for the backward. Timed with all
     its operands there, plain and channels-last convolutions of deep stages come out in the wrong order.
     """
     overload = own_overload(signature.target)
-    args, kwargs = build_arguments(signature)
     hot = _JUST_COMPUTED.get(signature.target, 0)
-    fetched = sum(tensor.bytes for tensor in signature.tensors) - _bytes_of(args[hot : hot + 1])
-    count = min(_MOST_SETS, math.ceil(_OUT_OF_CACHE_BYTES / fetched)) if fetched > 0 else 1
-    sets = [(args, kwargs), *(build_arguments(signature) for _ in range(count - 1))]
-    in_turn = itertools.cycle([([*own[:hot], *args[hot : hot + 1], *own[hot + 1 :]], named) for own, named in sets])
+    fetched = sum(tensor.bytes for tensor in signature.tensors)
+    count = min(_MOST_SETS, math.ceil(pool.nbytes / fetched)) if fetched > 0 else 1
+    (args, kwargs), *others = (build_arguments(signature, pool.tensor) for _ in range(count))
+    sets = [(args, kwargs), *(([*own[:hot], *args[hot : hot + 1], *own[hot + 1 :]], named) for own, named in others)]
+    in_turn = itertools.cycle(sets)
 
     def call() -> Any:
         positional, named = next(in_turn)
         return overload(*positional, **named)
 
     return call
-
-
-def _bytes_of(arguments: Sequence[Any]) -> int:
-    return sum(argument.nbytes for argument in arguments if isinstance(argument, Tensor))
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,16 +36,19 @@ def own_overload(target: str) -> OpOverload:
     return overload
 
 
-def build_arguments(signature: OperatorSignature) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments. Raises `LookupError` for an operator whose arguments cannot be made up, and
-    what torch raises for sizes that do not fit into memory."""
+def build_arguments(
+    signature: OperatorSignature, tensor: Callable[[TensorSpec], Tensor] | None = None
+) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments, their tensors made by `tensor`, or each by itself. Raises `LookupError` for an
+    operator whose arguments cannot be made up, and what torch raises for sizes that do not fit into memory."""
     if signature.target.rpartition(".")[0] in _WITH_WORKSPACE:
         raise LookupError(f"{signature.target} needs the workspace of its own forward call")
     generator = torch.Generator().manual_seed(0)
-    args = [_value(argument, generator) for argument in signature.args]
+    made = tensor or (lambda spec: tensor_from(spec, generator))
+    args = [_value(argument, made) for argument in signature.args]
     if signature.target == _PACKED_BY_MKL:
         args[1] = torch.ops.mkl._mkl_reorder_linear_weight(args[2], args[4])
-    kwargs = {name: _value(argument, generator) for name, argument in signature.kwargs}
+    kwargs = {name: _value(argument, made) for name, argument in signature.kwargs}
     return args, kwargs
 
 
@@ -73,20 +77,54 @@ def tensor_from(spec: TensorSpec, generator: torch.Generator) -> Tensor:
     denormal. Integers are 0, which is a valid index everywhere; booleans are true, which selects everything.
     """
     extent = max(storage_extent(spec.shape, spec.strides), 1)
+    return torch.as_strided(_memory(extent, spec, generator), spec.shape, spec.strides)
+
+
+class OperandPool:
+    """Hands out tensors in one large memory, one behind the other, and begins anew at its end.
+
+    What is read from it in turn is in no cache when its turn comes again, and making it costs nothing. Its tensors
+    share memory: they must not be written into.
+    """
+
+    def __init__(self, nbytes: int = 256 << 20) -> None:
+        self.nbytes = nbytes
+        self._generator = torch.Generator().manual_seed(0)
+        self._memories: dict[tuple[torch.dtype, str], Tensor] = {}
+        self._taken: dict[tuple[torch.dtype, str], int] = {}
+
+    def tensor(self, spec: TensorSpec) -> Tensor:
+        """The next tensor with the spec's shape, strides, dtype and device; see `tensor_from`."""
+        kind = (spec.dtype, spec.device)
+        extent = max(storage_extent(spec.shape, spec.strides), 1)
+        memory = self._memories.get(kind)
+        if memory is None or memory.numel() < extent:
+            size = max(extent, self.nbytes // spec.dtype.itemsize)
+            memory = self._memories[kind] = _memory(size, spec, self._generator)
+        start = self._taken.get(kind, 0)
+        if start + extent > memory.numel():
+            start = 0
+        self._taken[kind] = start + math.ceil(extent / _ALIGNMENT) * _ALIGNMENT
+        return torch.as_strided(memory, spec.shape, spec.strides, start)
+
+
+_ALIGNMENT = 64
+"""In elements: at least as many bytes as torch aligns its memory to."""
+
+
+def _memory(extent: int, spec: TensorSpec, generator: torch.Generator) -> Tensor:
     if spec.dtype.is_floating_point or spec.dtype.is_complex:
         drawn = torch.rand(min(extent, _BLOCK), generator=generator).mul_(0.5).add_(0.5)
         block = drawn.to(device=spec.device, dtype=spec.dtype)
-        storage = block.repeat(math.ceil(extent / block.numel()))[:extent] if extent > block.numel() else block
-    elif spec.dtype is torch.bool:
-        storage = torch.ones(extent, dtype=spec.dtype, device=spec.device)
-    else:
-        storage = torch.zeros(extent, dtype=spec.dtype, device=spec.device)
-    return torch.as_strided(storage, spec.shape, spec.strides)
+        return block.repeat(math.ceil(extent / block.numel()))[:extent] if extent > block.numel() else block
+    if spec.dtype is torch.bool:
+        return torch.ones(extent, dtype=spec.dtype, device=spec.device)
+    return torch.zeros(extent, dtype=spec.dtype, device=spec.device)
 
 
-def _value(argument: SpecArgument, generator: torch.Generator) -> Any:
+def _value(argument: SpecArgument, tensor: Callable[[TensorSpec], Tensor]) -> Any:
     if isinstance(argument, TensorSpec):
-        return tensor_from(argument, generator)
+        return tensor(argument)
     if isinstance(argument, tuple):
-        return [_value(item, generator) for item in argument]
+        return [_value(item, tensor) for item in argument]
     return argument

@@ -13,6 +13,7 @@ import torch
 from torch._C._autograd import _profiler_enabled
 
 from frx_graph.evidence.operator_call import FailureReport, Progress, callable_as_in_a_network, isolated, reported
+from frx_graph.evidence.operator_inputs import OperandPool
 from frx_graph.evidence.operator_measurement import LayoutTimes
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, with_strides
@@ -73,12 +74,13 @@ def time_variants(
         for group in distinct:
             on_failure(group[0], "a torch profiler is running, which slows down what is timed")
         return {}
+    pool = OperandPool()
     samples: dict[OperatorSignature, list[float]] = {}
     with isolated([signature for group in distinct for signature in group]):
         for group in (*distinct, *distinct):
             progress(group[0])
             with reported(group[0], on_failure):
-                calls = [callable_as_in_a_network(signature) for signature in group]
+                calls = [callable_as_in_a_network(signature, pool) for signature in group]
                 turns = take_turns(calls, _clock(group[0]), budget_s=budget_s / 2)
                 for signature, runs in zip(group, turns, strict=True):
                     samples.setdefault(signature, []).extend(runs)

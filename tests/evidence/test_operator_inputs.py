@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.evidence.operator_inputs import build_arguments, on_meta_device, own_overload, tensor_from
+from frx_graph.evidence.operator_inputs import OperandPool, build_arguments, on_meta_device, own_overload, tensor_from
 from frx_graph.facts.layout import contiguous_strides
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 
@@ -71,3 +71,18 @@ def test_an_operator_that_needs_the_workspace_of_another_call_is_not_made_up() -
     signature = OperatorSignature("aten.mkldnn_rnn_layer_backward.default", (spec((2, 3)),), ())
     with pytest.raises(LookupError, match="workspace"):
         build_arguments(signature)
+
+
+def test_a_pool_hands_out_one_memory_in_turn_and_grows_for_what_is_larger() -> None:
+    pool = OperandPool(nbytes=1024 * 4)
+    spec = TensorSpec((4, 100), (100, 1), torch.float32, "cpu")
+    first, second, again = (pool.tensor(spec) for _ in range(3))
+    assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+    assert second.data_ptr() - first.data_ptr() == 448 * 4
+    assert again.data_ptr() == first.data_ptr()
+    assert torch.equal(first, second) is False
+    assert (first >= 0.5).all()
+    turned = pool.tensor(TensorSpec((100, 4), (1, 100), torch.float32, "cpu"))
+    assert turned.stride() == (1, 100)
+    assert pool.tensor(TensorSpec((2000,), (1,), torch.float32, "cpu")).shape == (2000,)
+    assert pool.tensor(TensorSpec((3,), (1,), torch.bool, "cpu")).all()
