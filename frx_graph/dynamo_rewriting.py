@@ -68,10 +68,14 @@ class _Fused:
 
 
 def _fused(
-    dynamo: fx.GraphModule, found: WrittenAttention, mode: FakeTensorMode, inner: str, measured: MeasuredOperators | None
+    dynamo: fx.GraphModule,
+    found: WrittenAttention,
+    mode: FakeTensorMode,
+    inner: str,
+    measured: MeasuredOperators | None,
 ) -> _Fused:
-    """The attention put into the graph. Raises `RewriteError` where it cannot be, or where times speak against it, which
-    are only asked with `measured`."""
+    """The attention put into the graph. Raises `RewriteError` where it cannot be, or where times speak against it; with
+    `measured` they are asked."""
     with _changing(mode):
         fused = insert(dynamo.graph, found)
     if measured is None:
@@ -120,9 +124,7 @@ def _refusal(written: WrittenAttention, reason: str) -> Refusal:
 def _traced(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str, *, train: bool) -> CapturedGraph:
     fakes = [node.meta.get("example_value") for node in dynamo.graph.find_nodes(op="placeholder")]
     needed = torch.is_grad_enabled() and any(isinstance(fake, Tensor) and fake.requires_grad for fake in fakes)
-    return trace_eager(
-        dynamo, fakes, mode, graph_id=graph_id, origin=graph_id, inputs=(), train=train and needed
-    )
+    return trace_eager(dynamo, fakes, mode, graph_id=graph_id, origin=graph_id, inputs=(), train=train and needed)
 
 
 def _origins(captured: CapturedGraph) -> Mapping[str, str]:

@@ -3,8 +3,8 @@
 Why: between the two products everything reads and writes a tensor of queries × keys per head; torch's fused kernels
 never store it, forward or backward.
 How: on Dynamo's graph, before autograd, so that the backward is the fused one, too. The scores' operators are found in
-the eager ATen graph (`attentions`), whose nodes know which Dynamo node they came from; the second product is replaced by
-`aten.scaled_dot_product_attention` on the operands of both, as views of four dimensions.
+the eager ATen graph (`attentions`), whose nodes know which Dynamo node they came from; the second product is replaced
+by `aten.scaled_dot_product_attention` on the operands of both, as views of four dimensions.
 Assumes: nothing about values. `written_attention.py` says what is looked at.
 Safe: the same function up to the order of summation. A query whose keys are all hidden gets zeros from the fused
 kernels, where a softmax of minus infinities gives NaN: wherever a mask is not known to be causal the result is
@@ -120,7 +120,7 @@ def _transposed(edit: _Edit, node: fx.Node) -> fx.Node:
     if node.op == "call_method" and node.target == "transpose" and not node.kwargs:
         source, *dims = node.args
         rank = node.meta["example_value"].dim()
-        if isinstance(source, fx.Node) and sorted(int(d) % rank for d in dims) == [rank - 2, rank - 1]:  # type: ignore[arg-type, call-overload]  # Dynamo gives numbers
+        if isinstance(source, fx.Node) and sorted(int(d) % rank for d in dims) == [rank - 2, rank - 1]:  # type: ignore[arg-type]  # Dynamo gives numbers
             return source
     return edit.add(_aten.transpose.int, node, -2, -1)
 

@@ -1,8 +1,8 @@
 """Which written-out attentions are exactly what `scaled_dot_product_attention` computes, and why others are not.
 
 `attentions` recognises the pattern for advice; here every operator from the first product to the second is looked at
-again, with nothing let through that is not known: what the program computes must be softmax(scale · Q Kᵀ + mask) V in one
-dtype, its scores and weights read by nobody else, its operands not written to meanwhile.
+again, with nothing let through that is not known: what the program computes must be softmax(scale · Q Kᵀ + mask) V in
+one dtype, its scores and weights read by nobody else, its operands not written to meanwhile.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from frx_graph.records import Refusal
 _PRODUCTS = frozenset({torch.matmul, operator.matmul, torch.bmm, "matmul", "bmm", "__matmul__"})
 """As Dynamo's graphs have them; `einsum` and `baddbmm` are not taken apart."""
 _RESHAPES = frozenset({"aten.view", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.expand"})
+_SIZE_ONLY = frozenset(
+    f"aten.{name}" for name in ("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")
+)
+"""Operators that take a tensor for its size and dtype."""
 _DTYPES = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 _HIDES = -1e9
 """A causal mask's largest fill, or the dtype's least number: no score that a network makes comes near."""
@@ -35,7 +39,7 @@ _ABSORBS = -1e30
 
 @dataclass(frozen=True)
 class MaskUse:
-    """A Dynamo node that hides scores: a bias that is added to them, or, with a `fill`, a condition; where the condition
+    """A Dynamo node that hides scores: a bias that is added to them, or, with a `fill`, a condition; where that
     is False if `keeps`, else where it is True, a score becomes `fill`."""
 
     node: fx.Node
@@ -65,7 +69,7 @@ class WrittenAttention:
         return tuple(node.name for node in (*self.path, self.second))
 
 
-class _NotExact(Exception):
+class _NotExactError(Exception):
     """Why a written attention is left alone."""
 
 
@@ -80,8 +84,8 @@ def written_attentions(
             continue
         try:
             yield _checked(attention, facts, lambda op: nodes[origins[op.node]])
-        except (_NotExact, KeyError) as error:
-            reason = str(error) if isinstance(error, _NotExact) else "it does not stand in Dynamo's graph itself"
+        except (_NotExactError, KeyError) as error:
+            reason = str(error) if isinstance(error, _NotExactError) else "it does not stand in Dynamo's graph itself"
             yield Refusal(
                 f"attention at {attention.softmax.site}",
                 reason,
@@ -137,10 +141,10 @@ def _steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
 
 
 def _made_from(op: OpFacts, facts: GraphFacts) -> set[str]:
-    """All values that depend on what `op` gives."""
+    """All values that depend on the values that `op` gives."""
     made = set(op.outputs)
     for later in facts.ops:
-        if not made.isdisjoint(later.inputs):
+        if later.operator not in _SIZE_ONLY and not made.isdisjoint(later.inputs):
             made.update(later.outputs)
     return made
 
@@ -275,7 +279,7 @@ def _fill(op: OpFacts, facts: GraphFacts, keeps: bool) -> float | None:
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise _NotExact(otherwise)
+        raise _NotExactError(otherwise)
 
 
 def _shape(node: fx.Node) -> tuple[int, ...]:
