@@ -60,14 +60,14 @@ def insert(graph: fx.Graph, written: WrittenAttention) -> FusedAttention:
                 scale=written.scale,
             )
             result = call if mask is None else _restored(edit, call, mask)
-            if _shape(result) != tuple(product.shape):
-                # A product is no view of anything.
+            if not _lies_like(result, product):
+                # Taken apart and put together again it also has a new tensor's strides where dimensions are of size 1;
+                # `view` would make it a view, which a product is not.
                 result = edit.add(_aten.contiguous.default, result)
-                result = edit.add(_aten._unsafe_view.default, result, list(product.shape))
-            elif result.meta["example_value"].stride() != product.stride():
-                result = edit.add(_aten.contiguous.default, result)
-        fused = result.meta["example_value"]
-        if (fused.stride(), fused.dtype, fused.shape) != (product.stride(), product.dtype, product.shape):
+                if not _lies_like(result, product):
+                    result = edit.add(_aten._unsafe_view.default, result, [-1])
+                    result = edit.add(_aten._unsafe_view.default, result, list(product.shape))
+        if result.meta["example_value"].dtype is not product.dtype or not _lies_like(result, product):
             raise RewriteError("the fused call's result has another type or other strides than the product's")
     except Exception:
         for node in reversed(edit.added):
@@ -144,6 +144,11 @@ def _restored(edit: _Edit, call: fx.Node, mask: fx.Node) -> fx.Node:
     most = edit.add(_aten.amax.default, mask, [-1], True)
     nothing = edit.add(_aten.mul.Tensor, most, 0.0)
     return edit.add(_aten.mul.Tensor, call, edit.add(_aten.add.Tensor, nothing, 1.0))
+
+
+def _lies_like(node: fx.Node, wanted: Tensor) -> bool:
+    value: Tensor = node.meta["example_value"]
+    return (value.shape, value.stride()) == (wanted.shape, wanted.stride())
 
 
 def _shape(node: fx.Node) -> tuple[int, ...]:

@@ -212,6 +212,15 @@ def test_what_follows_sees_the_strides_that_it_saw() -> None:
         assert outcome.outputs[0].data_ptr() == outcome.outputs[1].data_ptr() != outcome.outputs[2].data_ptr()
 
 
+def test_one_head_has_the_strides_of_a_new_tensor() -> None:
+    def attend(x: Tensor) -> Tensor:
+        q, k, v = (t.transpose(1, 2) for t in x.view(2, 16, 3, 1, 8).unbind(2))
+        attended: Tensor = torch.softmax(q @ k.transpose(-2, -1) / 3, -1) @ v
+        return attended
+
+    assert run(attend, torch.randn(2, 16, 24), train=True).applied == 1
+
+
 class ReturnsWeights(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         weights = torch.softmax(q @ k.transpose(-2, -1), -1)
