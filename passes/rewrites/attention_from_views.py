@@ -103,9 +103,12 @@ class _Edit:
         return node
 
     def batched(self, node: fx.Node, batch: Sequence[int]) -> fx.Node:
-        """`node` as a matrix for each of `batch`."""
+        """`node` as a matrix for each of `batch`, its rows without gaps: fused kernels take no others."""
         shape = (*batch, *_shape(node)[-2:])
-        return node if _shape(node) == shape else self.add(_aten.reshape.default, node, list(shape))
+        matrices = node if _shape(node) == shape else self.add(_aten.reshape.default, node, list(shape))
+        if matrices.meta["example_value"].stride(-1) == 1:
+            return matrices
+        return self.add(_aten.contiguous.default, matrices)
 
 
 def _four_dimensional(batch: tuple[int, ...]) -> tuple[int, ...]:

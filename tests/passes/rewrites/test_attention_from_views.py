@@ -212,6 +212,23 @@ def test_what_follows_sees_the_strides_that_it_saw() -> None:
         assert outcome.outputs[0].data_ptr() == outcome.outputs[1].data_ptr() != outcome.outputs[2].data_ptr()
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_pixels_that_attend_to_pixels(train: bool) -> None:
+    """Queries and keys from convolutions: channels come before pixels, and fused kernels want them after."""
+
+    class Pixels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Conv2d(8, 24, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).flatten(2).chunk(3, 1)
+            weights = torch.softmax(torch.bmm(q.permute(0, 2, 1), k) * 8**-0.5, 2)
+            return torch.bmm(weights, v.permute(0, 2, 1)).permute(0, 2, 1).reshape(x.shape)
+
+    assert run(Pixels(), torch.randn(2, 8, 4, 4), train=train).applied == 1
+
+
 def test_one_head_has_the_strides_of_a_new_tensor() -> None:
     def attend(x: Tensor) -> Tensor:
         q, k, v = (t.transpose(1, 2) for t in x.view(2, 16, 3, 1, 8).unbind(2))
