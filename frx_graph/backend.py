@@ -23,7 +23,7 @@ from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
 from frx_graph.errors import CaptureError, OptionError
 from frx_graph.options import BackendOptions, backend_options, check_inner
-from frx_graph.planned_compile import EagerPlan, frozen_options, inductor_options
+from frx_graph.planned_compile import EagerPlan, frozen_options, inductor_options, rewritten_before
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewriting import RewrittenGraph
 
@@ -195,7 +195,8 @@ def _planned_backend(options: BackendOptions, plan: str) -> Compiled:
     _session.warn_unproved(plan)
     if options.inner == "inductor":
         planned = inductor_options(plan, options.inner_options, _session.rewritten, _session.not_rewritten)
-        return torch._TorchCompileInductorWrapper(options.inner_mode, planned, None)
+        inductor = torch._TorchCompileInductorWrapper(options.inner_mode, planned, None)
+        return rewritten_before(inductor, "inductor", plan, _session.rewritten, _session.not_rewritten)
     if options.inner in ("eager", "aot_eager"):
         return EagerPlan(plan, _session.rewritten, _session.not_rewritten)
     raise OptionError(

@@ -25,6 +25,7 @@ import frx_graph.passes
 import frx_graph.rules
 from frx_graph.anchor_times import call_seconds
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.dynamo_rewriting import rewrite_dynamo_graph
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
@@ -123,6 +124,27 @@ def _with_pass(options: Mapping[str, Any], ours: CustomGraphPass) -> dict[str, A
     return {**options, "post_grad_custom_pre_pass": ours if own is None else [own, ours]}
 
 
+def rewritten_before(inner: Compiled, name: str, plan: str, told: Told, failed: Failed) -> Compiled:
+    """The backend `inner`, called `name`, on Dynamo graphs that are rewritten before it sees them."""
+
+    def compiled(dynamo: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Compiled:
+        _rewrite_dynamo(dynamo, name, plan, told, failed)
+        result: Compiled = inner(dynamo, example_inputs, **how)
+        return result
+
+    return compiled
+
+
+def _rewrite_dynamo(dynamo: fx.GraphModule, inner: str, plan: str, told: Told, failed: Failed) -> None:
+    try:
+        done = rewrite_dynamo_graph(dynamo, inner=inner, plan=plan)
+    except Exception as error:  # noqa: BLE001 - any failure of ours leaves the graph to the inner compiler as it was
+        failed(error)
+        return
+    if done is not None:
+        told(done)
+
+
 class EagerPlan:
     """Compiles one Dynamo graph for eager execution: AOTAutograd's forward and backward, rewritten, run as they are."""
 
@@ -133,6 +155,7 @@ class EagerPlan:
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """The compiled graph, which takes what the Dynamo graph takes."""
+        _rewrite_dynamo(dynamo, "eager", self._plan, self._told, self._failed)
         compiler = aot_autograd(
             fw_compiler=self._forward,
             bw_compiler=self._backward,

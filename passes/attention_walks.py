@@ -18,8 +18,8 @@ _PRODUCTS = frozenset({"aten.bmm", "aten.mm", "aten.matmul", "aten.baddbmm"})
 """Not `MATRIX_PRODUCTS`: scores come of two activations, `addmm` of a weight and its bias."""
 _PASS_THROUGH = LAYOUT_COPIES | {"aten.native_dropout", "aten.dropout"}
 SCALES = frozenset({"aten.mul", "aten.div", "aten.mul_", "aten.div_"})
-_BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})
-_MASKS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
+BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})
+MASKS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
 HIDDEN_FROM = -1e4
 """Largest fill value that hides a score: it is about the least that float16 holds, and e to it is 0 in every dtype."""
 _CONSTANTS = {"aten.scalar_tensor": 0, "aten.full": 1, "aten.full_like": 1}
@@ -78,7 +78,7 @@ def walk_back(facts: GraphFacts, scores: ValueFacts) -> Before | None:
             return met
         if not is_view(op):
             # In-place operators do not all carry torch's pointwise tag.
-            if not (op.pointwise or op.operator in _PASS_THROUGH | SCALES | _BIASES | _MASKS):
+            if not (op.pointwise or op.operator in _PASS_THROUGH | SCALES | BIASES | MASKS):
                 return None
             met.ops.insert(0, op)
             _note(facts, op, met)
@@ -123,14 +123,14 @@ def _note(facts: GraphFacts, op: OpFacts, met: Before) -> None:
         met.scale = _times(met.scale, 1 / constant if "div" in op.operator else constant)
     elif op.operator in SCALES and others and all(facts.values[o.name].numel == 1 for o in others):
         met.unsupported += ("a scale that is a tensor",)
-    elif op.operator in _BIASES and op.inputs:
+    elif op.operator in BIASES and op.inputs:
         operand = _scores_operand(facts, op)
         bias = next((name for name in op.inputs if name != operand), None)
         if bias is None and not others:
             return  # a number added to every score changes no softmax
         alpha = op.kwargs.get("alpha", 1)
         _note_bias(bias, -1 if "sub" in op.operator else alpha, met)
-    elif op.operator in _MASKS:
+    elif op.operator in MASKS:
         _note_mask(facts, op, met)
     else:
         met.unsupported += (op.operator.removeprefix("aten."),)
@@ -154,7 +154,7 @@ def _note_mask(facts: GraphFacts, op: OpFacts, met: Before) -> None:
     condition, *branches = op.args if where else (op.args[1], op.args[0], *op.args[2:])
     operand = _scores_operand(facts, op)
     keeps = where and isinstance(branches[0], ValueRef) and branches[0].name == operand
-    fill = _number(facts, branches[1] if keeps or not where else branches[0])
+    fill = number_in(facts, branches[1] if keeps or not where else branches[0])
     if fill is None or fill > HIDDEN_FROM:
         met.unsupported += (f"a mask that fills in {'an unknown value' if fill is None else fill}",)
     elif met.scale is not None and met.scale < 0:
@@ -163,7 +163,7 @@ def _note_mask(facts: GraphFacts, op: OpFacts, met: Before) -> None:
         met.masks += (BooleanMask(condition.name, keeps),)
 
 
-def _number(facts: GraphFacts, argument: object) -> float | None:
+def number_in(facts: GraphFacts, argument: object) -> float | None:
     """The number that `argument` is, or that a tensor is filled with; None where the graph does not tell."""
     if isinstance(argument, ValueRef):
         *_, origin = source_of(facts, argument.name)

@@ -1,0 +1,183 @@
+"""Rewrites of Dynamo's graph, before autograd: what they change has its backward made from the changed forward.
+
+The graph is traced to eager ATen, looked at, changed in place, and traced again: what the program can see of its
+outputs must be what it was, or the changes are taken back. Every step that fails leaves the graph as it came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._guards import CompileContext
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from frx_graph.attention_times import attention_seconds
+from frx_graph.capture.aten_trace import trace_eager
+from frx_graph.capture.captured_graph import CapturedGraph, Phase
+from frx_graph.capture.unanalysable import unanalysable
+from frx_graph.errors import RewriteError
+from frx_graph.evidence.measurement_cache import MeasuredOperators
+from frx_graph.facts.build import build_graph_facts
+from frx_graph.passes.rewrites.attention_from_views import NAME, FusedAttention, insert, settle, undo
+from frx_graph.passes.rewrites.written_attention import WrittenAttention, written_attentions
+from frx_graph.records import Candidate, Refusal
+from frx_graph.rewriting import RewrittenGraph
+
+_MATH = frozenset({"aten._softmax", "aten._safe_softmax"})
+"""What `scaled_dot_product_attention` comes to where torch has no fused kernel for it."""
+
+
+def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: str) -> RewrittenGraph | None:
+    """Make the written attentions of `dynamo`, in place, calls of fused ones; None where there are none.
+
+    With the plan "solved" only those whose measured operators say that it saves time under the compiler `inner`.
+    """
+    if not any("softmax" in str(node.target) for node in dynamo.graph.nodes) or unanalysable(dynamo) is not None:
+        return None
+    graph_id = str(CompileContext.current_compile_id() or "graph")
+    mode = _fake_mode(dynamo.graph)
+    traced = _traced(dynamo, mode, graph_id, train=False)
+    found = list(written_attentions(dynamo.graph, build_graph_facts(traced), _origins(traced)))
+    if not found:
+        return None
+    refused = [one for one in found if isinstance(one, Refusal)]
+    written = [one for one in found if isinstance(one, WrittenAttention)]
+    before = _seen(dynamo, mode, graph_id) if written else []
+    measured = _measured(dynamo.graph) if plan == "solved" else None
+    fused: list[_Fused] = []
+    for one in written:
+        try:
+            fused.append(_fused(dynamo, one, mode, inner, measured))
+        except RewriteError as error:
+            refused.append(_refusal(one, str(error)))
+    applied, taken_back = _settled(dynamo, mode, before, fused, graph_id)
+    dynamo.recompile()
+    return RewrittenGraph(graph_id, Phase.FORWARD, applied, (*refused, *taken_back))
+
+
+@dataclass(frozen=True)
+class _Fused:
+    attention: FusedAttention
+    seconds: float | None
+
+
+def _fused(
+    dynamo: fx.GraphModule,
+    found: WrittenAttention,
+    mode: FakeTensorMode,
+    inner: str,
+    measured: MeasuredOperators | None,
+) -> _Fused:
+    """The attention put into the graph. Raises `RewriteError` where it cannot be, or where times speak against it; with
+    `measured` they are asked."""
+    with _changing(mode):
+        fused = insert(dynamo.graph, found)
+    if measured is None:
+        return _Fused(fused, None)
+    written, single = attention_seconds(dynamo, fused, mode, inner, measured)
+    if written is None or single is None or single >= written:
+        undo(dynamo.graph, fused)
+        known = written is not None and single is not None
+        reason = f"it takes {single:.2e} s in one call and {written:.2e} s as written" if known else "it was not timed"
+        raise RewriteError(reason)
+    return _Fused(fused, written - single)
+
+
+def _settled(
+    dynamo: fx.GraphModule, mode: FakeTensorMode, before: object, fused: Sequence[_Fused], graph_id: str
+) -> tuple[tuple[Candidate, ...], tuple[Refusal, ...]]:
+    """Keep those for which torch has a fused kernel, if the program sees the same; else none."""
+    kept = list(fused)
+    refused: list[Refusal] = []
+    try:
+        operators = _operators(_traced(dynamo, mode, graph_id, train=False)) if kept else {}
+        for one in fused:
+            if operators.get(one.attention.call.name, _MATH) & _MATH:
+                kept.remove(one)
+                undo(dynamo.graph, one.attention)
+                refused.append(_refusal(one.attention.written, "torch has no fused kernel for it on this device"))
+        if kept and _seen(dynamo, mode, graph_id) != before:
+            raise RewriteError("outputs or gradients would have other strides or share other memory")
+    except Exception as error:
+        for one in kept:
+            undo(dynamo.graph, one.attention)
+        if not isinstance(error, RewriteError):
+            raise
+        return (), (*refused, *(_refusal(one.attention.written, str(error)) for one in kept))
+    for one in kept:
+        settle(dynamo.graph, one.attention)
+    applied = (Candidate(NAME, graph_id, one.attention.written.names, predicted_seconds=one.seconds) for one in kept)
+    return tuple(applied), tuple(refused)
+
+
+def _refusal(written: WrittenAttention, reason: str) -> Refusal:
+    site = written.attention.softmax.site
+    return Refusal(f"attention at {site}", reason, written.names, site)
+
+
+def _traced(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str, *, train: bool) -> CapturedGraph:
+    fakes = [node.meta.get("example_value") for node in dynamo.graph.find_nodes(op="placeholder")]
+    needed = torch.is_grad_enabled() and any(isinstance(fake, Tensor) and fake.requires_grad for fake in fakes)
+    return trace_eager(dynamo, fakes, mode, graph_id=graph_id, origin=graph_id, inputs=(), train=train and needed)
+
+
+def _origins(captured: CapturedGraph) -> Mapping[str, str]:
+    """The Dynamo node that each ATen node was traced from, by name."""
+    named = ((node.name, node.meta.get("from_node")) for node in captured.aten.graph.nodes)
+    return {name: sources[-1].name for name, sources in named if sources}
+
+
+def _operators(captured: CapturedGraph) -> Mapping[str, frozenset[str]]:
+    """The operators that each Dynamo node was taken apart into."""
+    origins = _origins(captured)
+    found: dict[str, set[str]] = {}
+    for node in captured.aten.graph.nodes:
+        if node.op == "call_function" and node.name in origins:
+            packet = getattr(node.target, "overloadpacket", node.target)
+            found.setdefault(origins[node.name], set()).add(str(packet))
+    return {name: frozenset(operators) for name, operators in found.items()}
+
+
+def _seen(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> list[tuple[Any, ...] | None]:
+    """What the program can see of each output and gradient besides its values: type, shape, strides, and whose memory
+    it is."""
+    graph = _traced(dynamo, mode, graph_id, train=True).aten.graph
+    storages: dict[int, int] = {}
+
+    def seen(node: Any) -> tuple[Any, ...] | None:
+        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        if not isinstance(value, Tensor) or value.layout is not torch.strided:
+            return None
+        memory = storages.setdefault(value.untyped_storage()._cdata, len(storages))
+        return (value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), memory)
+
+    inputs = graph.find_nodes(op="placeholder")
+    return [seen(node) for node in (*inputs, *pytree.tree_leaves(graph.output_node().args))]
+
+
+def _measured(graph: fx.Graph) -> MeasuredOperators:
+    values = (node.meta.get("example_value") for node in graph.nodes)
+    on_gpu = any(isinstance(value, Tensor) and value.device.type == "cuda" for value in values)
+    return MeasuredOperators("cuda" if on_gpu else "cpu")
+
+
+def _fake_mode(graph: fx.Graph) -> FakeTensorMode:
+    # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
+    values = (node.meta.get("example_value") for node in graph.nodes)
+    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None) or FakeTensorMode()
+
+
+@contextlib.contextmanager
+def _changing(mode: FakeTensorMode) -> Iterator[None]:
+    """In `mode`, without adding guards on symbolic sizes."""
+    with contextlib.ExitStack() as stack:
+        if mode.shape_env is not None:
+            stack.enter_context(mode.shape_env.suppress_guards())
+        stack.enter_context(mode)
+        yield

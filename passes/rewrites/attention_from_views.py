@@ -1,0 +1,158 @@
+"""Attention written out as product, softmax, product, made one call of `scaled_dot_product_attention`.
+
+Why: between the two products everything reads and writes a tensor of queries × keys per head; torch's fused kernels
+never store it, forward or backward.
+How: on Dynamo's graph, before autograd, so that the backward is the fused one, too. The scores' operators are found in
+the eager ATen graph (`attentions`), whose nodes know which Dynamo node they came from; the second product is replaced
+by `aten.scaled_dot_product_attention` on the operands of both, as views of four dimensions.
+Assumes: nothing about values. `written_attention.py` says what is looked at.
+Safe: the same function up to the order of summation. A query whose keys are all hidden gets zeros from the fused
+kernels, where a softmax of minus infinities gives NaN: wherever a mask is not known to be causal the result is
+multiplied with 1, or NaN where the mask hides all keys. What comes out lies in memory as the product's result did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+
+from frx_graph.errors import RewriteError
+from frx_graph.passes.rewrites.written_attention import MaskUse, WrittenAttention
+
+NAME = "attention_from_views"
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class FusedAttention:
+    """What was put into the graph for one written attention: the `inserted` nodes, `call` among them, and `result`,
+    which stands for the second product."""
+
+    written: WrittenAttention
+    inserted: tuple[fx.Node, ...]
+    call: fx.Node
+    result: fx.Node
+
+
+def insert(graph: fx.Graph, written: WrittenAttention) -> FusedAttention:
+    """Put the fused call in front of the second product, whose users then read it. The old nodes stay until `settle`
+    or `undo`. The caller has entered the fake mode of the graph's example values. Raises `RewriteError` where the call
+    does not give what the product gave; the graph is left as it was."""
+    edit = _Edit(graph, [])
+    batch = _four_dimensional(written.batch)
+    second, product = written.second, written.second.meta["example_value"]
+    try:
+        with graph.inserting_before(second):
+            query = edit.batched(written.query, batch)
+            key = edit.batched(_transposed(edit, written.key_transposed), batch)
+            value = edit.batched(written.value, batch)
+            mask = None if written.mask is None else _additive(edit, written.mask, product.dtype)
+            call = edit.add(
+                _aten.scaled_dot_product_attention.default,
+                *(query, key, value, mask, 0.0, written.causal),
+                scale=written.scale,
+            )
+            result = call if mask is None else _restored(edit, call, mask)
+            if not _lies_like(result, product):
+                # Taken apart and put together again it also has a new tensor's strides where dimensions are of size 1;
+                # `view` would make it a view, which a product is not.
+                result = edit.add(_aten.contiguous.default, result)
+                if not _lies_like(result, product):
+                    result = edit.add(_aten._unsafe_view.default, result, [-1])
+                    result = edit.add(_aten._unsafe_view.default, result, list(product.shape))
+        if result.meta["example_value"].dtype is not product.dtype or not _lies_like(result, product):
+            raise RewriteError("the fused call's result has another type or other strides than the product's")
+    except Exception:
+        for node in reversed(edit.added):
+            graph.erase_node(node)
+        raise
+    second.replace_all_uses_with(result)
+    return FusedAttention(written, tuple(edit.added), call, result)
+
+
+def undo(graph: fx.Graph, fused: FusedAttention) -> None:
+    """Let the second product be read again, and take out what `insert` put in."""
+    fused.result.replace_all_uses_with(fused.written.second)
+    for node in reversed(fused.inserted):
+        graph.erase_node(node)
+
+
+def settle(graph: fx.Graph, fused: FusedAttention) -> None:
+    """Take out what nobody reads any more: the written attention."""
+    for node in reversed([n for n in graph.nodes if n in {*fused.written.path, fused.written.second}]):
+        graph.erase_node(node)
+
+
+@dataclass(frozen=True)
+class _Edit:
+    graph: fx.Graph
+    added: list[fx.Node]
+
+    def add(self, target: OpOverload, *args: Any, **kwargs: Any) -> fx.Node:
+        node = self.graph.call_function(target, args, kwargs)
+        self.added.append(node)
+        given, named = fx.map_arg((args, kwargs), lambda n: n.meta["example_value"])
+        node.meta["example_value"] = target(*given, **named)
+        return node
+
+    def batched(self, node: fx.Node, batch: Sequence[int]) -> fx.Node:
+        """`node` as a matrix for each of `batch`, its rows without gaps: fused kernels take no others."""
+        shape = (*batch, *_shape(node)[-2:])
+        matrices = node if _shape(node) == shape else self.add(_aten.reshape.default, node, list(shape))
+        if matrices.meta["example_value"].stride(-1) == 1:
+            return matrices
+        return self.add(_aten.contiguous.default, matrices)
+
+
+def _four_dimensional(batch: tuple[int, ...]) -> tuple[int, ...]:
+    """torch's fused kernels take batch and heads, and nothing else."""
+    if len(batch) > 2:
+        return (math.prod(batch[:-1]), batch[-1])
+    return (1,) * (2 - len(batch)) + batch
+
+
+def _transposed(edit: _Edit, node: fx.Node) -> fx.Node:
+    """The keys, row by row, from their transpose."""
+    if node.op == "call_method" and node.target == "transpose" and not node.kwargs:
+        source, *dims = node.args
+        rank = node.meta["example_value"].dim()
+        if isinstance(source, fx.Node) and sorted(int(d) % rank for d in dims) == [rank - 2, rank - 1]:  # type: ignore[arg-type]  # Dynamo gives numbers
+            return source
+    return edit.add(_aten.transpose.int, node, -2, -1)
+
+
+def _additive(edit: _Edit, mask: MaskUse, dtype: torch.dtype) -> fx.Node:
+    """What is added to the scores: the bias that the program adds, or 0 and what hides a score."""
+    node = mask.node
+    if mask.fill is not None:
+        value: Tensor = node.meta["example_value"]
+        hide = edit.add(_aten.logical_not.default, node) if mask.keeps else node
+        zero = edit.add(_aten.zeros.default, list(value.shape), dtype=dtype, device=value.device)
+        node = edit.add(_aten.masked_fill.Scalar, zero, hide, mask.fill)
+    shape = _shape(node)
+    if len(shape) in (2, 4):
+        return node
+    return edit.add(_aten.reshape.default, node, [*(1,) * (4 - len(shape)), *shape])
+
+
+def _restored(edit: _Edit, call: fx.Node, mask: fx.Node) -> fx.Node:
+    """NaN for a query whose keys are all hidden by minus infinity, in the gradients, too."""
+    most = edit.add(_aten.amax.default, mask, [-1], True)
+    nothing = edit.add(_aten.mul.Tensor, most, 0.0)
+    return edit.add(_aten.mul.Tensor, call, edit.add(_aten.add.Tensor, nothing, 1.0))
+
+
+def _lies_like(node: fx.Node, wanted: Tensor) -> bool:
+    value: Tensor = node.meta["example_value"]
+    return (value.shape, value.stride()) == (wanted.shape, wanted.stride())
+
+
+def _shape(node: fx.Node) -> tuple[int, ...]:
+    return tuple(node.meta["example_value"].shape)
