@@ -18,8 +18,9 @@ from frx_graph.backend import frozen_backend
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.errors import FrxError, OptionError, first_line
-from frx_graph.input_pinning import PinnedInputs, noted
+from frx_graph.input_pinning import PinnedInputs
 from frx_graph.kept_output_strides import StoredAnew, as_they_were, keep_output_strides
+from frx_graph.noted_graph import noted
 from frx_graph.options import BackendOptions, backend_options
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rewrite_log import LOG

@@ -13,20 +13,20 @@ whenever one is compiled; what the program keeps is told by who refers to its in
 from __future__ import annotations
 
 import gc
-import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.utils import _pytree as pytree
 
 from frx_graph.call_signature import CallSignature, Strides, call_signature, places, with_replaced
-from frx_graph.capture.graph_outcome import GraphOutcome, InputTensor, graph_outcome
-from frx_graph.errors import first_line
+from frx_graph.capture.graph_outcome import InputTensor
+from frx_graph.capture.referrers import is_kept, referrers
 from frx_graph.facts.layout import dimension_order, is_dense
+from frx_graph.noted_graph import NotedGraph, PlacedGraph, seen_outside
 from frx_graph.records import Candidate, Refusal
 
 NAME = "pin_strides"
@@ -38,43 +38,14 @@ _MOST_SEARCHES = 16
 Pinned = Callable[[Candidate | Refusal], None]
 
 
-@dataclass(frozen=True)
-class NotedGraph:
-    """A Dynamo graph as it was when it was compiled: `copy` can be run again, on `inputs`."""
-
-    graph_id: str
-    copy: fx.GraphModule
-    inputs: tuple[Any, ...]
-    outcome: GraphOutcome
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A graph with the position among its inputs of each tensor of the call, by its number."""
-
-    graph: NotedGraph
-    positions: Mapping[int, int]
-
-
 @dataclass
 class _Known:
     """What is known of calls with one signature. `strides` are those that a graph was compiled for; `how` says for
     strides which tensors, by position, are copied before the call."""
 
     strides: Strides | None = None
-    graphs: list[_Placed] = field(default_factory=list)
+    graphs: list[PlacedGraph] = field(default_factory=list)
     how: dict[Strides, tuple[int, ...]] = field(default_factory=dict)
-
-
-def noted(graph_id: str, dynamo: fx.GraphModule, inputs: tuple[Any, ...], outcome: GraphOutcome) -> NotedGraph:
-    """Note a graph before the inner compiler changes it. `inputs` and `outcome` are those of the program as eager would
-    run it."""
-    graph = fx.Graph()
-    result = graph.graph_copy(dynamo.graph, {})
-    graph.output(result)
-    for node in graph.nodes:
-        node.meta.clear()
-    return NotedGraph(graph_id, fx.GraphModule(dynamo, graph), inputs, outcome)
 
 
 class PinnedInputs:
@@ -128,7 +99,7 @@ class PinnedInputs:
         frames = _frames()
         searched = known.strides is None and self._searches < _MOST_SEARCHES
         self._searches += searched
-        before = [_referrers(tensor) for tensor in call.tensors] if searched else None
+        before = [referrers(tensor) for tensor in call.tensors] if searched else None
         result = program(*args, **kwargs)
         if self._compiled or _frames() != frames:
             self._learn(known, call, args, kwargs, frames, before, result)
@@ -189,7 +160,7 @@ class PinnedInputs:
             reason = self._reason(known, call, i, fixed=found[i][1], place=found[i][0])
             if reason is not None:
                 reasons[found[i][0]] = reason
-        if not reasons and (reason := _seen_outside(known, call.strides, differing)) is not None:
+        if not reasons and (reason := seen_outside(known.graphs, known.strides, call.strides, differing)) is not None:
             reasons = {found[i][0]: reason for i in differing}
         for place, reason in reasons.items():
             self._report(place, Refusal(NAME, reason, (place,)))
@@ -254,13 +225,13 @@ class PinnedInputs:
             elif before is None:
                 reason = "the program is compiled again for reasons of its own"
             else:
-                reason = "the program keeps it" if _is_kept(call.tensors[i], before[i]) else None
+                reason = "the program keeps it" if is_kept(call.tensors[i], before[i]) else None
             if reason is not None and found[i][0] not in self._refused:
                 self._refused[found[i][0]] = reason
                 for other in self._known.values():
                     other.how.clear()
         positions = {i: by_identity[id(tensor)] for i, tensor in enumerate(call.tensors) if id(tensor) in by_identity}
-        known.graphs.append(_Placed(graph, positions))
+        known.graphs.append(PlacedGraph(graph, positions))
         if known.strides is None:
             known.strides = call.strides
         known.how[call.strides] = ()
@@ -277,31 +248,6 @@ class PinnedInputs:
             self._told(outcome)
 
 
-def _seen_outside(known: _Known, strides: Strides, differing: Sequence[int]) -> str | None:
-    """Why the program's caller would notice that its graph was given other strides; None where nobody would."""
-    assert known.strides is not None
-    for placed in known.graphs:
-        if any(i not in placed.positions for i in differing):
-            return "not every graph reads it"
-        try:
-            pinned, given = (
-                graph_outcome(placed.graph.copy, _placed_inputs(placed, chosen, differing))
-                for chosen in (known.strides, strides)
-            )
-        except Exception as error:  # noqa: BLE001 - an operator may refuse strides with whatever it likes
-            return f"the graph could not be looked at: {first_line(error)}"
-        if pinned.strides != given.strides:
-            return "strides of what the program returns follow those of the input"
-    return None
-
-
-def _placed_inputs(placed: _Placed, strides: Strides, differing: Sequence[int]) -> list[Any]:
-    inputs = list(placed.graph.inputs)
-    for i in differing:
-        inputs[placed.positions[i]] = replace(inputs[placed.positions[i]], strides=tuple(strides[i]))
-    return inputs
-
-
 def _frames() -> tuple[int, int]:
     """How many frames Dynamo has looked at, and how many of them it has compiled."""
     frames = counters["frames"]
@@ -316,17 +262,3 @@ def _with_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
     copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     copy.copy_(tensor)
     return copy if copy.requires_grad == tensor.requires_grad else copy.requires_grad_()
-
-
-def _referrers(tensor: Tensor) -> list[tuple[Any, int]]:
-    """What refers to `tensor`, with how often it does."""
-    holders = [holder for holder in gc.get_referrers(tensor) if not isinstance(holder, types.FrameType)]
-    # By numbers: a comprehension that names the tensor would itself refer to it.
-    identity = id(tensor)
-    return [(holder, list(map(id, gc.get_referents(holder))).count(identity)) for holder in holders]
-
-
-def _is_kept(tensor: Tensor, before: list[tuple[Any, int]]) -> bool:
-    """True if something refers to `tensor` now, or more often, that did not before."""
-    known = {id(holder): times for holder, times in before}
-    return any(times > known.get(id(holder), 0) for holder, times in _referrers(tensor))
