@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._guards import CompileContext
 
 from frx_graph.advisor import advise_capture
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
@@ -25,6 +26,7 @@ from frx_graph.errors import CaptureError, OptionError
 from frx_graph.options import BackendOptions, backend_options, check_inner
 from frx_graph.planned_compile import EagerPlan, frozen_options, inductor_options, rewritten_before
 from frx_graph.reports.advice_report import AdviceReport
+from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
 
 Compiled = Callable[..., Any]
@@ -44,7 +46,6 @@ class _Session:
         self._recorder = GraphRecorder("process")
         self._print_at_exit = False
         self._warned: set[str] = set()
-        self._rewritten: list[RewrittenGraph] = []
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
         with self._lock:
@@ -64,10 +65,6 @@ class _Session:
         self._warn_once(
             "unproved", f"frx applies rewrites that no trial has proved (plan={plan!r}): meant for tests and benchmarks"
         )
-
-    def rewritten(self, done: RewrittenGraph) -> None:
-        with self._lock:
-            self._rewritten.append(done)
 
     def not_rewritten(self, error: Exception) -> None:
         self._warn_once(
@@ -91,14 +88,9 @@ class _Session:
             self._print_at_exit = False
             atexit.unregister(self._print)
 
-    def all_rewritten(self) -> tuple[RewrittenGraph, ...]:
-        with self._lock:
-            return tuple(self._rewritten)
-
     def clear(self) -> None:
         with self._lock:
             self._recorder = GraphRecorder("process")
-            self._rewritten.clear()
             self._warned.clear()
         self.reported()
 
@@ -158,14 +150,16 @@ def report(*, measure: bool = True) -> AdviceReport:
 
 
 def rewritten() -> tuple[RewrittenGraph, ...]:
-    """What plans have done to the graphs that this process has compiled, in order. A graph that came compiled from a
-    cache of the inner compiler's is not among them: it was rewritten before."""
-    return _session.all_rewritten()
+    """What plans have done to the graphs that this process has compiled, in order, and to those that it found compiled
+    in a cache of the inner compiler's. A backward that comes from a cache after its forward, which it does only where
+    AOTAutograd's own cache is off, has the number that it had in the process which compiled it."""
+    return LOG.all()
 
 
 def clear() -> None:
     """Forget what the process has compiled so far."""
     _session.clear()
+    LOG.clear()
 
 
 def frozen_backend(options: BackendOptions) -> Compiled:
@@ -173,8 +167,9 @@ def frozen_backend(options: BackendOptions) -> Compiled:
     if options.plan is None:
         return _inner_backend(options)
     _session.warn_unproved(options.plan)
-    planned = frozen_options(options.inner_options, _session.rewritten, _session.not_rewritten)
-    return torch._TorchCompileInductorWrapper(options.inner_mode, planned, None)
+    planned = frozen_options(options.inner_options, LOG.add_cached, _session.not_rewritten)
+    inductor = _collecting(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None))
+    return rewritten_before(inductor, "inductor", options.plan, LOG.add, _session.not_rewritten)
 
 
 def _inner_backend(options: BackendOptions) -> Compiled:
@@ -194,11 +189,23 @@ def _planned_backend(options: BackendOptions, plan: str) -> Compiled:
     check_inner(options.inner)
     _session.warn_unproved(plan)
     if options.inner == "inductor":
-        planned = inductor_options(plan, options.inner_options, _session.rewritten, _session.not_rewritten)
-        inductor = torch._TorchCompileInductorWrapper(options.inner_mode, planned, None)
-        return rewritten_before(inductor, "inductor", plan, _session.rewritten, _session.not_rewritten)
+        planned = inductor_options(plan, options.inner_options, LOG.add_cached, _session.not_rewritten)
+        inductor = _collecting(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None))
+        return rewritten_before(inductor, "inductor", plan, LOG.add, _session.not_rewritten)
     if options.inner in ("eager", "aot_eager"):
-        return EagerPlan(plan, _session.rewritten, _session.not_rewritten)
+        return EagerPlan(plan, LOG.add, _session.not_rewritten)
     raise OptionError(
         f"no plan can be given to inner backend {options.inner!r}", "inductor, eager and aot_eager take one"
     )
+
+
+def _collecting(inner: Compiled) -> Compiled:
+    """`inner`, which may find a graph compiled: what was done to that one is then noted, too."""
+
+    def compile_and_collect(*args: Any, **kwargs: Any) -> Any:
+        LOG.collect()
+        compiled = inner(*args, **kwargs)
+        LOG.collect(str(CompileContext.current_compile_id() or "graph"))
+        return compiled
+
+    return compile_and_collect

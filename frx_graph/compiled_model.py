@@ -8,13 +8,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch._guards import CompileContext
 from torch._inductor import config as inductor_config
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from frx_graph.backend import frozen_backend
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.errors import FrxError, OptionError, first_line
+from frx_graph.input_pinning import PinnedInputs
+from frx_graph.kept_output_strides import StoredAnew, as_they_were, keep_output_strides
+from frx_graph.noted_graph import noted
 from frx_graph.options import BackendOptions, backend_options
+from frx_graph.records import Candidate, Refusal
+from frx_graph.rewrite_log import LOG
+from frx_graph.rewriting import RewrittenGraph
 from frx_graph.weight_preparation import prepare
 from frx_graph.weight_watch import WeightWatch
 
@@ -32,7 +42,10 @@ def compile(
     """`torch.compile(model, backend="frx", options=options, **how)`, whose weights are prepared at the first call.
 
     With a plan in `options` the first call stores the weights as its inputs and the use of the moment (training, or
-    inference without gradients) make best, see `prepare`; later calls cost nothing more. With `freeze` calls without
+    inference without gradients) make best, see `prepare`; what the compiled program returns keeps the strides that it
+    had before. Inputs whose strides change from call to call are brought to those that the program was compiled for
+    instead of compiling it again, where that is safe, see `PinnedInputs`; looking at strides takes a few microseconds a
+    call. With `freeze` calls without
     gradients run with weights that Inductor has packed as constants: they are packed anew when weights change, and not
     packed any more when they change again and again; see `WeightWatch` for what is noticed. What is returned is what
     `torch.compile` returns. Raises `OptionError` for options that the backend does not know.
@@ -41,12 +54,13 @@ def compile(
     if checked.freeze and checked.inner != "inductor":
         raise OptionError(f"inner backend {checked.inner!r} freezes nothing", "freeze is Inductor's")
     given = checked.model_dump(exclude_defaults=True, exclude={"freeze"})
-    compiled: Any = torch.compile(model, backend="frx", options=given or None, **how)
-    if checked.plan is None and not checked.freeze:
+    backend = None if checked.plan is None else _PlannedBackend(model)
+    compiled: Any = torch.compile(model, backend="frx" if backend is None else backend, options=given or None, **how)
+    if backend is None and not checked.freeze:
         return compiled
     forward: Callable[..., Any] = compiled.forward
     frozen = _Frozen(model, checked, how) if checked.freeze else None
-    prepared = checked.plan is None
+    prepared = False
 
     @functools.wraps(forward)
     def prepared_forward(*args: Any, **kwargs: Any) -> Any:
@@ -55,13 +69,42 @@ def compile(
             program = frozen.program()
             if program is not None:
                 return program(*args, **kwargs)
+        if backend is None:
+            return forward(*args, **kwargs)
         if not prepared:
             prepared = True
-            _prepare(model, args, kwargs, checked.inner)
-        return forward(*args, **kwargs)
+            backend.stored = _prepare(model, args, kwargs, checked.inner)
+        return backend.pins.run(forward, args, kwargs)
 
     compiled.forward = prepared_forward
     return compiled
+
+
+class _PlannedBackend:
+    """The backend, which looks at each of a model's graphs before it compiles it. `stored` are the weights that were
+    stored anew."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.stored: tuple[StoredAnew, ...] = ()
+        self.pins = PinnedInputs(model, _told)
+        self._compile = torch._dynamo.lookup_backend("frx")
+
+    def __call__(self, dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
+        try:
+            graph_id = str(CompileContext.current_compile_id() or "graph")
+            inputs = graph_inputs(example_inputs)
+            before = as_they_were(inputs, self.stored)
+            outcome = graph_outcome(dynamo, before)
+            graph = noted(graph_id, dynamo, before, outcome)
+            if before != inputs:
+                for refusal in keep_output_strides(dynamo, inputs, before, outcome):
+                    _told(refusal)
+        except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
+            self.pins.note(None)
+            _told(Refusal("frx_graph.compile", f"a graph could not be looked at: {first_line(error)}"))
+        else:
+            self.pins.note(graph)
+        return self._compile(dynamo, example_inputs, **how)
 
 
 class _Frozen:
@@ -114,13 +157,19 @@ class _Frozen:
         return run
 
 
+def _told(outcome: Candidate | Refusal) -> None:
+    applied, refused = ((outcome,), ()) if isinstance(outcome, Candidate) else ((), (outcome,))
+    LOG.add(RewrittenGraph(outcome.graph_id if isinstance(outcome, Candidate) else "", Phase.FORWARD, applied, refused))
+
+
 def _signature(args: Any, kwargs: Any) -> tuple[Any, ...]:
     leaves = pytree.tree_leaves((args, kwargs))
     return tuple((leaf.shape, leaf.stride(), leaf.dtype) if isinstance(leaf, Tensor) else type(leaf) for leaf in leaves)
 
 
-def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], inner: str) -> None:
-    """Never raises: the program goes on with its weights as they are."""
+def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], inner: str) -> tuple[StoredAnew, ...]:
+    """The weights that were stored anew. Never raises: the program goes on with its weights as they are."""
+    before = [(parameter, parameter.stride()) for parameter in model.parameters() if not is_lazy(parameter)]
     try:
         with torch.inference_mode(mode=False):
             prepare(model, args, kwargs, train=model.training and torch.is_grad_enabled(), inner=inner)
@@ -128,6 +177,8 @@ def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         _warn(f"the weights could not be prepared ({error}): the model is compiled with them as they are")
     except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
         _warn(f"the weights could not be prepared ({first_line(error)}): the model is compiled with them as they are")
+    stored = (StoredAnew(parameter, strides, parameter.stride()) for parameter, strides in before)
+    return tuple(weight for weight in stored if weight.before != weight.after)
 
 
 def _warn(message: str) -> None:

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ from frx_graph.anchor_times import call_seconds
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.dynamo_rewriting import rewrite_dynamo_graph
 from frx_graph.evidence.measurement_environment import measurement_environment
-from frx_graph.passes.rewrites import DECIDE_LAYOUT
+from frx_graph.passes.rewrites import DECIDE_LAYOUT, REWRITES
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
+from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
 Compiled = Callable[..., Any]
@@ -43,8 +45,8 @@ class InductorPlan(CustomGraphPass):
     The caches of compiled graphs stay usable: `uuid` changes with whatever our decision depends on.
     """
 
-    def __init__(self, plan: str, own_choice: bool, told: Told, failed: Failed) -> None:
-        self._plan = plan
+    def __init__(self, policy: str, own_choice: bool, told: Told, failed: Failed) -> None:
+        self._policy = policy
         self._own_choice = own_choice
         self._told = told
         self._failed = failed
@@ -56,18 +58,27 @@ class InductorPlan(CustomGraphPass):
         if module is None:
             return
         try:
-            done = _rewrite_for_inductor(module, self._plan)
+            done = _rewrite_for_inductor(module, self._policy)
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
             self._failed(error)
             return
         decided = any(candidate.rewrite in DECIDE_LAYOUT for candidate in done.applied)
         inductor_config.layout_optimization = self._own_choice and not decided
-        self._told(done)
+        self._told(replace(done, plan=current_plan(self._policy).of_graph(done.signature, done.applied).hash))
 
     def uuid(self) -> Any:
         """What a compiled graph depends on besides itself: the plan, our code, and the machine that was measured."""
-        machine = tuple(measurement_environment(device).fingerprint for device in ("cpu", "cuda"))
-        return (self._plan, _code_hash(), machine)
+        return (current_plan(self._policy).hash, self._own_choice)
+
+
+def current_plan(policy: str) -> Plan:
+    """What `policy` ("all", "solved") stands for in this process; what is made of a graph depends on nothing else."""
+    return Plan(
+        policy=policy,
+        rewrites=tuple(rewrite.name for rewrite in REWRITES),
+        code=_code_hash(),
+        machine=tuple(measurement_environment(device).fingerprint for device in ("cpu", "cuda")),
+    )
 
 
 def _rewrite_for_inductor(module: fx.GraphModule, plan: str) -> RewrittenGraph:
@@ -201,7 +212,7 @@ class EagerPlan:
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
             self._failed(error)
         else:
-            self._told(done)
+            self._told(replace(done, plan=current_plan(self._plan).of_graph(done.signature, done.applied).hash))
         return _boxed(module)
 
 

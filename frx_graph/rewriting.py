@@ -11,6 +11,7 @@ from torch import Tensor, fx
 from frx_graph.anchor_times import anchor_seconds, bandwidth_of, call_seconds, device_type_of
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.passes.rewrites import REWRITES
@@ -21,13 +22,16 @@ from frx_graph.records import Candidate, Refusal
 @dataclass(frozen=True)
 class RewrittenGraph:
     """What was done to one graph: the candidates applied, and what was refused with its reason. `conversions` are the
-    copies that were inserted, by node name."""
+    copies that were inserted, by node name. `signature` is the graph's before it was rewritten, `plan` the hash of what
+    was made of it."""
 
     graph_id: str
     phase: Phase
     applied: tuple[Candidate, ...]
     refused: tuple[Refusal, ...]
     conversions: tuple[str, ...] = ()
+    signature: str = ""
+    plan: str = ""
 
 
 def rewrite_graph(
@@ -43,6 +47,7 @@ def rewrite_graph(
     given: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> RewrittenGraph:
     """Apply to `module`, in place, what measured times say is worth it."""
+    signature = graph_signature(module.graph)
     captured = captured_from_aot(
         module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
     )
@@ -79,4 +84,4 @@ def rewrite_graph(
         if changed:
             # The next rewrite looks at the graph as this one has left it.
             subject = replace(subject, facts=build_graph_facts(renewed(captured)), given={})
-    return RewrittenGraph(graph_id, phase, tuple(applied), tuple(refused), tuple(conversions))
+    return RewrittenGraph(graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature)

@@ -12,6 +12,8 @@ from torch import nn
 from frx_graph.anchor_times import anchor_seconds, bandwidth_of
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
 from frx_graph.capture.model import capture_model
+from frx_graph.capture.model_state import preserved_state
+from frx_graph.errors import first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.options import check_inner
 from frx_graph.passes.rewrites import preconvert_weights
@@ -42,8 +44,11 @@ def prepare(
     """Store the weights of `model` in the order in which measured times say its convolutions are fastest.
 
     Parameters stay the same objects with the same values: optimizers, tied weights and `load_state_dict` work as
-    before. The model is run once, eagerly, on `args`; `train` and `inner` say what it will be used for. Raises what
-    `capture_model` raises, and `OptionError` for an unknown `inner`.
+    before. The model is run once, eagerly, on `args`, and once more where weights were stored anew: one that fails with
+    them, since it calls `view` on what a convolution returns, gets them back as they were. `train` and `inner` say what
+    it will be used for. What the model returns may lie in channels-last from now on, as after
+    `model.to(memory_format=...)`; see `frx_graph.compile` for a program that returns the strides from before. Raises
+    what `capture_model` raises, and `OptionError` for an unknown `inner`.
     """
     check_inner(inner)
     if not isinstance(model, nn.Module):
@@ -60,9 +65,27 @@ def prepare(
     parameters = dict(model.named_parameters())
     orders = {path.removeprefix(_ROOT): order for path, order in wanted.items() if path.startswith(_ROOT)}
     converted = {name: order for name, order in orders.items() if name in parameters}
+    before = {name: (parameters[name].data, parameters[name].grad) for name in converted}
     for name, order in converted.items():
         store(parameters[name], order)
+    failure = _failure(model, args, kwargs) if converted else None
+    if failure is not None:
+        for name, (data, gradient) in before.items():
+            parameters[name].data, parameters[name].grad = data, gradient
+        refused.extend(Refusal(name, f"the model fails with it stored so: {failure}") for name in converted)
+        converted = {}
     return Prepared(converted, tuple(refused))
+
+
+def _failure(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> str | None:
+    """Why a run of the model fails; None where it does not."""
+    kwargs = dict(kwargs or {})
+    with preserved_state(model, args, kwargs):
+        try:
+            model(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - the model's own code
+            return first_line(error)
+    return None
 
 
 def store(parameter: nn.Parameter, order: Order) -> None:

@@ -171,11 +171,14 @@ def test_a_second_process_finds_what_the_first_compiled(tmp_path: Path) -> None:
         compiled(torch.randn(1, 3, 9, 9)).sum().backward()
         hits, misses = counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_miss"]
         print(hits, misses)
+        from frx_graph import backend
+        print(*sorted(map(repr, backend.rewritten())), sep="\\n")
         """
     )
 
-    def cached(plan: str) -> tuple[int, int]:
+    def cached(plan: str, aot: bool = True) -> tuple[int, int, list[str]]:
         environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "FRX_CACHE_DIR": str(tmp_path)}
+        environment["TORCHINDUCTOR_AUTOGRAD_CACHE"] = str(int(aot))
         result = subprocess.run(
             [sys.executable, "-c", script.replace("PLAN", repr(plan))],
             env=environment,
@@ -184,9 +187,16 @@ def test_a_second_process_finds_what_the_first_compiled(tmp_path: Path) -> None:
             timeout=300,
             check=True,
         )
-        hits, misses = result.stdout.split()
-        return int(hits), int(misses)
+        counted, *told = result.stdout.splitlines()
+        hits, misses = map(int, counted.split())
+        return hits, misses, told
 
-    assert cached("all")[0] == 0
-    assert cached("all") == (1, 0)
+    hits, misses, told = cached("all")
+    assert (hits, misses) == (0, 2)
+    assert ["FORWARD" in done for done in told].count(True) == 1
+    assert len(told) == 2
+    assert all("layout" in done and "force_stride" in done for done in told)
+    # What was done is told by whoever runs the graph, wherever it came from.
+    assert cached("all") == (1, 0, told)
+    assert cached("all", aot=False) == (0, 0, told)
     assert cached("solved")[0] == 0

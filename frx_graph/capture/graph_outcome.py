@@ -1,0 +1,178 @@
+"""What a Dynamo graph does to its inputs and how its outputs lie in memory, for inputs of given strides: it is run on
+fake tensors, its in-place operators included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensor:
+    """A tensor that a graph is given, without its values. `identity` is the real tensor's `id`; `number` is the value
+    of one that Dynamo has made of a Python float to which it does not specialise."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    parameter: bool
+    identity: int
+    number: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOutcome:
+    """`shapes` and `strides` of every output, in elements; None for what is no tensor. `written` are the inputs that
+    the graph writes into or moves to other memory, `returned` those whose memory an output shares, both by position;
+    `shared` are the outputs that share memory with another output or with an input."""
+
+    shapes: tuple[tuple[int, ...] | None, ...]
+    strides: tuple[tuple[int, ...] | None, ...]
+    written: frozenset[int]
+    returned: frozenset[int]
+    shared: frozenset[int]
+
+
+def graph_inputs(example_inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What Dynamo hands to a backend as records: tensors without their values, symbolic numbers as those of the
+    example. Raises `ValueError` for tensors of other layouts than strided, and for subclasses."""
+    return tuple(_input(example) for example in example_inputs)
+
+
+def _input(example: Any) -> Any:
+    if isinstance(example, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return example.node.hint
+    if not isinstance(example, Tensor):
+        return example
+    if type(example) not in (Tensor, nn.Parameter, nn.Buffer) or example.layout is not torch.strided:
+        raise ValueError("it is given tensors of another kind")
+    return InputTensor(
+        shape=tuple(example.shape),
+        strides=tuple(example.stride()),
+        dtype=example.dtype,
+        device=example.device,
+        requires_grad=example.requires_grad,
+        parameter=isinstance(example, nn.Parameter),
+        identity=id(example),
+        number=_number(example),
+    )
+
+
+def _number(example: Tensor) -> float | None:
+    wraps = example.dim() == 0 and example.dtype is torch.float64 and example.device.type == "cpu"
+    return float(example) if wraps and type(example) is Tensor and not example.requires_grad else None
+
+
+def graph_outcome(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> GraphOutcome:
+    """Run `dynamo` on fakes of `inputs`, in the grad and autocast modes of the moment. Raises whatever an operator that
+    cannot run on them raises."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        fakes = [_fake(value) if isinstance(value, InputTensor) else value for value in inputs]
+        places: dict[int, set[int]] = {}
+        for index, fake in enumerate(fakes):
+            if isinstance(fake, Tensor):
+                places.setdefault(_memory(fake), set()).add(index)
+        watch = _Writes()
+        with watch:
+            outputs = pytree.tree_leaves(dynamo.forward(*fakes))
+    memories = [_memory(value) if isinstance(value, Tensor) else None for value in outputs]
+    moved = {
+        index
+        for index, (fake, value) in enumerate(zip(fakes, inputs, strict=True))
+        if isinstance(fake, Tensor) and (tuple(fake.shape), tuple(fake.stride())) != (value.shape, value.strides)
+    }
+    return GraphOutcome(
+        shapes=tuple(tuple(value.shape) if isinstance(value, Tensor) else None for value in outputs),
+        strides=tuple(tuple(value.stride()) if isinstance(value, Tensor) else None for value in outputs),
+        written=frozenset(moved.union(*(places.get(memory, set()) for memory in watch.memories))),
+        returned=frozenset().union(*(places.get(memory, set()) for memory in memories if memory is not None)),
+        shared=frozenset(
+            index
+            for index, memory in enumerate(memories)
+            if memory is not None and (memory in places or memories.count(memory) > 1)
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeValue:
+    """How a node's tensor lies in memory, in elements, and in which: equal numbers are one."""
+
+    memory: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def node_values(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, NodeValue]:
+    """Every node of `dynamo` whose value is a tensor, in the order of the graph, run on fakes of `inputs`."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fakes = [_fake(value) if isinstance(value, InputTensor) else value for value in inputs]
+        # What is still alive shares no number with anything else.
+        interpreter = _Values(dynamo, garbage_collect_values=False)
+        interpreter.run(*fakes)
+    return interpreter.values
+
+
+class _Values(fx.Interpreter):
+    """Notes how each value lay in memory when it was made; operators that write may move it later."""
+
+    def __init__(self, module: fx.GraphModule, *, garbage_collect_values: bool) -> None:
+        super().__init__(module, garbage_collect_values=garbage_collect_values)
+        self.values: dict[fx.Node, NodeValue] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        """As torch's."""
+        value = super().run_node(n)
+        if isinstance(value, Tensor) and n.op != "output":
+            self.values[n] = NodeValue(_memory(value), tuple(value.shape), tuple(value.stride()))
+        return value
+
+
+def _fake(value: InputTensor) -> Tensor:
+    if value.number is not None:
+        return torch.tensor(value.number, dtype=value.dtype)
+    fake = torch.empty_strided(value.shape, value.strides, dtype=value.dtype, device=value.device)
+    if value.parameter:
+        return nn.Parameter(fake, requires_grad=value.requires_grad)
+    return fake.requires_grad_(value.requires_grad)
+
+
+def _memory(value: Tensor) -> int:
+    return int(value.untyped_storage()._cdata)
+
+
+class _Writes(TorchDispatchMode):
+    """Notes the memory that operators write into, by their schemas: writes through `.data` count as well."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.memories: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, OpOverload):
+            self.memories.update(_memory(value) for value in _written(func, args, kwargs))
+        return func(*args, **kwargs)
+
+
+_STATISTICS = ("running_mean", "running_var")
+"""What batch normalisation writes though `native_batch_norm`'s schema does not say so."""
+
+
+def _written(operator: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[Tensor]:
+    for position, argument in enumerate(operator._schema.arguments):
+        declared = argument.alias_info is not None and argument.alias_info.is_write
+        if declared or argument.name in _STATISTICS:
+            given = args[position] if position < len(args) else kwargs.get(argument.name)
+            yield from (leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor))

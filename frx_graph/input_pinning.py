@@ -1,0 +1,264 @@
+"""Inputs whose strides change from call to call, brought to one layout before the guards see them.
+
+Why: a compiled graph is guarded on the strides of its inputs. A program that is fed plain and channels-last images in
+turn is compiled for either, or for strides that are not known, which loses what is fast about knowing them.
+How: a call with other dense strides than those that its graph was compiled for is given a copy with those.
+Assumes: the program is captured whole, in one graph, so that the graph is all that happens to its inputs.
+Safe: refused, with a reason, are inputs that the program writes into, returns, keeps, or shares memory of with what it
+returns; inputs with gaps or overlaps, parameters, and what lies in lists and dictionaries; and programs whose outputs'
+strides follow the input's, since eager would return others than the compiled graph. Graphs are run on fakes to tell,
+whenever one is compiled; what the program keeps is told by who refers to its inputs before and after.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.utils import _pytree as pytree
+
+from frx_graph.call_signature import CallSignature, Strides, call_signature, places, with_replaced
+from frx_graph.capture.graph_outcome import InputTensor
+from frx_graph.capture.referrers import is_kept, referrers
+from frx_graph.facts.layout import dimension_order, is_dense
+from frx_graph.noted_graph import NotedGraph, PlacedGraph, seen_outside
+from frx_graph.records import Candidate, Refusal
+
+NAME = "pin_strides"
+_MOST_SIGNATURES = 256
+"""Calls are told apart no further: a program that never repeats a shape would fill memory with what is known of it."""
+_MOST_SEARCHES = 16
+"""How often who refers to an input is searched for: it takes some ten milliseconds, only when something is compiled."""
+
+Pinned = Callable[[Candidate | Refusal], None]
+
+
+@dataclass
+class _Known:
+    """What is known of calls with one signature. `strides` are those that a graph was compiled for; `how` says for
+    strides which tensors, by position, are copied before the call."""
+
+    strides: Strides | None = None
+    graphs: list[PlacedGraph] = field(default_factory=list)
+    how: dict[Strides, tuple[int, ...]] = field(default_factory=dict)
+
+
+class PinnedInputs:
+    """Runs a compiled program, with the strides of its inputs pinned where that is safe and saves a compilation."""
+
+    def __init__(self, model: nn.Module, told: Pinned) -> None:
+        self._model = model
+        self._told = told
+        self._compiled: list[NotedGraph | None] = []
+        self._known: dict[tuple[Any, ...], _Known] = {}
+        self._refused: dict[str, str] = {}
+        self._reported: set[str] = set()
+        self._given_up = False
+        self._writes_elsewhere = False
+        self._searches = 0
+
+    def note(self, graph: NotedGraph | None) -> None:
+        """Called by the backend for each graph that it compiles; None for one that could not be looked at."""
+        self._compiled.append(graph)
+
+    def run(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """`program(*args, **kwargs)`."""
+        if self._given_up or torch.compiler.is_compiling():
+            return program(*args, **kwargs)
+        call = call_signature(args, kwargs)
+        if call is None:
+            self._give_up("an argument is neither a tensor nor a constant, nor made of them")
+            return program(*args, **kwargs)
+        key = (self._model.training, *call.key)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _MOST_SIGNATURES:
+                return program(*args, **kwargs)
+            known = self._known[key] = _Known()
+        how = known.how.get(call.strides)
+        if how is None:
+            how = self._decided(known, call, args, kwargs)
+        if how and self._may_copy(call, how):
+            return self._run_on_copies(program, args, kwargs, call, known, how)
+        return self._run_as_it_is(program, args, kwargs, call, known)
+
+    def _run_as_it_is(
+        self,
+        program: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        call: CallSignature,
+        known: _Known,
+    ) -> Any:
+        self._compiled.clear()
+        frames = _frames()
+        searched = known.strides is None and self._searches < _MOST_SEARCHES
+        self._searches += searched
+        before = [referrers(tensor) for tensor in call.tensors] if searched else None
+        result = program(*args, **kwargs)
+        if self._compiled or _frames() != frames:
+            self._learn(known, call, args, kwargs, frames, before, result)
+        return result
+
+    def _run_on_copies(
+        self,
+        program: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        call: CallSignature,
+        known: _Known,
+        how: tuple[int, ...],
+    ) -> Any:
+        assert known.strides is not None, "nothing is pinned before something is compiled"
+        copies = {id(call.tensors[i]): _with_strides(call.tensors[i], known.strides[i]) for i in how}
+        versions = {key: copy._version for key, copy in copies.items()}
+        self._compiled.clear()
+        frames = _frames()
+        result = program(
+            *[with_replaced(value, copies) for value in args],
+            **{name: with_replaced(value, copies) for name, value in kwargs.items()},
+        )
+        if self._compiled or _frames() != frames:
+            # The program is in a state that it was not in when its graph was looked at: from now on without copies.
+            with torch.no_grad():
+                for tensor in call.tensors:
+                    copy = copies.get(id(tensor))
+                    if copy is not None and copy._version != versions[id(tensor)]:
+                        tensor.copy_(copy)
+            self._give_up("the program is compiled again for reasons of its own")
+        return result
+
+    def _may_copy(self, call: CallSignature, how: tuple[int, ...]) -> bool:
+        """What can change between two calls that look alike."""
+        if self._model._forward_hooks or self._model._forward_pre_hooks:
+            return False
+        inference = torch.is_inference_mode_enabled()
+        tensors = [call.tensors[i] for i in how]
+        if any(tensor.is_neg() or tensor.is_inference() != inference for tensor in tensors):
+            return False
+        if not self._writes_elsewhere:
+            return True
+        # What the graph writes into must not be what is copied, under another name.
+        others = [*self._model.buffers(), *self._model.parameters()]
+        others.extend(tensor for i, tensor in enumerate(call.tensors) if i not in how)
+        return _memories(tensors).isdisjoint(_memories(others))
+
+    def _decided(
+        self, known: _Known, call: CallSignature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[int, ...]:
+        if known.strides is None or known.strides == call.strides:
+            return ()
+        found = places(args, kwargs)
+        differing = [i for i, (own, seen) in enumerate(zip(call.strides, known.strides, strict=True)) if own != seen]
+        reasons = {}
+        for i in differing:
+            reason = self._reason(known, call, i, fixed=found[i][1], place=found[i][0])
+            if reason is not None:
+                reasons[found[i][0]] = reason
+        if not reasons and (reason := seen_outside(known.graphs, known.strides, call.strides, differing)) is not None:
+            reasons = {found[i][0]: reason for i in differing}
+        for place, reason in reasons.items():
+            self._report(place, Refusal(NAME, reason, (place,)))
+        how = () if reasons else tuple(differing)
+        for i in how:
+            order = dimension_order(call.tensors[i].shape, known.strides[i])
+            choice = ",".join(map(str, order))
+            self._report(found[i][0], Candidate(NAME, known.graphs[0].graph.graph_id, (found[i][0],), (choice,)))
+        known.how[call.strides] = how
+        return how
+
+    def _reason(self, known: _Known, call: CallSignature, i: int, *, fixed: bool, place: str) -> str | None:
+        tensor = call.tensors[i]
+        assert known.strides is not None
+        if not fixed:
+            return "it lies in a list or a dictionary, which the program could change"
+        if type(tensor) is not Tensor:
+            return "it is a parameter or a buffer"
+        if tensor.is_complex() or tensor.is_quantized:
+            return "it is complex or quantized"
+        if not all(is_dense(tensor.shape, strides) for strides in (call.strides[i], known.strides[i])):
+            return "it has gaps or overlaps in memory, which a copy would not have"
+        if self._model._forward_hooks or self._model._forward_pre_hooks:
+            return "hooks of the program see its inputs"
+        return self._refused.get(place)
+
+    def _learn(
+        self,
+        known: _Known,
+        call: CallSignature,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        frames: tuple[int, int],
+        before: list[list[tuple[Any, int]]] | None,
+        result: Any,
+    ) -> None:
+        total, ok = _frames()
+        graph = self._compiled[0] if len(self._compiled) == 1 else None
+        if graph is None or (total - frames[0], ok - frames[1]) != (1, 1):
+            self._give_up("the program is not captured in one graph, and what happens between graphs is not known")
+            return
+        outcome = graph.outcome
+        by_identity = {value.identity: i for i, value in enumerate(graph.inputs) if isinstance(value, InputTensor)}
+        own = {id(tensor) for tensor in (*self._model.parameters(), *self._model.buffers(), *call.tensors)}
+        identities = [value.identity if isinstance(value, InputTensor) else None for value in graph.inputs]
+        if any(identities[i] not in own for i in outcome.written):
+            self._give_up("the program writes into tensors from elsewhere")
+            return
+        self._writes_elsewhere = self._writes_elsewhere or bool(outcome.written)
+        returned = {id(leaf) for leaf in pytree.tree_leaves(result)}
+        gc.collect()
+        found = places(args, kwargs)
+        # By number: `zip` would itself refer to the tensor.
+        for i in range(len(found)):
+            position = by_identity.get(id(call.tensors[i]))
+            if position is None:
+                reason: str | None = "the graph does not read it as it is given"
+            elif position in outcome.written:
+                reason = "the program writes into it"
+            elif position in outcome.returned or id(call.tensors[i]) in returned:
+                reason = "the program returns it, or what shares its memory"
+            elif before is None:
+                reason = "the program is compiled again for reasons of its own"
+            else:
+                reason = "the program keeps it" if is_kept(call.tensors[i], before[i]) else None
+            if reason is not None and found[i][0] not in self._refused:
+                self._refused[found[i][0]] = reason
+                for other in self._known.values():
+                    other.how.clear()
+        positions = {i: by_identity[id(tensor)] for i, tensor in enumerate(call.tensors) if id(tensor) in by_identity}
+        known.graphs.append(PlacedGraph(graph, positions))
+        if known.strides is None:
+            known.strides = call.strides
+        known.how[call.strides] = ()
+
+    def _give_up(self, reason: str) -> None:
+        self._given_up = True
+        self._known.clear()
+        self._report("", Refusal(NAME, reason))
+
+    def _report(self, place: str, outcome: Candidate | Refusal) -> None:
+        key = f"{place} {type(outcome).__name__}"
+        if key not in self._reported:
+            self._reported.add(key)
+            self._told(outcome)
+
+
+def _frames() -> tuple[int, int]:
+    """How many frames Dynamo has looked at, and how many of them it has compiled."""
+    frames = counters["frames"]
+    return frames["total"], frames["ok"]
+
+
+def _memories(tensors: Sequence[Tensor]) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors}
+
+
+def _with_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    copy.copy_(tensor)
+    return copy if copy.requires_grad == tensor.requires_grad else copy.requires_grad_()

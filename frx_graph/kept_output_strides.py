@@ -1,0 +1,145 @@
+"""Gives the outputs of a program the strides that they had before its weights were stored anew.
+
+Convolutions return channels-last where their weights are so stored. What the program's caller gets must not tell that
+they are: each graph is run on fakes with the weights as they were and as they are, and where an output's strides
+differ, the graph converts it at its end; an output that shares memory with others, where that memory is made. So does a
+graph that a break has cut off: what follows may look at strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from frx_graph.capture.graph_outcome import GraphOutcome, InputTensor, graph_outcome, node_values
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
+from frx_graph.records import Refusal
+from frx_graph.rules.dimension_map import Order
+
+_NAME = "kept_output_strides"
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnew:
+    """A parameter with its strides before and after it was stored anew."""
+
+    parameter: nn.Parameter
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def as_they_were(inputs: Sequence[Any], stored: Iterable[StoredAnew]) -> tuple[Any, ...]:
+    """A graph's inputs, its parameters with the strides that they had when the program was given to us."""
+    changed = {id(weight.parameter): weight for weight in stored}
+    return tuple(_as_it_was(value, changed) for value in inputs)
+
+
+def _as_it_was(value: Any, changed: Mapping[int, StoredAnew]) -> Any:
+    weight = changed.get(value.identity) if isinstance(value, InputTensor) else None
+    # Somebody may have stored it anew since.
+    return replace(value, strides=weight.before) if weight is not None and weight.after == value.strides else value
+
+
+def keep_output_strides(
+    dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], wanted: GraphOutcome
+) -> tuple[Refusal, ...]:
+    """Let `dynamo`, which is given `inputs`, return the strides that it returns for `before`: those of `wanted`.
+
+    The graph is changed in place. Refused, and left as they are, are outputs that no conversion gives their strides: a
+    parameter that is returned, an order that is none of a dense tensor.
+    """
+    now = graph_outcome(dynamo, inputs)
+    if now.strides == wanted.strides:
+        return ()
+    together = {index for index in _differing(now, wanted) if index in now.shared or _order(wanted, index) is None}
+    if together:
+        _convert_memories(dynamo, inputs, before, together)
+        now = graph_outcome(dynamo, inputs)
+    _convert_outputs(dynamo, now, wanted)
+    nodes = pytree.tree_leaves(dynamo.graph.output_node().args[0])
+    return tuple(
+        Refusal(_NAME, "no conversion gives it the strides that it had before weights were stored anew", (str(node),))
+        for node, differs in zip(nodes, _differs(graph_outcome(dynamo, inputs), wanted), strict=True)
+        if differs
+    )
+
+
+def _differs(now: GraphOutcome, wanted: GraphOutcome) -> list[bool]:
+    return [ours != theirs for ours, theirs in zip(now.strides, wanted.strides, strict=True)]
+
+
+def _differing(now: GraphOutcome, wanted: GraphOutcome) -> list[int]:
+    return [index for index, differs in enumerate(_differs(now, wanted)) if differs]
+
+
+def _order(outcome: GraphOutcome, index: int) -> Order | None:
+    shape, strides = outcome.shapes[index], outcome.strides[index]
+    return None if shape is None or strides is None else _order_of(shape, strides)
+
+
+def _order_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Order | None:
+    """The order with exactly these strides, in dimensions of size 1 as well."""
+    order = dimension_order(shape, strides)
+    known = (tuple(range(len(shape))), CHANNELS_LAST_ORDER.get(len(shape), order), order)
+    return next((candidate for candidate in known if strides_for_order(shape, candidate) == strides), None)
+
+
+def _convert_memories(
+    dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], outputs: Iterable[int]
+) -> None:
+    """Convert what the outputs at these positions are views of, for all that reads it."""
+    now, wanted = node_values(dynamo, inputs), node_values(dynamo, before)
+    leaves = pytree.tree_leaves(dynamo.graph.output_node().args[0])
+    for memory in {now[leaves[index]].memory for index in outputs}:
+        # In the order of the graph: the first that lies in a memory is what the others are views of.
+        base = next(node for node, value in now.items() if value.memory == memory)
+        order = _order_of(wanted[base].shape, wanted[base].strides)
+        if base.op == "placeholder" or order is None or now[base].strides == wanted[base].strides:
+            continue
+        readers = list(base.users)
+        with dynamo.graph.inserting_after(base):
+            converted = _converted(dynamo.graph, base, order)
+        for reader in readers:
+            reader.replace_input_with(base, converted)
+    dynamo.recompile()
+
+
+def _convert_outputs(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOutcome) -> None:
+    output = dynamo.graph.output_node()
+    leaves = pytree.tree_leaves(output.args[0])
+    converted: dict[fx.Node, fx.Node] = {}
+    for index in _differing(now, wanted):
+        order = _order(wanted, index)
+        if order is not None and index not in now.shared and leaves[index] not in converted:
+            with dynamo.graph.inserting_before(output):
+                converted[leaves[index]] = _converted(dynamo.graph, leaves[index], order)
+    output.args = fx.map_arg(output.args, lambda node: converted.get(node, node))
+    dynamo.recompile()
+
+
+def _converted(graph: fx.Graph, node: fx.Node, order: Order) -> fx.Node:
+    """A copy of `node` in `order` at the insertion point."""
+    rank = len(order)
+    if order == tuple(range(rank)):
+        return _call(graph, torch.ops.aten.clone.default, node, memory_format=torch.contiguous_format)
+    if rank in _CHANNELS_LAST and order == CHANNELS_LAST_ORDER[rank]:
+        return _call(graph, torch.ops.aten.clone.default, node, memory_format=_CHANNELS_LAST[rank])
+    stored = _call(graph, torch.ops.aten.permute.default, node, list(order))
+    with graph.inserting_after(stored):
+        copied = _call(graph, torch.ops.aten.clone.default, stored, memory_format=torch.contiguous_format)
+    with graph.inserting_after(copied):
+        return _call(graph, torch.ops.aten.permute.default, copied, sorted(range(rank), key=order.__getitem__))
+
+
+def _call(graph: fx.Graph, target: Any, source: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
+    node = graph.call_function(target, (source, *args), kwargs)
+    value = source.meta.get("example_value")
+    if isinstance(value, Tensor):
+        node.meta["example_value"] = target(value, *args, **kwargs)
+    return node

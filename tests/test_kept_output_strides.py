@@ -1,0 +1,152 @@
+"""Programs whose weights were stored anew return the strides from before."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+import frx_graph
+from frx_graph import backend, weight_preparation
+from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
+from frx_graph.kept_output_strides import keep_output_strides
+from frx_graph.passes.rewrites.anchor_calls import anchor_orders
+from frx_graph.weight_preparation import prepare
+
+pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
+
+IMAGE = torch.randn(2, 3, 12, 10)
+LAST = torch.channels_last
+IMAGE_LAST = IMAGE.contiguous(memory_format=LAST)
+
+
+@pytest.fixture(autouse=True)
+def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def seconds(subject, *, prepared):
+        orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
+        return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
+
+    monkeypatch.setattr(weight_preparation, "anchor_seconds", seconds)
+    monkeypatch.setattr(weight_preparation, "bandwidth_of", lambda _facts: 1e10)
+    torch._dynamo.reset()
+    backend.clear()
+    with torch._inductor.utils.fresh_cache():
+        yield
+
+
+class Returned(nn.Module):
+    """Returns a convolution's result, one that a view shares its memory with, a reduction and a plain product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 8, 3)
+        self.second = nn.Conv2d(8, 8, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        y = self.first(x)
+        z = torch.relu(self.second(y))
+        return {"image": y, "shared": (z, z.transpose(1, 2), z[:, 1:]), "mean": y.mean((2, 3)), "input": x * 2}
+
+
+def strides(value: Any) -> list[tuple[int, ...]]:
+    return [leaf.stride() for leaf in pytree.tree_leaves(value)]
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+def test_outputs_have_the_strides_of_the_model_that_was_given(inner: str, train: bool) -> None:
+    model = Returned().train(train)
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": inner})
+    with torch.set_grad_enabled(train):
+        for image in (IMAGE, IMAGE_LAST):
+            ours, own = program(image), twin(image)
+            assert strides(ours) == strides(own)
+            torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
+            first, second, _ = ours["shared"]
+            assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+            if train:
+                for result in (ours, own):
+                    sum(leaf.square().mean() for leaf in pytree.tree_leaves(result)).backward()
+    assert model.first.weight.is_contiguous(memory_format=torch.channels_last)
+    for ours, own in zip(model.parameters(), twin.parameters(), strict=True):
+        if train:
+            torch.testing.assert_close(ours.grad, own.grad, rtol=1e-3, atol=1e-4)
+    assert not any(r.subject == "kept_output_strides" for done in backend.rewritten() for r in done.refused)
+
+
+def test_symbolic_sizes_keep_strides_too() -> None:
+    model = Returned().eval()
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": "eager"}, dynamic=True)
+    with torch.no_grad():
+        for size in (12, 16):
+            image = torch.randn(2, 3, size, 10)
+            assert strides(program(image)) == strides(twin(image))
+
+
+def test_a_graph_break_hands_on_the_strides_of_the_model_that_was_given() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    class Broken(Returned):
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            torch._dynamo.graph_break()
+            seen.append(y.stride())
+            return self.second(y)
+
+    model = Broken().eval()
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    with torch.no_grad():
+        assert strides(program(IMAGE)) == strides(twin(IMAGE))
+    assert model.first.weight.is_contiguous(memory_format=torch.channels_last)
+    # Its own run, then its twin's; before that it was looked at with its weights stored anew.
+    assert seen[-2] == seen[-1]
+
+
+def test_a_weight_that_is_returned_cannot_look_as_it_did() -> None:
+    weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+    dynamo = fx.symbolic_trace(lambda x, w: (torch.conv2d(x, w), w.detach()))
+    before = graph_inputs((IMAGE, weight))
+    inputs = (before[0], replace(before[1], strides=weight.to(memory_format=LAST).stride()))
+    wanted = graph_outcome(dynamo, before)
+    (refused,) = keep_output_strides(dynamo, inputs, before, wanted)
+    assert refused.nodes == ("detach",)
+    assert graph_outcome(dynamo, inputs).strides[0] == wanted.strides[0]
+
+
+def test_a_model_that_fails_with_its_weights_stored_anew_gets_them_back() -> None:
+    class Viewed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 8, 3)
+            self.head = nn.Linear(8 * 10 * 8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.convolution(x).view(2, -1))
+
+    model = Viewed().eval()
+    data = model.convolution.weight.data_ptr()
+    prepared = prepare(model, (IMAGE,), inner="eager")
+    assert prepared.converted == {}
+    assert model.convolution.weight.is_contiguous()
+    assert model.convolution.weight.data_ptr() == data
+    assert any("fails with it stored so" in refusal.reason for refusal in prepared.refused)
+    with torch.no_grad():
+        result = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})(IMAGE)
+    torch.testing.assert_close(result, model(IMAGE), rtol=1e-4, atol=1e-5)
+
+
+def test_prepare_by_itself_leaves_outputs_as_the_weights_make_them() -> None:
+    model = Returned().eval()
+    prepare(model, (IMAGE,), inner="eager")
+    with torch.no_grad():
+        program = torch.compile(model, backend="frx", options={"plan": "all", "inner": "eager"})
+        assert strides(program(IMAGE)) == strides(model(IMAGE))
+        assert model(IMAGE)["image"].is_contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,80 @@
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import fx, nn
+
+from frx_graph import planned_compile
+from frx_graph.capture.graph_signature import graph_signature
+from frx_graph.plan import Plan
+from frx_graph.records import Candidate
+
+FIRST = Candidate("propagate_layout", "0/0", ("conv", "relu"), ("0,2,3,1", "0,2,3,1"), 1e-3)
+SECOND = Candidate("hoist_copy", "0/0", ("clone",))
+PLAN = Plan("solved", ("hoist_copy", "propagate_layout"), "code", ("cpu", "cuda"), "graph", (FIRST, SECOND))
+
+CHANGES = {
+    "policy": replace(PLAN, policy="all"),
+    "order of rewrites": replace(PLAN, rewrites=PLAN.rewrites[::-1]),
+    "code": replace(PLAN, code="other"),
+    "machine": replace(PLAN, machine=("cpu", "other")),
+    "graph": replace(PLAN, graph="other"),
+    "order": replace(PLAN, candidates=(SECOND, FIRST)),
+    "one less": replace(PLAN, candidates=(FIRST,)),
+    "rewrite": replace(PLAN, candidates=(replace(FIRST, rewrite="backward_layout"), SECOND)),
+    "nodes": replace(PLAN, candidates=(replace(FIRST, nodes=("conv", "relu_1")), SECOND)),
+    "choices": replace(PLAN, candidates=(replace(FIRST, choices=("0,2,3,1", "any")), SECOND)),
+    "node or choice": replace(PLAN, candidates=(replace(FIRST, nodes=("conv",), choices=("relu",)), SECOND)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_plan_has_another_hash(change: str) -> None:
+    assert CHANGES[change].hash != PLAN.hash
+
+
+def test_how_a_process_numbers_and_predicts_is_no_part_of_a_plan() -> None:
+    same = replace(FIRST, graph_id="7/1", predicted_seconds=2e-3)
+    assert replace(PLAN, candidates=(same, SECOND)).hash == PLAN.hash
+
+
+def test_the_hash_is_the_same_in_every_process() -> None:
+    script = f"from frx_graph.plan import Plan; from frx_graph.records import Candidate;print(({PLAN!r}).hash)"
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == PLAN.hash
+
+
+def test_what_is_compiled_under_another_plan_is_not_found_in_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def uuid(policy: str = "all", own_choice: bool = True) -> object:
+        return planned_compile.InductorPlan(policy, own_choice, lambda _done: None, lambda _error: None).uuid()
+
+    before = uuid()
+    assert uuid() == before
+    assert uuid("solved") != before
+    assert uuid(own_choice=False) != before
+    monkeypatch.setattr(planned_compile, "_code_hash", lambda: "other")
+    assert uuid() != before
+
+
+def test_a_graph_is_known_by_what_it_computes_on_what() -> None:
+    def signature(model: nn.Module, *shape: int) -> str:
+        traced = fx.symbolic_trace(model)
+        for node in traced.graph.find_nodes(op="placeholder"):
+            node.meta["val"] = torch.empty(shape)
+        return graph_signature(traced.graph)
+
+    class Sum(nn.Module):
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+            self.dim = dim
+
+        def forward(self, x):
+            return torch.sum(x, self.dim)
+
+    assert signature(Sum(0), 2, 3) == signature(Sum(0), 2, 3)
+    assert signature(Sum(1), 2, 3) != signature(Sum(0), 2, 3)
+    assert signature(Sum(0), 2, 4) != signature(Sum(0), 2, 3)
