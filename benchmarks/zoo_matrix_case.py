@@ -65,7 +65,7 @@ class MatrixCase:
 
 class Observed(nn.Module):
     """Runs `program`, a network or what it was compiled to, under autocast or not, and returns all tensors of its
-    output and copies of its buffers. `facts` keeps of every call what must be equal: strides, and who shares memory."""
+    output and its state. `facts` keeps of every call what must be equal: strides, and who shares memory."""
 
     def __init__(self, inner: nn.Module, autocast: bool) -> None:
         super().__init__()
@@ -81,7 +81,17 @@ class Observed(nn.Module):
         with torch.autocast("cpu", torch.bfloat16) if self.autocast else contextlib.nullcontext():
             outputs = tensors(self.program(*args, **kwargs))
         self.facts.append((tuple(value.stride() for value in outputs), sharing(outputs)))
-        return [*outputs, *(buffer.detach().clone() for buffer in self.inner.buffers())]
+        return [*outputs, *_state(self.inner)]
+
+
+def _state(model: nn.Module) -> Iterator[Tensor]:
+    """Copies of all buffers, those of one module and shape in one tensor: a running mean of 1e-17 is 0 to rounding, and
+    only beside its variance can be told to be."""
+    for module in model.modules():
+        alike: dict[object, list[Tensor]] = {}
+        for buffer in module.buffers(recurse=False):
+            alike.setdefault((buffer.shape, buffer.dtype), []).append(buffer.detach())
+        yield from map(torch.stack, alike.values())
 
 
 def sharing(outputs: Sequence[Tensor]) -> tuple[tuple[int, int, int], ...]:
@@ -117,12 +127,11 @@ class Reference:
                 model, calls[batch] = build(Case(case.entry, case.mode, batch, dtype, Inner.EAGER), torch.device("cpu"))
                 network = Observed(model, autocast)
                 expected[batch] = Expected.of((network, calls[batch]), case.train)
-                facts[batch] = _facts(network, calls[batch], case.train)[1]
+                facts[batch] = _facts(copy.deepcopy(network), calls[batch], case.train)[1]
         tolerance = TOLERANCES[torch.bfloat16 if autocast else DTYPES[dtype]]
-        # The builders make the same weights at every batch.
         steps = BATCHES[case.shapes]
         return cls(
-            Observed(model, autocast),
+            network,  # the builders make the same weights at every batch
             tuple(calls[batch] for batch in steps),
             tuple(expected[batch] for batch in steps),
             tuple(facts[batch] for batch in steps),

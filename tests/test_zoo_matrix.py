@@ -26,11 +26,11 @@ INFERENCE, TRAINING = Mode.INFERENCE, Mode.TRAINING
 STATIC, DYNAMIC = Shapes.STATIC, Shapes.DYNAMIC
 SAMPLE = [
     MatrixCase(zoo_entry("custom_between"), "eager", TRAINING, "fp32", STATIC),
-    MatrixCase(zoo_entry("nhwc_written"), "eager", TRAINING, "autocast", DYNAMIC),
+    MatrixCase(zoo_entry("shufflenet"), "eager", TRAINING, "autocast", DYNAMIC),
     MatrixCase(zoo_entry("unet_plain"), "eager", INFERENCE, "bf16", STATIC),
     MatrixCase(zoo_entry("conv_flatten_linear"), "aot_eager", INFERENCE, "bf16", DYNAMIC),
-    MatrixCase(zoo_entry("shufflenet"), "aot_eager", TRAINING, "fp32", STATIC),
-    MatrixCase(zoo_entry("alternating_strides"), "aot_eager", INFERENCE, "autocast", DYNAMIC),
+    MatrixCase(zoo_entry("alternating_strides"), "aot_eager", TRAINING, "fp32", STATIC),
+    MatrixCase(zoo_entry("nhwc_written"), "aot_eager", INFERENCE, "autocast", DYNAMIC),
     MatrixCase(zoo_entry("custom_between"), "inductor", INFERENCE, "fp32", DYNAMIC),
     MatrixCase(zoo_entry("conv_flatten_linear"), "inductor", TRAINING, "bf16", STATIC),
     MatrixCase(zoo_entry("attention_block"), "inductor", INFERENCE, "autocast", STATIC),
@@ -41,11 +41,11 @@ def marked(case: MatrixCase) -> Any:
     return pytest.param(case, id=case.title, marks=[pytest.mark.slow] if case.inner == "inductor" else [])
 
 
-@pytest.mark.parametrize("case", map(marked, SAMPLE))
+@pytest.mark.parametrize("case", [marked(case) for case in SAMPLE])
 def test_a_network_that_was_rewritten_is_the_same_network(case: MatrixCase) -> None:
     verdict = check(case, Reference.of(case))
     assert verdict.problems == ()
-    assert verdict.outcome is (Outcome.REFUSED if case.entry.name == "attention_block" else Outcome.OK)
+    assert verdict.outcome is Outcome.OK
 
 
 def test_every_inner_compiler_meets_every_value_of_every_axis() -> None:
@@ -111,7 +111,7 @@ def count_a_break(outputs: list[Tensor]) -> list[Tensor]:
         (lambda outputs: [o * 1.01 for o in outputs], "output 0 in step 0"),
         (in_channels_last, "strides of outputs"),
         (lambda outputs: [outputs[0], *(o.clone() for o in outputs[1:])], "sharing of outputs (), not ((0, 1, 0),)"),
-        (lambda outputs: [o.detach() + (o - o.detach()) * 2 for o in outputs], "gradient of conv.weight in step 0"),
+        (lambda outputs: [o.detach() + (o - o.detach()) * 2 for o in outputs], "gradient of inner.conv.weight in step 0"),
         (count_a_graph, "(2, 3) graphs after each step, not (1, 1)"),
         (count_a_break, "(1, 2) breaks after each step, not (0, 0)"),
     ],
@@ -128,15 +128,14 @@ def test_statistics_that_are_not_kept_up_are_named() -> None:
         def run_and_restore(*given: Tensor) -> Any:
             kept = [(value, value.clone()) for value in given if not value.requires_grad]
             made = module(*given)
-            with torch.no_grad():
-                for value, before in kept:
-                    value.copy_(before)
+            for value, before in kept:
+                value.data.copy_(before)
             return made
 
         return run_and_restore
 
     verdict = check(CASE, Reference.of(CASE), backend=frozen)
-    # The three outputs, then the buffers.
+    # The three outputs, then mean and variance.
     assert verdict.problems[0] == "output 3 in step 0"
 
 

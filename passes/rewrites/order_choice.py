@@ -14,6 +14,7 @@ from frx_graph.passes.rewrites.order_members import Member
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds, OrderProblem, Surroundings, order_problem
 from frx_graph.passes.rewrites.relayout import Wanted, relayout
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.passes.rewrites.shallow_volumes import needs_plain_volumes, volumes_of
 from frx_graph.passes.rewrites.stride_sensitivity import reads_any_order
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rules.dimension_map import Order, canonical, plain_order
@@ -29,6 +30,8 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
     """One candidate for the whole graph, in the name of a rewrite: the order of every operator that is not to stay as
     it is."""
     anchors = tuple(member.op.node for member in subject.anchors)
+    if shallow := tuple(op.node for op in subject.facts.ops if needs_plain_volumes(op, subject.facts)):
+        yield Refusal(name, "oneDNN's gradient of its weight is wrong on channels-last volumes this shallow", shallow)
     if not subject.everything and subject.bandwidth_bytes_per_s is None:
         yield Refusal(name, "the device's bandwidth is not known, so what a conversion costs is not", anchors)
         return
@@ -85,7 +88,10 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
     members = [member for member in subject.members if member.op.node in labels]
     return relayout(
         module.graph,
-        {member.op.node: _demand(subject, member, labels[member.op.node]) for member in members},
+        {
+            **{member.op.node: _demand(subject, member, labels[member.op.node]) for member in members},
+            **_plain_volumes(subject),
+        },
         convert=inductor_conversion if subject.generates_loops else aten_conversion,
         keeps_strides=lambda node: node not in choices and _keeps_strides(subject, node),
         freed=freed,
@@ -147,6 +153,16 @@ def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, 
     if weight is not None:
         wanted[weight.name] = Wanted(label)
     return wanted
+
+
+def _plain_volumes(subject: RewriteSubject) -> dict[str, dict[str, Wanted]]:
+    """What must be read plain whatever is saved for it: under Inductor a backward's values are computed again from what
+    the forward has saved, and no longer those of the trace."""
+    return {
+        op.node: {value.name: Wanted(plain_order(value.shape)) for value in volumes_of(op, subject.facts)}
+        for op in subject.facts.ops
+        if op.operator == "aten.convolution_backward" and needs_plain_volumes(op, subject.facts)
+    }
 
 
 def _looks_plain(value: ValueFacts, label: Order) -> bool:

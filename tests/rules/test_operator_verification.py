@@ -54,7 +54,7 @@ def test_a_spoilt_row_is_found_out(row: LayoutOperator) -> None:
 
 def spoilt_rows(row: LayoutOperator) -> Iterator[tuple[str, LayoutOperator]]:
     """The row with one column changed to each of its other values."""
-    yield from (_with(row, dimensions=kind) for kind in DimensionMap if kind not in {row.dimensions, *also_true(row)})
+    yield from (_with(row, dimensions=kind) for kind in DimensionMap if kind is not row.dimensions)
     yield from (_with(row, role=role) for role in LayoutRole if role is not row.role)
     # Nothing said is never wrong: UNKNOWN is what a row may always fall back to.
     # Of an operator that needs a memory format, any order that it takes is plain or channels-last.
@@ -66,22 +66,6 @@ def spoilt_rows(row: LayoutOperator) -> Iterator[tuple[str, LayoutOperator]]:
         yield _with(row, makes=None)
     if row.needs is not Needs.MEMORY_FORMAT:
         yield _with(row, needs=Needs.LAST_INNERMOST if row.needs is None else None)
-
-
-def also_true(row: LayoutOperator) -> set[DimensionMap]:
-    """Maps that say of this operator what its own says: a dimension of size 1 that comes or goes is a regrouping, and
-    so is leaving everything as it is."""
-    if row.operator == "aten.glu_backward":
-        # `dim` is the dimension that was halved, so it never has size 1.
-        return {DimensionMap.REGROUP, DimensionMap.EXPAND, DimensionMap.SQUEEZE}
-    if row.dimensions is DimensionMap.UNSQUEEZE:
-        return {DimensionMap.REGROUP, DimensionMap.STACK}
-    if row.dimensions is DimensionMap.SQUEEZE:
-        return {DimensionMap.REGROUP}
-    unchanged = all(result.shape == seen.shape for seen in observed(row) for result in seen.results)
-    if row.dimensions is DimensionMap.SAME and unchanged:
-        return {DimensionMap.REGROUP, DimensionMap.EXPAND}
-    return set()
 
 
 def _with(row: LayoutOperator, **column: Any) -> tuple[str, LayoutOperator]:
