@@ -25,8 +25,8 @@ from zoo_matrix_case import MatrixCase, Reference, Shapes, check
 INFERENCE, TRAINING = Mode.INFERENCE, Mode.TRAINING
 STATIC, DYNAMIC = Shapes.STATIC, Shapes.DYNAMIC
 SAMPLE = [
-    MatrixCase(zoo_entry("custom_between"), "eager", TRAINING, "fp32", STATIC),
-    MatrixCase(zoo_entry("shufflenet"), "eager", TRAINING, "autocast", DYNAMIC),
+    MatrixCase(zoo_entry("custom_between"), "eager", TRAINING, "autocast", DYNAMIC),
+    MatrixCase(zoo_entry("shufflenet"), "eager", INFERENCE, "fp32", STATIC),
     MatrixCase(zoo_entry("unet_plain"), "eager", INFERENCE, "bf16", STATIC),
     MatrixCase(zoo_entry("conv_flatten_linear"), "aot_eager", INFERENCE, "bf16", DYNAMIC),
     MatrixCase(zoo_entry("alternating_strides"), "aot_eager", TRAINING, "fp32", STATIC),

@@ -79,6 +79,20 @@ def test_a_row_that_cannot_be_tried_here_is_of_an_operator_that_has_no_kernel_he
     assert not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
 
 
+def counterpart(row: LayoutOperator) -> str:
+    """The operator that does the same on the CPU, where it is tried."""
+    backward = "_backward" if row.operator.endswith("_backward") else ""
+    kind = "_scaled_dot_product_flash_attention_for_cpu" if "attention" in row.operator else "native_batch_norm"
+    return f"aten.{kind}{backward}"
+
+
+@pytest.mark.parametrize("row", ELSEWHERE, ids=by_name)
+def test_a_row_that_cannot_be_tried_here_says_of_dimensions_what_its_counterparts_does(row: LayoutOperator) -> None:
+    tried = layout_operators()[counterpart(row)]
+    assert tried in ROWS
+    assert (row.dimensions, row.role) == (tried.dimensions, tried.role)
+
+
 def test_every_sample_call_is_of_an_operator_in_the_table() -> None:
     assert samples().keys() == {row.operator for row in ROWS}
 
