@@ -6,8 +6,8 @@
 
 Each case runs two steps and is compared with plain eager (`zoo_matrix_case.py`): values and gradients by torch's oracle
 with a double-precision reference, buffers, strides and shared memory exactly, and no more graphs or graph breaks than
-the inner compiler alone has. Prints the cases that are wrong, and every reason for a refusal with its count. Exit code 1
-if anything is wrong.
+the inner compiler alone has. Prints the cases that are wrong, and every reason for a refusal with its count. Exit code
+1 if anything is wrong.
 
 `--json` is written after every case and read at the start: what is in it is not run again, so a run that was ended is
 continued by the same command. The case that a process died on is in it, too, as one that died.

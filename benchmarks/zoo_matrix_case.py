@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from versus_arms import Call, Inner, Program
 from versus_case import DTYPES, TOLERANCES, Case, Expected, Mode, build, outcome, tensors
+from versus_case import Outcome as Made
 from zoo_entry import ZooEntry
 
 from frx_graph.rewriting import RewrittenGraph
@@ -63,16 +64,50 @@ class MatrixCase:
         return f"{self.entry.name}, {self.mode}, {self.precision}, {self.shapes}, inner {self.inner}"
 
 
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """What must be equal of one call besides values. `shared` are pairs of outputs in one storage, by position, with
+    the distance between their first elements."""
+
+    strides: tuple[Strides, ...]
+    shared: tuple[tuple[int, int, int], ...]
+
+    @classmethod
+    def of(cls, outputs: Sequence[Tensor]) -> CallFacts:
+        return cls(tuple(tuple(value.stride()) for value in outputs), tuple(_sharing(outputs)))
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """The same of a step: of each of its calls, and the strides of gradients by parameter."""
+
+    calls: tuple[CallFacts, ...]
+    gradients: dict[str, Strides | None]
+
+    def differences(self, found: StepFacts) -> Iterator[str]:
+        for own, other in zip(self.calls, found.calls, strict=True):
+            if own.strides != other.strides:
+                yield f"strides of outputs {other.strides}, not {own.strides}"
+            if own.shared != other.shared:
+                yield f"sharing of outputs {other.shared}, not {own.shared}"
+        for name, strides in self.gradients.items():
+            if found.gradients.get(name) != strides:
+                yield f"strides of gradient of {name} {found.gradients.get(name)}, not {strides}"
+
+
 class Observed(nn.Module):
     """Runs `program`, a network or what it was compiled to, under autocast or not, and returns all tensors of its
-    output and its state. `facts` keeps of every call what must be equal: strides, and who shares memory."""
+    output and its state. `facts` has one entry a call."""
 
     def __init__(self, inner: nn.Module, autocast: bool) -> None:
         super().__init__()
         self.inner = inner
         self.autocast = autocast
         self.program: Program = inner.__call__
-        self.facts: list[tuple[object, ...]] = []
+        self.facts: list[CallFacts] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Observed:
         return Observed(copy.deepcopy(self.inner, memo), self.autocast)
@@ -80,7 +115,7 @@ class Observed(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> list[Tensor]:
         with torch.autocast("cpu", torch.bfloat16) if self.autocast else contextlib.nullcontext():
             outputs = tensors(self.program(*args, **kwargs))
-        self.facts.append((tuple(value.stride() for value in outputs), sharing(outputs)))
+        self.facts.append(CallFacts.of(outputs))
         return [*outputs, *_state(self.inner)]
 
 
@@ -94,14 +129,11 @@ def _state(model: nn.Module) -> Iterator[Tensor]:
         yield from map(torch.stack, alike.values())
 
 
-def sharing(outputs: Sequence[Tensor]) -> tuple[tuple[int, int, int], ...]:
-    """Pairs of outputs in one storage, with the distance between their first elements."""
-    return tuple(
-        (first, second, outputs[second].storage_offset() - outputs[first].storage_offset())
-        for second in range(len(outputs))
-        for first in range(second)
-        if outputs[first].untyped_storage()._cdata == outputs[second].untyped_storage()._cdata
-    )
+def _sharing(outputs: Sequence[Tensor]) -> Iterator[tuple[int, int, int]]:
+    for second, later in enumerate(outputs):
+        for first, earlier in enumerate(outputs[:second]):
+            if earlier.untyped_storage()._cdata == later.untyped_storage()._cdata:
+                yield first, second, int(later.storage_offset()) - int(earlier.storage_offset())
 
 
 @dataclass(frozen=True)
@@ -111,7 +143,7 @@ class Reference:
     network: Observed
     calls: tuple[tuple[Call, ...], ...]
     expected: tuple[Expected, ...]
-    facts: tuple[tuple[object, ...], ...]
+    facts: tuple[StepFacts, ...]
     tolerance: float
 
     @classmethod
@@ -120,7 +152,7 @@ class Reference:
         autocast = case.precision == AUTOCAST
         dtype = "fp32" if autocast else case.precision
         expected: dict[int, Expected] = {}
-        facts: dict[int, tuple[object, ...]] = {}
+        facts: dict[int, StepFacts] = {}
         calls: dict[int, tuple[Call, ...]] = {}
         for batch in BATCHES[case.shapes]:
             if batch not in expected:
@@ -195,7 +227,7 @@ def run(case: MatrixCase, reference: Reference, backend: Backend) -> Run:
             network.inner.load_state_dict(state)
             made, facts = _facts(network, calls, case.train)
             said = [reference.expected[number].difference(made, reference.tolerance)]
-            said += list(_other_facts(reference.facts[number], facts))
+            said += reference.facts[number].differences(facts)
             problems += [f"{text} in step {number}" for text in said if text is not None]
             graphs.append(counters["stats"]["unique_graphs"])
             breaks.append(sum(counters["graph_break"].values()))
@@ -205,23 +237,9 @@ def run(case: MatrixCase, reference: Reference, backend: Backend) -> Run:
     return Run(tuple(problems), tuple(graphs), tuple(breaks))
 
 
-def _facts(network: Observed, calls: tuple[Call, ...], train: bool) -> tuple[Any, tuple[object, ...]]:
-    """What a step makes, and the facts of it: per call strides and sharing of outputs, then strides of gradients."""
+def _facts(network: Observed, calls: tuple[Call, ...], train: bool) -> tuple[Made, StepFacts]:
+    """What a step makes, and the facts of it."""
     network.facts.clear()
     made = outcome(network, (network, calls), train)
-    strides = {name: None if value is None else tuple(value.stride()) for name, value in made.gradients.items()}
-    return made, (*network.facts, strides)
-
-
-def _other_facts(expected: tuple[object, ...], found: tuple[object, ...]) -> Iterator[str]:
-    *calls, gradients = expected
-    *other_calls, other_gradients = found
-    for (strides, shared), (other_strides, other_shared) in zip(calls, other_calls, strict=True):  # type: ignore[misc]
-        if strides != other_strides:
-            yield f"strides of outputs {other_strides}, not {strides}"
-        if shared != other_shared:
-            yield f"sharing of outputs {other_shared}, not {shared}"
-    assert isinstance(gradients, dict) and isinstance(other_gradients, dict)
-    for name, strides in gradients.items():
-        if other_gradients.get(name) != strides:
-            yield f"strides of gradient of {name} {other_gradients.get(name)}, not {strides}"
+    gradients = {name: None if value is None else tuple(value.stride()) for name, value in made.gradients.items()}
+    return made, StepFacts(tuple(network.facts), gradients)

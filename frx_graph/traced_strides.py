@@ -3,7 +3,7 @@
 Inductor computes the strides of a backward's values again, from what the forward has saved. Where the forward saves in
 another order than eager, gradients would be returned in that order, or, with dimensions of size 1, in strides that no
 eager program has: a 1x1 convolution of 8 channels gives its weight's gradient strides (8, 1, 8, 8) instead of
-(8, 1, 1, 1). So the strides are noted in the joint graph, where they are eager's, and told to Inductor for the backward.
+(8, 1, 1, 1). So the strides are noted in the joint graph, where they are eager's, and told to Inductor in the backward.
 """
 
 from __future__ import annotations

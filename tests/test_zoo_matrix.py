@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -111,7 +112,10 @@ def count_a_break(outputs: list[Tensor]) -> list[Tensor]:
         (lambda outputs: [o * 1.01 for o in outputs], "output 0 in step 0"),
         (in_channels_last, "strides of outputs"),
         (lambda outputs: [outputs[0], *(o.clone() for o in outputs[1:])], "sharing of outputs (), not ((0, 1, 0),)"),
-        (lambda outputs: [o.detach() + (o - o.detach()) * 2 for o in outputs], "gradient of inner.conv.weight in step 0"),
+        (
+            lambda outputs: [o.detach() + (o - o.detach()) * 2 for o in outputs],
+            "gradient of inner.conv.weight in step 0",
+        ),
         (count_a_graph, "(2, 3) graphs after each step, not (1, 1)"),
         (count_a_break, "(1, 2) breaks after each step, not (0, 0)"),
     ],
@@ -179,7 +183,7 @@ def test_every_combination_is_a_case_and_those_of_one_reference_follow_each_othe
     planned = everything()
     assert len({case.title for case in planned}) == len(planned) == 2 * 3 * 2 * 3
     groups = [(case.mode, case.precision, case.shapes) for case in planned]
-    assert sum(a != b for a, b in zip(groups, groups[1:], strict=False)) == 2 * 3 * 2 - 1
+    assert sum(a != b for a, b in itertools.pairwise(groups)) == 2 * 3 * 2 - 1
 
 
 def test_a_run_goes_on_where_it_ended_and_tells_what_it_died_on() -> None:

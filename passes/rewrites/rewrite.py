@@ -55,8 +55,10 @@ class RewriteSubject:
         """True for an operator that must be given the strides that it was traced with. So must a view that is returned
         beside what it views: brought back each by itself, the two would share no memory any more."""
         values = self.facts.values
-        return is_told_strides(op) or needs_plain_volumes(op, self.facts) or (
-            op.view and any(values[name].storage in self._returned_together for name in op.outputs)
+        return (
+            is_told_strides(op)
+            or needs_plain_volumes(op, self.facts)
+            or (op.view and any(values[name].storage in self._returned_together for name in op.outputs))
         )
 
     def _may_change(self, op: OpFacts) -> bool:

@@ -2,8 +2,8 @@
 
 oneDNN's kernel for the weight's gradient leaves part of it uninitialised where the volume is not as deep as the kernel,
 and padded: a depth of 2 under a kernel of 3 gives other values in every call, NaN among them. Seen with torch 2.15 on a
-CPU with AVX-512, over kernels of 2, 3 and 5, strides and dilations of 1 and 2: all that were wrong are of this kind, and
-most of them right on plain volumes. fp32 and fp16, and convolutions of rank 4, were right.
+CPU with AVX-512, over kernels of 2, 3 and 5, strides and dilations of 1 and 2, without groups: all that were wrong are
+of this kind, and most of them right on plain volumes. fp32 and fp16, and convolutions of rank 4, were right.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def needs_plain_volumes(op: OpFacts, facts: GraphFacts) -> bool:
     taps, before = weight.shape[2], _along(padding)
     reach = _along(dilation) * (taps - 1) + 1
     # A transposed convolution reads what it is the gradient of: either volume may be the one.
-    depth = min(value.shape[2] for value in values) if transposed else _image(op, facts).shape[2]
+    image = values[1 if op.operator == "aten.convolution_backward" else 0]
+    depth = min(value.shape[2] for value in values) if transposed else image.shape[2]
     return before > 0 and depth < reach
 
 
@@ -44,10 +45,6 @@ def volumes_of(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ...]:
     else:
         found = [_value(op, 0, facts), *facts.output_values(op)]
     return tuple(value for value in found if value is not None)
-
-
-def _image(op: OpFacts, facts: GraphFacts) -> ValueFacts:
-    return volumes_of(op, facts)[1 if op.operator == "aten.convolution_backward" else 0]
 
 
 def _value(op: OpFacts, position: int, facts: GraphFacts) -> ValueFacts | None:

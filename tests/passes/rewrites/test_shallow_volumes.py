@@ -1,4 +1,4 @@
-"""Volumes that stay plain because a kernel is wrong on channels-last ones, and their nearest neighbours, which do not."""
+"""Volumes that stay plain because a kernel is wrong on channels-last ones, and their neighbours, which do not."""
 
 from __future__ import annotations
 
