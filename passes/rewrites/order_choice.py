@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from torch import fx
 
+from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts
+from frx_graph.facts.layout import dimension_order, is_dense
+from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders, conversion_weight
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
@@ -99,6 +102,40 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
         given=subject.given,
         pins=not subject.generates_loops,
     )
+
+
+def meet_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
+    """Let a graph that nothing was chosen for run on inputs in other orders than it was traced with: what it returns
+    keeps its strides, and where it cannot run on them, they are brought back first. Returns the conversions inserted.
+    Raises `RewriteError`, the graph left as it was, where neither can be done."""
+
+    def met(demands: dict[str, dict[str, Wanted]]) -> tuple[str, ...]:
+        return relayout(
+            module.graph,
+            demands,
+            convert=inductor_conversion if subject.generates_loops else aten_conversion,
+            keeps_strides=lambda node: _keeps_strides(subject, node),
+            kept_outputs=subject.visible,
+            given=subject.given,
+            pins=not subject.generates_loops,
+        )
+
+    try:
+        return met({})
+    except RewriteError:
+        return met(_as_traced(subject, module.graph))
+
+
+def _as_traced(subject: RewriteSubject, graph: fx.Graph) -> dict[str, dict[str, Wanted]]:
+    """Every reader of an input reads it as it was traced; one with gaps as it is."""
+    demands: dict[str, dict[str, Wanted]] = {}
+    for node in graph.find_nodes(op="placeholder"):
+        traced = subject.given.get(node.name)
+        if traced is not None and is_dense(shape_hint(traced), stride_hint(traced)):
+            wanted = Wanted(dimension_order(shape_hint(traced), stride_hint(traced)))
+            for reader in node.users:
+                demands.setdefault(reader.name, {})[node.name] = wanted
+    return demands
 
 
 def _text(order: Order) -> str:
