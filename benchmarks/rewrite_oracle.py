@@ -26,6 +26,7 @@ from torch._inductor import config as inductor_config
 
 from frx_graph import backend
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.rewrite_log import RewriteLog
 from frx_graph.rewriting import RewrittenGraph
 
 NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}
@@ -130,22 +131,25 @@ def planned_backend(inner: str, plan: str, told: list[RewrittenGraph], failures:
         def record(self, *_: Any) -> None:
             """Recording graphs for advice takes longer than compiling them."""
 
-        def rewritten(self, done: RewrittenGraph) -> None:
-            told.append(done)
-
         def not_rewritten(self, error: Exception) -> None:
             failures.append(f"{type(error).__name__}: {error}")
 
         def warn_unproved(self, plan: str) -> None:
             """Meant."""
 
+    class Log(RewriteLog):
+        def add(self, done: RewrittenGraph) -> None:
+            told.append(done)
+
+        add_cached = add
+
     def compiled(dynamo: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        kept = backend._session
-        backend._session = Session()
+        kept = backend._session, backend.LOG
+        backend._session, backend.LOG = Session(), Log()
         try:
             return backend.frx(dynamo, example_inputs, options={"inner": inner, "plan": plan})
         finally:
-            backend._session = kept
+            backend._session, backend.LOG = kept
 
     return compiled
 
