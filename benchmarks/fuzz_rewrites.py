@@ -27,7 +27,7 @@ from typing import Any
 
 from random_program import RandomProgram
 from random_programs import random_program
-from rewrite_oracle import Outcome, Verdict, check_program
+from rewrite_oracle import Outcome, Verdict, check_program, general_reason
 from smallest_program import smallest
 
 PER_PROCESS = 250
@@ -55,7 +55,7 @@ class Summary:
         self.examples += 1
         self.outcomes[verdict.outcome.value] += 1
         self.applied += verdict.applied
-        self.refusals += Counter({_reason(text): count for text, count in verdict.refusals.items()})
+        self.refusals += Counter({general_reason(text): count for text, count in verdict.refusals.items()})
         if verdict.outcome is Outcome.WRONG:
             self.faults.setdefault(kind_of_fault(verdict), []).append(seed)
         elif verdict.outcome is Outcome.BASELINE:
@@ -154,12 +154,6 @@ def _in_process(given: argparse.Namespace, first: int, count: int) -> Iterator[t
         yield begun, None
     elif process.returncode != 0:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-
-
-def _reason(text: str) -> str:
-    """A refusal without names of nodes and without numbers."""
-    words = " ".join("…" if "_" in word or any(c.isdigit() for c in word) else word for word in text.split())
-    return words[:140]
 
 
 def _counts(summary: Summary) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import enum
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from torch._inductor import config as inductor_config
 
 from frx_graph import backend
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.rewrite_log import RewriteLog
 from frx_graph.rewriting import RewrittenGraph
 
 NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}
@@ -83,7 +84,7 @@ def check_program(
 
 def check_loaded(program: RandomProgram, loaded: Runnable, inner: str = "eager", plan: str = "all") -> Verdict:
     """The same for a model and inputs that are there; of `program` counts only how it is run."""
-    with _comparable():
+    with comparable():
         return _verdict(program, lambda arm, **how: observe(program, loaded, arm, **how), inner, plan)
 
 
@@ -118,21 +119,17 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
             problems.append(
                 f"{ours.graphs} graphs and {ours.breaks} breaks, not {baseline.graphs} and {baseline.breaks}"
             )
-    applied = Counter(candidate.rewrite for graph in told for candidate in graph.applied)
-    refusals = Counter(f"{refusal.subject}: {refusal.reason}" for graph in told for refusal in graph.refused)
+    applied, refusals = told_of(told)
     outcome = Outcome.OK if applied else Outcome.REFUSED if refusals else Outcome.IDLE
     return Verdict(Outcome.WRONG if problems else outcome, tuple(problems), refusals, applied)
 
 
-def _planned(
-    inner: str, plan: str, told: list[RewrittenGraph], failures: list[str]
-) -> Callable[[nn.Module, RandomProgram], Callable[..., Any]]:
+def planned_backend(inner: str, plan: str, told: list[RewrittenGraph], failures: list[str]) -> Callable[..., Any]:
+    """`backend="frx"` with a plan: `told` gets what was done to each graph, `failures` what went wrong within."""
+
     class Session(backend._Session):
         def record(self, *_: Any) -> None:
             """Recording graphs for advice takes longer than compiling them."""
-
-        def rewritten(self, done: RewrittenGraph) -> None:
-            told.append(done)
 
         def not_rewritten(self, error: Exception) -> None:
             failures.append(f"{type(error).__name__}: {error}")
@@ -140,20 +137,51 @@ def _planned(
         def warn_unproved(self, plan: str) -> None:
             """Meant."""
 
+    class Log(RewriteLog):
+        def add(self, done: RewrittenGraph) -> None:
+            told.append(done)
+
+        add_cached = add
+
     def compiled(dynamo: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        kept = backend._session
-        backend._session = Session()
+        kept = backend._session, backend.LOG
+        backend._session, backend.LOG = Session(), Log()
         try:
             return backend.frx(dynamo, example_inputs, options={"inner": inner, "plan": plan})
         finally:
-            backend._session = kept
+            backend._session, backend.LOG = kept
 
+    return compiled
+
+
+def backend_alone(inner: str) -> str:
+    """What a plan's graphs are compared with. Where a plan runs a graph in eager it goes through AOTAutograd, whose own
+    faults are not ours either."""
+    return "aot_eager" if inner == "eager" else inner
+
+
+def told_of(told: Sequence[RewrittenGraph]) -> tuple[Counter[str], Counter[str]]:
+    """Rewrites applied, by name, and reasons of refusals, counted over all graphs."""
+    applied = Counter(candidate.rewrite for graph in told for candidate in graph.applied)
+    refusals = Counter(f"{refusal.subject}: {refusal.reason}" for graph in told for refusal in graph.refused)
+    return applied, refusals
+
+
+def general_reason(text: str) -> str:
+    """A refusal without names of nodes and without numbers."""
+    words = " ".join("…" if "_" in word or any(c.isdigit() for c in word) else word for word in text.split())
+    return words[:140]
+
+
+def _planned(
+    inner: str, plan: str, told: list[RewrittenGraph], failures: list[str]
+) -> Callable[[nn.Module, RandomProgram], Callable[..., Any]]:
+    compiled = planned_backend(inner, plan, told, failures)
     return lambda model, program: torch.compile(model, backend=compiled, dynamic=program.dynamic or None)
 
 
 def _alone(inner: str) -> Callable[[nn.Module, RandomProgram], Callable[..., Any]]:
-    # Where a plan runs a graph in eager it goes through AOTAutograd, whose own faults are not ours either.
-    name = "aot_eager" if inner == "eager" else inner
+    name = backend_alone(inner)
     return lambda model, program: torch.compile(model, backend=name, dynamic=program.dynamic or None)
 
 
@@ -205,7 +233,7 @@ def _unstable(
 
 
 @contextlib.contextmanager
-def _comparable() -> Iterator[None]:
+def comparable() -> Iterator[None]:
     """Random numbers as eager draws them, and every graph compiled anew."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -32,6 +32,7 @@ from frx_graph.passes.rewrites import DECIDE_LAYOUT, REWRITES
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
 from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
+from frx_graph.traced_strides import NoteStrides, return_noted_strides
 
 Compiled = Callable[..., Any]
 Told = Callable[[RewrittenGraph], None]
@@ -84,6 +85,8 @@ def current_plan(policy: str) -> Plan:
 def _rewrite_for_inductor(module: fx.GraphModule, plan: str) -> RewrittenGraph:
     placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
     backward = any(name.startswith("tangents") for name in placeholders)
+    if backward:
+        return_noted_strides(module.graph)
     return rewrite_graph(
         module,
         graph_id=_graph_id(),
@@ -122,7 +125,12 @@ def inductor_options(plan: str, options: Mapping[str, Any], told: Told, failed: 
     """Inductor's options with the plan in them; the user's own pass, if there is one, runs before ours."""
     own_choice = bool(options.get("layout_optimization", inductor_config.layout_optimization))
     ours = InductorPlan(plan, own_choice, told, failed)
-    return {**_with_pass(options, ours), "layout_optimization": False}
+    noting = options.get("joint_custom_pre_pass", inductor_config.joint_custom_pre_pass)
+    return {
+        **_with_pass(options, ours),
+        "layout_optimization": False,
+        "joint_custom_pre_pass": NoteStrides() if noting is None else [NoteStrides(), noting],
+    }
 
 
 def frozen_options(options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.passes.rewrites import REWRITES
+from frx_graph.passes.rewrites import DECIDE_LAYOUT, REWRITES
+from frx_graph.passes.rewrites.order_choice import meet_inputs
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -83,5 +84,13 @@ def rewrite_graph(
                 applied.append(outcome)
         if changed:
             # The next rewrite looks at the graph as this one has left it.
-            subject = replace(subject, facts=build_graph_facts(renewed(captured)), given={})
+            met = rewrite.name in DECIDE_LAYOUT
+            subject = replace(
+                subject, facts=build_graph_facts(renewed(captured)), given={} if met else dict(subject.given)
+            )
+    if subject.given:
+        try:
+            conversions.extend(meet_inputs(subject, module))
+        except RewriteError as error:
+            refused.append(Refusal("inputs in another order", str(error), tuple(subject.given)))
     return RewrittenGraph(graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature)

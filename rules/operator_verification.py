@@ -28,6 +28,7 @@ def contradictions(row: LayoutOperator, observations: Sequence[Observation], *, 
     found = [
         *_role_contradictions(row, observations),
         *_dimension_contradictions(row, observations),
+        *_wider_than_seen(row, observations),
         *_order_contradictions(row, observations, device),
         *_unsaid(row, observations, device),
     ]
@@ -144,6 +145,23 @@ def _unsaid(row: LayoutOperator, observations: Sequence[Observation], device: st
             said = stored_orders(row, seen.op, seen.shape, seen.order, shapes, device=device)
             if any(order is None and result.view for order, result in zip(said, seen.results, strict=False)):
                 yield f"{seen.op.target}, {seen.shape} in order {seen.order}: is a view"
+
+
+_NARROWER = {
+    DimensionMap.REGROUP: (DimensionMap.SAME, DimensionMap.UNSQUEEZE, DimensionMap.SQUEEZE),
+    DimensionMap.EXPAND: (DimensionMap.SAME,),
+    DimensionMap.SQUEEZE: (DimensionMap.SAME,),
+    DimensionMap.STACK: (DimensionMap.UNSQUEEZE,),
+}
+"""Maps that say more than another, and can be wrong where that one is not: what leaves every dimension as it is also
+regroups them."""
+
+
+def _wider_than_seen(row: LayoutOperator, observations: Sequence[Observation]) -> Iterator[str]:
+    for kind in _NARROWER.get(row.dimensions, ()):
+        narrower = row.model_copy(update={"dimensions": kind})
+        if observations and not any(_dimension_contradictions(narrower, observations)):
+            yield f"`{row.dimensions}` is said, `{kind}` seen"
 
 
 def _narrower(said: Keeps, seen: Keeps) -> bool:

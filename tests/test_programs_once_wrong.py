@@ -69,6 +69,20 @@ FOUND = {
         ("v0",),
         train=True,
     ),
+    "a difference without elements": RandomProgram(
+        ("torch.randn(n, 6, 6, 5, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(6, 6, 3)",),
+        ("v0 = self.m0(i0)[:0]", "v1 = v0 - v0.amax((2, 3), keepdim=True)"),
+        ("v1",),
+    ),
+    "a volume that is not as deep as the kernel": RandomProgram(
+        ("torch.randn(n, 4, 2, 5, 4, dtype=torch.bfloat16)",),
+        ("self.m0 = nn.Conv3d(4, 4, 1)", "self.m1 = nn.Conv3d(4, 8, 3, padding=1)"),
+        ("v0 = self.m1(F.relu(self.m0(i0)))",),
+        ("v0",),
+        dtype="torch.bfloat16",
+        train=True,
+    ),
 }
 NOT_REWRITTEN = ("a dropout that nobody reads", "a token of an effect beside what is saved")
 """These went wrong on the way to the rewrites and back."""
@@ -84,6 +98,14 @@ def test_a_program_that_was_wrong_is_right(name: str, dynamic: bool) -> None:
 
 
 INDUCTOR = {
+    "the gradient of the weight of a 1x1 convolution": RandomProgram(
+        ("torch.randn(n, 8, 5, 5, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(8, 8, 3, padding=1)", "self.m1 = nn.Conv2d(8, 4, 1)"),
+        ("v0 = self.m1(F.relu(self.m0(i0)))",),
+        ("v0",),
+        train=True,
+    ),
+    "a volume that is not as deep as the kernel": FOUND["a volume that is not as deep as the kernel"],
     "strides of size 1": RandomProgram(
         ("torch.randn(n, 4, 4, 1, dtype=torch.float64).to(memory_format=torch.channels_last)",),
         ("self.m0 = nn.Conv2d(4, 1, 2, padding=1)",),

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from torch import fx
 
+from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts
+from frx_graph.facts.layout import dimension_order, is_dense
+from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders, conversion_weight
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
@@ -14,6 +17,7 @@ from frx_graph.passes.rewrites.order_members import Member
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds, OrderProblem, Surroundings, order_problem
 from frx_graph.passes.rewrites.relayout import Wanted, relayout
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.passes.rewrites.shallow_volumes import needs_plain_volumes, volumes_of
 from frx_graph.passes.rewrites.stride_sensitivity import reads_any_order
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rules.dimension_map import Order, canonical, plain_order
@@ -29,6 +33,8 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
     """One candidate for the whole graph, in the name of a rewrite: the order of every operator that is not to stay as
     it is."""
     anchors = tuple(member.op.node for member in subject.anchors)
+    if shallow := tuple(op.node for op in subject.facts.ops if needs_plain_volumes(op, subject.facts)):
+        yield Refusal(name, "oneDNN's gradient of its weight is wrong on channels-last volumes this shallow", shallow)
     if not subject.everything and subject.bandwidth_bytes_per_s is None:
         yield Refusal(name, "the device's bandwidth is not known, so what a conversion costs is not", anchors)
         return
@@ -85,7 +91,10 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
     members = [member for member in subject.members if member.op.node in labels]
     return relayout(
         module.graph,
-        {member.op.node: _demand(subject, member, labels[member.op.node]) for member in members},
+        {
+            **{member.op.node: _demand(subject, member, labels[member.op.node]) for member in members},
+            **_plain_volumes(subject),
+        },
         convert=inductor_conversion if subject.generates_loops else aten_conversion,
         keeps_strides=lambda node: node not in choices and _keeps_strides(subject, node),
         freed=freed,
@@ -93,6 +102,40 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
         given=subject.given,
         pins=not subject.generates_loops,
     )
+
+
+def meet_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
+    """Let a graph that nothing was chosen for run on inputs in other orders than it was traced with: what it returns
+    keeps its strides, and where it cannot run on them, they are brought back first. Returns the conversions inserted.
+    Raises `RewriteError`, the graph left as it was, where neither can be done."""
+
+    def met(demands: dict[str, dict[str, Wanted]]) -> tuple[str, ...]:
+        return relayout(
+            module.graph,
+            demands,
+            convert=inductor_conversion if subject.generates_loops else aten_conversion,
+            keeps_strides=lambda node: _keeps_strides(subject, node),
+            kept_outputs=subject.visible,
+            given=subject.given,
+            pins=not subject.generates_loops,
+        )
+
+    try:
+        return met({})
+    except RewriteError:
+        return met(_as_traced(subject, module.graph))
+
+
+def _as_traced(subject: RewriteSubject, graph: fx.Graph) -> dict[str, dict[str, Wanted]]:
+    """Every reader of an input reads it as it was traced; one with gaps as it is."""
+    demands: dict[str, dict[str, Wanted]] = {}
+    for node in graph.find_nodes(op="placeholder"):
+        traced = subject.given.get(node.name)
+        if traced is not None and is_dense(shape_hint(traced), stride_hint(traced)):
+            wanted = Wanted(dimension_order(shape_hint(traced), stride_hint(traced)))
+            for reader in node.users:
+                demands.setdefault(reader.name, {})[node.name] = wanted
+    return demands
 
 
 def _text(order: Order) -> str:
@@ -147,6 +190,16 @@ def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, 
     if weight is not None:
         wanted[weight.name] = Wanted(label)
     return wanted
+
+
+def _plain_volumes(subject: RewriteSubject) -> dict[str, dict[str, Wanted]]:
+    """What must be read plain whatever is saved for it: under Inductor a backward's values are computed again from what
+    the forward has saved, and no longer those of the trace."""
+    return {
+        op.node: {value.name: Wanted(plain_order(value.shape)) for value in volumes_of(op, subject.facts)}
+        for op in subject.facts.ops
+        if op.operator == "aten.convolution_backward" and needs_plain_volumes(op, subject.facts)
+    }
 
 
 def _looks_plain(value: ValueFacts, label: Order) -> bool:

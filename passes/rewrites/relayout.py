@@ -25,6 +25,7 @@ from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import is_doubtful, is_view
 from frx_graph.rules.dimension_map import Order
+from frx_graph.traced_strides import noted_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def relayout(
         with _quietly(mode):
             for node in list(graph.nodes):
                 if node.op == "output":
-                    _restore_outputs(edit, node, kept_outputs)
+                    _restore_outputs(edit, node, kept_outputs, pins)
                 elif node.op == "call_function":
                     if node.name in freed:
                         edit.free(node)
@@ -182,16 +183,18 @@ def _satisfies(value: Tensor, wanted: Wanted) -> bool:
     )
 
 
-def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
+def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: bool) -> None:
     shared = _sharing([edit.before.get(node, node.meta.get("val")) for node in _leaves(output)])
     for source in output.all_input_nodes:
-        if edit.name_of(source) not in kept or source not in edit.before:
+        original = _returned(edit, source)
+        if edit.name_of(source) not in kept or original is None:
             continue
-        original = edit.before[source]
         ours = source
         if not same_strides(source.meta["val"], stride_hint(original)):
             ours = _converted(edit, source, _order_of(source, original), output)
-        if stride_hint(ours.meta["val"]) == stride_hint(original):
+        # Without elements an operator may make any strides, whatever its fake says.
+        doubtful = pins and ours is source and original.numel() == 0
+        if stride_hint(ours.meta["val"]) == stride_hint(original) and not doubtful:
             continue
         # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
         with edit.graph.inserting_before(output):
@@ -201,6 +204,16 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> Non
         edit.reroute(output, ours, exact)
     if _sharing([node.meta.get("val") for node in _leaves(output)]) != shared:
         raise RewriteError("outputs that share memory would be returned in memory of their own")
+
+
+def _returned(edit: _Edit, source: fx.Node) -> Tensor | None:
+    """What an output was, in strides; None where nothing has changed. The graph's own values may have been computed
+    again since it was traced."""
+    original: Tensor | None = edit.before.get(source)
+    strides, value = noted_strides(source), source.meta["val"]
+    if strides is None or strides == (value if original is None else original).stride():
+        return original
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
 
 
 def _leaves(output: fx.Node) -> list[fx.Node]:

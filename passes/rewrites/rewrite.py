@@ -14,6 +14,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
+from frx_graph.passes.rewrites.shallow_volumes import needs_plain_volumes
 from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides, reads_ambiguous_image
 from frx_graph.records import Candidate, Refusal
 
@@ -54,8 +55,10 @@ class RewriteSubject:
         """True for an operator that must be given the strides that it was traced with. So must a view that is returned
         beside what it views: brought back each by itself, the two would share no memory any more."""
         values = self.facts.values
-        return is_told_strides(op) or (
-            op.view and any(values[name].storage in self._returned_together for name in op.outputs)
+        return (
+            is_told_strides(op)
+            or needs_plain_volumes(op, self.facts)
+            or (op.view and any(values[name].storage in self._returned_together for name in op.outputs))
         )
 
     def _may_change(self, op: OpFacts) -> bool:

@@ -54,7 +54,7 @@ def test_a_spoilt_row_is_found_out(row: LayoutOperator) -> None:
 
 def spoilt_rows(row: LayoutOperator) -> Iterator[tuple[str, LayoutOperator]]:
     """The row with one column changed to each of its other values."""
-    yield from (_with(row, dimensions=kind) for kind in DimensionMap if kind not in {row.dimensions, *also_true(row)})
+    yield from (_with(row, dimensions=kind) for kind in DimensionMap if kind is not row.dimensions)
     yield from (_with(row, role=role) for role in LayoutRole if role is not row.role)
     # Nothing said is never wrong: UNKNOWN is what a row may always fall back to.
     # Of an operator that needs a memory format, any order that it takes is plain or channels-last.
@@ -68,22 +68,6 @@ def spoilt_rows(row: LayoutOperator) -> Iterator[tuple[str, LayoutOperator]]:
         yield _with(row, needs=Needs.LAST_INNERMOST if row.needs is None else None)
 
 
-def also_true(row: LayoutOperator) -> set[DimensionMap]:
-    """Maps that say of this operator what its own says: a dimension of size 1 that comes or goes is a regrouping, and
-    so is leaving everything as it is."""
-    if row.operator == "aten.glu_backward":
-        # `dim` is the dimension that was halved, so it never has size 1.
-        return {DimensionMap.REGROUP, DimensionMap.EXPAND, DimensionMap.SQUEEZE}
-    if row.dimensions is DimensionMap.UNSQUEEZE:
-        return {DimensionMap.REGROUP, DimensionMap.STACK}
-    if row.dimensions is DimensionMap.SQUEEZE:
-        return {DimensionMap.REGROUP}
-    unchanged = all(result.shape == seen.shape for seen in observed(row) for result in seen.results)
-    if row.dimensions is DimensionMap.SAME and unchanged:
-        return {DimensionMap.REGROUP, DimensionMap.EXPAND}
-    return set()
-
-
 def _with(row: LayoutOperator, **column: Any) -> tuple[str, LayoutOperator]:
     return str(column), row.model_copy(update=column)
 
@@ -93,6 +77,20 @@ def test_a_row_that_cannot_be_tried_here_is_of_an_operator_that_has_no_kernel_he
     name = f"aten::{by_name(row)}"
     keys = ("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
     assert not any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
+
+
+def counterpart(row: LayoutOperator) -> str:
+    """The operator that does the same on the CPU, where it is tried."""
+    backward = "_backward" if row.operator.endswith("_backward") else ""
+    kind = "_scaled_dot_product_flash_attention_for_cpu" if "attention" in row.operator else "native_batch_norm"
+    return f"aten.{kind}{backward}"
+
+
+@pytest.mark.parametrize("row", ELSEWHERE, ids=by_name)
+def test_a_row_that_cannot_be_tried_here_says_of_dimensions_what_its_counterparts_does(row: LayoutOperator) -> None:
+    tried = layout_operators()[counterpart(row)]
+    assert tried in ROWS
+    assert (row.dimensions, row.role) == (tried.dimensions, tried.role)
 
 
 def test_every_sample_call_is_of_an_operator_in_the_table() -> None:
