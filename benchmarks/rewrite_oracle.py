@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from program_runs import Observation, Runnable, differences, eager, observe
@@ -144,12 +145,8 @@ def planned_backend(inner: str, plan: str, told: list[RewrittenGraph], failures:
         add_cached = add
 
     def compiled(dynamo: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        kept = backend._session, backend.LOG
-        backend._session, backend.LOG = Session(), Log()
-        try:
+        with patch.object(backend, "_session", Session()), patch.object(backend, "LOG", Log()):
             return backend.frx(dynamo, example_inputs, options={"inner": inner, "plan": plan})
-        finally:
-            backend._session, backend.LOG = kept
 
     return compiled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,10 +45,10 @@ def compile(
     inference without gradients) make best, see `prepare`; what the compiled program returns keeps the strides that it
     had before. Inputs whose strides change from call to call are brought to those that the program was compiled for
     instead of compiling it again, where that is safe, see `PinnedInputs`; looking at strides takes a few microseconds a
-    call. With `freeze` calls without
-    gradients run with weights that Inductor has packed as constants: they are packed anew when weights change, and not
-    packed any more when they change again and again; see `WeightWatch` for what is noticed. What is returned is what
-    `torch.compile` returns. Raises `OptionError` for options that the backend does not know.
+    call. With `freeze` calls without gradients run with weights that Inductor has packed as constants: they are packed
+    anew when weights change, and not packed any more when they change again and again; see `WeightWatch` for what is
+    noticed. What is returned is what `torch.compile` returns. Raises `OptionError` for options that the backend does
+    not know.
     """
     checked = backend_options(options, mode)
     if checked.freeze and checked.inner != "inductor":
@@ -163,7 +163,9 @@ def _told(outcome: Candidate | Refusal) -> None:
 
 
 def _signature(args: Any, kwargs: Any) -> tuple[Any, ...]:
-    leaves = pytree.tree_leaves((args, kwargs))
+    leaves: Sequence[Any] = (*args, *kwargs.values())
+    if any(isinstance(leaf, (tuple, list, dict)) for leaf in leaves):
+        leaves = pytree.tree_leaves(leaves)
     return tuple((leaf.shape, leaf.stride(), leaf.dtype) if isinstance(leaf, Tensor) else type(leaf) for leaf in leaves)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
-_SAMPLES = 8
+_SAMPLES = 4
 """Elements looked at in each tensor. What rewrites a tensor changes nearly all of them; see `WeightWatch`."""
 
 
@@ -20,10 +21,11 @@ class WeightWatch:
 
     Noticed are: another tensor in a parameter's or buffer's place, other memory (`p.data = ...`), and every write that
     autograd counts (in-place operators, optimizers, `load_state_dict`). Writes through `.data` are not counted by
-    anybody: they are noticed if they change one of eight elements spread over a tensor, or its like in any other
-    tensor, as a write to whole tensors does. A check takes about 20 microseconds for the 122 tensors of a ResNet-18 on
-    a CPU. Raises `ValueError` for tensors made in inference mode, which count no writes, and for what is not dense
-    memory.
+    anybody: they are noticed if they change one of four elements spread over a tensor, or its like in any other
+    tensor, as a write to whole tensors does. Counts of batches, which no output depends on without gradients, are not
+    watched. A check takes about 80 microseconds for the 102 tensors of a ResNet-18 on a CPU, a quarter of that where
+    the model's weights leave the caches to it. Raises `ValueError` for tensors made in inference mode, which count no
+    writes, and for what is not dense memory.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -57,7 +59,11 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
     """Where modules keep their tensors: replacing one of them changes the dictionary."""
     for part in module.modules():
         for place in (part._parameters, part._buffers):
-            yield from ((place, name) for name, tensor in place.items() if tensor is not None)
+            yield from (
+                (place, name)
+                for name, tensor in place.items()
+                if tensor is not None and not (name == "num_batches_tracked" and isinstance(part, _NormBase))
+            )
 
 
 def _reader_of_memory(tensors: Sequence[Tensor]) -> Callable[[], bytes]:
