@@ -15,6 +15,7 @@ from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.passes.rewrites import DECIDE_LAYOUT, REWRITES
+from frx_graph.passes.rewrites.inner_choice import inner_choices
 from frx_graph.passes.rewrites.order_choice import meet_inputs
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -24,7 +25,7 @@ from frx_graph.records import Candidate, Refusal
 class RewrittenGraph:
     """What was done to one graph: the candidates applied, and what was refused with its reason. `conversions` are the
     copies that were inserted, by node name. `signature` is the graph's before it was rewritten, `plan` the hash of what
-    was made of it."""
+    was made of it. `untried` are candidates that no measured operators can speak for: only a trial can tell."""
 
     graph_id: str
     phase: Phase
@@ -33,6 +34,7 @@ class RewrittenGraph:
     conversions: tuple[str, ...] = ()
     signature: str = ""
     plan: str = ""
+    untried: tuple[Candidate, ...] = ()
 
 
 def rewrite_graph(
@@ -64,6 +66,8 @@ def rewrite_graph(
     )
     if plan == "solved":
         subject = replace(subject, seconds=anchor_seconds(subject))
+    choices = inner_choices(subject) if phase is Phase.FORWARD else ()
+    untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
     applied: list[Candidate] = []
     refused: list[Refusal] = []
     conversions: list[str] = []
@@ -93,4 +97,6 @@ def rewrite_graph(
             conversions.extend(meet_inputs(subject, module))
         except RewriteError as error:
             refused.append(Refusal("inputs in another order", str(error), tuple(subject.given)))
-    return RewrittenGraph(graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature)
+    return RewrittenGraph(
+        graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature, untried=untried
+    )

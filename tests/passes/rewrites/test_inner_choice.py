@@ -67,3 +67,8 @@ def test_the_options_of_every_choice_compile_a_program(choice) -> None:
     with torch.no_grad():
         compiled = frx_graph.compile(model, options={"plan": "solved", **options})
         torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_what_only_a_trial_can_tell_is_reported_with_the_graph(rewrite) -> None:
+    (graph,) = rewrite(torch.nn.Conv2d(8, 4, 3), torch.randn(IMAGE)).graphs
+    assert [candidate.choices for candidate in graph.done.untried] == [(choice.name,) for choice in CHOICES]
