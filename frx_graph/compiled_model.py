@@ -139,6 +139,9 @@ class _Frozen:
         inner = frozen_backend(self._options)
 
         def backend(*args: Any, **kwargs: Any) -> Any:
+            if not inductor_config.freezing and self._watch is not None and self._watch.replaced():
+                # Dynamo has noticed. This call's program takes the new tensor as an input, the next one is frozen anew.
+                self._watch = None
             return inner(*args, **kwargs)
 
         compiled = torch.compile(self._model, backend=backend, **self._how)

@@ -70,6 +70,21 @@ def test_frozen_weights_follow_their_changes() -> None:
     check()
 
 
+def test_frozen_weights_may_give_way_to_other_tensors() -> None:
+    model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16)).eval()
+    compiled = frx_graph.compile(model, options={"freeze": True})
+    with torch.no_grad():
+        compiled(IMAGE)
+        for change in (
+            lambda: setattr(model[0], "weight", nn.Parameter(torch.randn(16, 8, 3, 3))),
+            lambda: setattr(model[1], "running_mean", torch.randn(16)),
+        ):
+            change()
+            # The program that notices, and the one that is frozen anew.
+            for _ in range(2):
+                torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
+
+
 def test_weights_that_change_all_the_time_are_not_frozen() -> None:
     model = network()
     compiled = frx_graph.compile(model, options={"freeze": True, "inner_options": {"max_autotune": False}})

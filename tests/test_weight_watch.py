@@ -21,7 +21,6 @@ CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
     "in place": lambda model: model[0].weight.detach().mul_(2),
     "load_state_dict": lambda model: model.load_state_dict(model.state_dict()),
     "an optimizer": optimizer_step,
-    "another tensor": lambda model: setattr(model[0], "bias", nn.Parameter(torch.zeros(16))),
     ".data swapped": lambda model: setattr(model[0].weight, "data", model[0].weight.data.clone()),
     ".data written": lambda model: model[0].weight.data.mul_(1.5),
     ".data pruned": lambda model: model[2].weight.data.mul_(torch.rand(32, 16) > 0.5),
@@ -38,6 +37,33 @@ def test_changes_are_noticed(change: str) -> None:
     watch = WeightWatch(model)
     assert watch.unchanged()
     CHANGES[change](model)
+    assert not watch.unchanged()
+
+
+def test_another_tensor_in_a_place_is_noticed_apart() -> None:
+    model = network()
+    watch = WeightWatch(model)
+    assert not watch.replaced()
+    model[0].bias = nn.Parameter(torch.zeros(16))
+    assert watch.replaced()
+    assert watch.unchanged()
+
+
+def test_counts_of_batches_are_not_watched() -> None:
+    model = network()
+    watch = WeightWatch(model)
+    model[1].num_batches_tracked.add_(1)
+    assert watch.unchanged()
+
+
+def test_a_module_without_tensors_never_changes() -> None:
+    assert WeightWatch(nn.ReLU()).unchanged()
+
+
+def test_memory_that_was_given_back_is_not_read() -> None:
+    model = network()
+    watch = WeightWatch(model)
+    model[0].weight.untyped_storage().resize_(0)
     assert not watch.unchanged()
 
 
