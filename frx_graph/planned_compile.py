@@ -26,6 +26,7 @@ import frx_graph.passes
 import frx_graph.rules
 from frx_graph.anchor_times import call_seconds
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.whole_upsampling import whole_upsampling
 from frx_graph.dynamo_rewriting import rewrite_dynamo_graph
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT, REWRITES
@@ -182,7 +183,8 @@ class EagerPlan:
             partition_fn=_partition,
             keep_inference_input_mutations=True,
         )
-        compiled: Compiled = compiler(dynamo, list(example_inputs))
+        with whole_upsampling():
+            compiled: Compiled = compiler(dynamo, list(example_inputs))
         return compiled
 
     def _inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
