@@ -6,6 +6,7 @@ would compile it, and the reason is told.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import operator
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, fx
+from torch import SymInt, Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
 from torch._guards import CompileContext, TracingContext
@@ -183,7 +184,7 @@ class EagerPlan:
             partition_fn=_partition,
             keep_inference_input_mutations=True,
         )
-        with whole_upsampling():
+        with contextlib.nullcontext() if _is_symbolic(dynamo.graph) else whole_upsampling():
             compiled: Compiled = compiler(dynamo, list(example_inputs))
         return compiled
 
@@ -224,6 +225,16 @@ class EagerPlan:
         else:
             self._told(replace(done, plan=current_plan(self._plan).of_graph(done.signature, done.applied).hash))
         return _boxed(module)
+
+
+def _is_symbolic(graph: fx.Graph) -> bool:
+    """True for a graph with sizes that may change: the operators that run whole would fix them."""
+    inputs = (node.meta.get("example_value") for node in graph.find_nodes(op="placeholder"))
+    return any(
+        isinstance(size, SymInt)
+        for value in inputs
+        for size in (value.shape if isinstance(value, Tensor) else (value,))
+    )
 
 
 def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:

@@ -36,6 +36,19 @@ def test_eager_plans_keep_upsampling_whole(mode: str) -> None:
     assert "aten.index.Tensor" not in seen
 
 
+def test_sizes_that_change_stay_free() -> None:
+    torch._dynamo.reset()
+
+    def program(x: Tensor) -> Tensor:
+        return functional.interpolate(x, scale_factor=2, mode="nearest-exact")
+
+    compiled = torch.compile(program, backend="frx", options={"plan": "all", "inner": "eager"}, dynamic=True)
+    compiled(torch.randn(2, 3, 5))
+    with torch.compiler.set_stance("fail_on_recompile"):
+        x = torch.randn(4, 3, 7)
+        torch.testing.assert_close(compiled(x), program(x))
+
+
 def test_what_is_taken_away_is_put_back() -> None:
     operator = torch.ops.aten.upsample_bilinear2d.vec
     before = dict(operator.py_kernels)
