@@ -72,5 +72,5 @@ def bandwidth_of(facts: GraphFacts) -> float | None:
 
 
 def device_type_of(facts: GraphFacts) -> str:
-    """The type of the device that computes most of the graph: "cuda" where any value is there."""
+    """The type of the device whose operators are timed for the graph: "cuda" where any value is there."""
     return "cuda" if any(value.device.type == "cuda" for value in facts.values.values()) else "cpu"

@@ -2,8 +2,9 @@
 
 The image's windows are copied into the rows of a matrix (im2col; Chellapilla et al. 2006), which is multiplied with the
 weight as it lies in memory. A convolution by oneDNN stores the weight anew in every call, and torch has no fast kernel
-for the weight's gradient where the image is small: where the weight is larger than the unfolded image, which is where
-networks are deep and batches small, this is faster by 1.5 to 4 times, in single precision on an AMD CPU with AVX-512.
+for the weight's gradient where the image is small. Where the weight is larger than the unfolded image, which is where
+networks are deep and batches small, this can be faster: by 1.5 times forward and 1.6 to 1.9 backward for 512 channels
+at 7x7, batch 1, single precision, two threads of an AMD CPU with AVX-512.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Inputs whose strides change: which are pinned, which must not be, and that nobody can tell."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,18 +14,13 @@ from frx_graph import backend
 from frx_graph.records import Candidate
 from frx_graph.rewriting import RewrittenGraph
 
-pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:frx applies rewrites"),
+    pytest.mark.usefixtures("nothing_compiled"),
+]
 
 PLAIN = torch.randn(2, 3, 8, 10)
 LAST = PLAIN.contiguous(memory_format=torch.channels_last)
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    backend.clear()
-    with torch._inductor.utils.fresh_cache():
-        yield
 
 
 class Classifier(nn.Module):

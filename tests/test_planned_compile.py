@@ -3,7 +3,6 @@ import subprocess
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,8 @@ from frx_graph import backend, planned_compile
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import Candidate
 from frx_graph.rewriting import RewrittenGraph
+
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
 INNERS = ["eager", "aot_eager", "inductor"]
 
@@ -35,15 +36,6 @@ class Branches(nn.Module):
         z = nn.functional.max_pool2d(self.second(y) + y, 2)
         seen.add_(z.detach().mean())
         return self.head(z.mean((2, 3))), z, z.transpose(1, 3), z.flatten(1)[:, :3]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Nothing compiled before: what comes out of Inductor's cache was rewritten by another run."""
-    torch._dynamo.reset()
-    backend.clear()
-    with torch._inductor.utils.fresh_cache():
-        yield
 
 
 def planned(model, inner: str, plan: str = "all", **how):
@@ -119,42 +111,40 @@ def test_a_plan_that_no_trial_has_proved_is_warned_of() -> None:
         planned(nn.Conv2d(3, 3, 1).eval(), "eager")(torch.randn(1, 3, 4, 4))
 
 
-@pytest.mark.filterwarnings("ignore:frx applies rewrites")
-def test_inductor_chooses_where_we_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A graph that nothing was decided for is compiled with Inductor's own layout choice."""
-    seen: list[bool] = []
+@pytest.fixture
+def may_choose(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether Inductor's own layout choice is switched on, for each graph that it asks itself about."""
+    asked: list[bool] = []
     own = GraphLowering.decide_layout_opt
 
     def decide(gm, *, is_inference: bool) -> bool:
-        seen.append(torch._inductor.config.layout_optimization)
+        asked.append(torch._inductor.config.layout_optimization)
         return own(gm, is_inference=is_inference)
 
     monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(decide))
+    return asked
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+def test_inductor_chooses_where_we_do_not(may_choose: list[bool]) -> None:
+    """A graph that nothing was decided for is compiled with Inductor's own layout choice."""
     with torch.no_grad():
         planned(nn.Conv2d(3, 3, 1).eval(), "inductor")(torch.randn(1, 3, 4, 4))
         planned(nn.Linear(3, 3).eval(), "inductor")(torch.randn(1, 3))
-    assert seen == [False, True]
+    assert may_choose == [False, True]
     assert torch._inductor.config.layout_optimization
 
 
 @pytest.mark.filterwarnings("ignore:frx applies rewrites")
 @pytest.mark.parametrize(("rewrite", "chooses"), [("hoist_copy", True), ("propagate_layout", False)])
 def test_inductor_chooses_unless_a_rewrite_has_decided(
-    rewrite: str, chooses: bool, monkeypatch: pytest.MonkeyPatch
+    rewrite: str, chooses: bool, may_choose: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = RewrittenGraph("0/0", Phase.FORWARD, (Candidate(rewrite, "0/0", ("a", "b")),), ())
     monkeypatch.setattr(planned_compile, "rewrite_graph", lambda *_args, **_how: done)
-    seen: list[bool] = []
-    own = GraphLowering.decide_layout_opt
-
-    def decide(gm, *, is_inference: bool) -> bool:
-        seen.append(torch._inductor.config.layout_optimization)
-        return own(gm, is_inference=is_inference)
-
-    monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(decide))
     with torch.no_grad():
         planned(nn.Conv2d(3, 3, 1).eval(), "inductor")(torch.randn(1, 3, 4, 4))
-    assert seen == [chooses]
+    assert may_choose == [chooses]
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ _NAMESPACES = frozenset({"aten", "prims", "mkl", "frx_graph"})
 _WITH_WORKSPACE = frozenset({"aten.mkldnn_rnn_layer_backward", "aten._cudnn_rnn_backward", "aten.miopen_rnn_backward"})
 """Operators that read and write a workspace which only the forward call can make: its fake has no element
 (`torch/_meta_registrations.py`), and with one of that size they write over whatever lies behind it."""
-_PACKED_BY_MKL = "mkl._mkl_linear.default"
+PACKED_BY_MKL = "mkl._mkl_linear.default"
 """Its second argument is the third, packed: signatures leave it out."""
 _BLOCK = 1 << 16
 """Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
@@ -46,7 +46,7 @@ def build_arguments(
     generator = torch.Generator().manual_seed(0)
     made = tensor or (lambda spec: tensor_from(spec, generator))
     args = [_value(argument, made) for argument in signature.args]
-    if signature.target == _PACKED_BY_MKL:
+    if signature.target == PACKED_BY_MKL:
         args[1] = torch.ops.mkl._mkl_reorder_linear_weight(args[2], args[4])
     kwargs = {name: _value(argument, made) for name, argument in signature.kwargs}
     return args, kwargs

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, fx
 
+from frx_graph.evidence.operator_inputs import PACKED_BY_MKL
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 from frx_graph.matrix_product import TARGET, has_onednn
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.records import Candidate
 
 NAME = "frozen_products"
-PACKED_FOR_MKL = "mkl._mkl_linear.default"
 
 Seconds = Mapping[OperatorSignature, float]
 """Of the calls that were asked for, as far as they could be measured."""
@@ -49,12 +49,11 @@ def _packed(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature,
             torch.ops.mkl._mkl_linear.default,
         ):
             continue
-        specs = [_spec(argument) for argument in (node.args[0], node.args[2], node.args[3])]
-        x, weight, bias = specs
+        x, weight, bias = (_spec(node.args[position]) for position in (0, 2, 3))
         if x is None or weight is None or len(x.shape) != 2 or 0 in (*x.shape, *weight.shape):
             continue
         turned = TensorSpec(weight.shape[::-1], weight.strides[::-1], weight.dtype, weight.device)
-        packed = OperatorSignature(PACKED_FOR_MKL, (x, None, weight, bias, x.shape[0]))
+        packed = OperatorSignature(PACKED_BY_MKL, (x, None, weight, bias, x.shape[0]))
         yield node, (packed, OperatorSignature(TARGET, (x, turned, bias)))
 
 

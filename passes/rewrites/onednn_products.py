@@ -1,7 +1,8 @@
 """Matrix products of single precision, and convolutions as such products, computed by oneDNN.
 
 Why: torch leaves matrix products to MKL, which is less than half as fast as oneDNN on some processors; oneDNN's own
-convolutions store the weight anew in every call, which is most of their time where images are small and weights large.
+convolutions store the weight anew in every call, which is almost half of their time where images are small and weights
+large.
 How: the operator gives way to a product on the same operands (`frx_graph.matrix_product`), of the unfolded image where
 it is a convolution (`frx_graph.unfolded_convolution`); of a convolution's gradients each by itself.
 Assumes: a CPU, single precision, known sizes of images.

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,20 +25,15 @@ from frx_graph import backend, dynamo_rewriting
 from frx_graph.passes.rewrites.attention_from_views import NAME
 from frx_graph.records import Refusal
 
-pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:frx applies rewrites"),
+    pytest.mark.usefixtures("nothing_compiled"),
+]
 
 HEADS = (2, 4, 16, 8)
 QKV = tuple(torch.randn(HEADS, generator=torch.Generator().manual_seed(i)) for i in range(3))
 KEEP = torch.ones(16, 16, dtype=torch.bool).tril()
 LEAST = torch.finfo(torch.float32).min
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    backend.clear()
-    with torch._inductor.utils.fresh_cache():
-        yield
 
 
 class Attend(nn.Module):
