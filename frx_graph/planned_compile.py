@@ -27,6 +27,7 @@ import frx_graph.passes
 import frx_graph.rules
 from frx_graph.anchor_times import call_seconds
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.gradient_strides import correct_weight_gradients
 from frx_graph.capture.whole_upsampling import whole_upsampling
 from frx_graph.dynamo_rewriting import rewrite_dynamo_graph
 from frx_graph.evidence.measurement_environment import measurement_environment
@@ -209,6 +210,7 @@ class EagerPlan:
                 given[node.name] = traced
                 node.meta["val"] = value
         try:
+            correct_weight_gradients(module.graph)
             done = rewrite_graph(
                 module,
                 graph_id=_graph_id(),

@@ -3,8 +3,9 @@
 Why: torch leaves matrix products to MKL, which is less than half as fast as oneDNN on some processors; oneDNN's own
 convolutions store the weight anew in every call, which is almost half of their time where images are small and weights
 large.
-How: the operator gives way to a product on the same operands (`frx_graph.matrix_product`), of the unfolded image where
-it is a convolution (`frx_graph.unfolded_convolution`); of a convolution's gradients each by itself.
+How: the operator gives way to a product on the same operands (`frx_graph.matrix_product`). A convolution that sees one
+pixel at a time is one of views (`pixel_products`), another is one of the unfolded image
+(`frx_graph.unfolded_convolution`); of a convolution's gradients each is replaced by itself.
 Assumes: a CPU, single precision, known sizes of images.
 Safe: the same sums in another order, as between two versions of a library; the results have the same strides. It is
 done where it was measured to be faster on this machine.
@@ -24,10 +25,10 @@ from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.rewrites.product_forms import Form, forms_of
+from frx_graph.passes.rewrites.pixel_products import as_columns, as_image, as_pixels
+from frx_graph.passes.rewrites.product_forms import Form, Part, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
-from frx_graph.unfolded_convolution import INPUT_GRADIENT, WEIGHT_GRADIENT
 
 NAME = "onednn_products"
 _OPERATORS = CONVOLUTIONS | {"aten.mm", "aten.addmm"}
@@ -71,7 +72,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     for node in list(module.graph.nodes):
         if node.name in chosen:
             with module.graph.inserting_before(node):
-                _replace(node, chosen[node.name])
+                _replace(node, chosen[node.name], generated=subject.generates_loops)
     return ()
 
 
@@ -100,8 +101,8 @@ def _named(forms: tuple[Form, ...], name: str) -> Form:
     return found
 
 
-def _replace(node: fx.Node, form: Form) -> None:
-    made = {index: new for call in form.calls for index, new in _results(node, call)}
+def _replace(node: fx.Node, form: Form, *, generated: bool) -> None:
+    made = {index: new for part in form.parts for index, new in _results(node, part, generated)}
     if isinstance(node.meta["val"], Tensor):
         node.replace_all_uses_with(made[0])
     for reader in list(node.users):
@@ -112,19 +113,32 @@ def _replace(node: fx.Node, form: Form) -> None:
     node.graph.erase_node(node)
 
 
-def _results(node: fx.Node, call: OperatorSignature) -> Iterator[tuple[int, fx.Node]]:
-    """A node that calls, in front of the operator whose place it takes, and which of that one's results it computes."""
-    made = _call(node, find_overload(call.target), _arguments(node, call))
-    if call.target == _BACKWARD:
-        asked = call.args[-1]
-        assert isinstance(asked, tuple)
-        yield from ((i, _call(node, operator.getitem, (made, i))) for i, wanted in enumerate(asked) if wanted)
-    else:
-        yield _GRADIENTS.get(call.target, 0), made
+def _results(node: fx.Node, part: Part, generated: bool) -> Iterator[tuple[int, fx.Node]]:
+    """The results of an operator that a part computes, in front of the operator whose place it takes."""
+    arguments = _arguments(node, part.call) if part.image is None else _of_pixels(node, part, generated)
+    made = _call(node, find_overload(part.call.target), arguments)
+    if part.call.target == _BACKWARD:
+        yield from ((index, _call(node, operator.getitem, (made, index))) for index in part.results)
+        return
+    (index,) = part.results
+    yield index, made if part.image is None else as_image(made, part.image)
 
 
 _BACKWARD = "aten.convolution_backward.default"
-_GRADIENTS = {INPUT_GRADIENT: 0, WEIGHT_GRADIENT: 1, "aten.sum.dim_IntList": 2}
+
+
+def _of_pixels(node: fx.Node, part: Part, generated: bool) -> tuple[fx.Node | None, ...]:
+    """The matrices to be multiplied, and the bias."""
+
+    def pixels(of: Any) -> fx.Node:
+        return as_pixels(of, generated=generated)
+
+    if str(node.target) != _BACKWARD:
+        x, w, bias = node.args[:3]
+        assert bias is None or isinstance(bias, fx.Node)
+        return pixels(x), as_columns(pixels(w)), bias
+    g, x, w = node.args[:3]
+    return (pixels(g), pixels(w), None) if part.results == (0,) else (as_columns(pixels(g)), pixels(x), None)
 
 
 def _arguments(node: fx.Node, call: OperatorSignature) -> tuple[Any, ...]:

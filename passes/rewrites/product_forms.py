@@ -11,19 +11,41 @@ import torch
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 from frx_graph.matrix_product import TARGET, has_onednn
+from frx_graph.passes.rewrites.pixel_products import lies_by_pixels, pixels_of, turned
 from frx_graph.unfolded_convolution import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One call of a form. `results` says which of the operator's results it computes. With `image`, it is a product of
+    matrices that are views of the operator's images and weights, and its result is viewed as that image."""
+
+    call: OperatorSignature
+    results: tuple[int, ...] = (0,)
+    image: TensorSpec | None = None
+
+    @property
+    def name(self) -> str:
+        """The operator, by name, and the results if they are not the first alone."""
+        operator = self.call.target.split(".")[1]
+        return operator if self.results == (0,) else f"{operator}[{','.join(map(str, self.results))}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """A way to compute a call: the calls that take its place, one after the other."""
 
-    calls: tuple[OperatorSignature, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def calls(self) -> tuple[OperatorSignature, ...]:
+        """What has to be timed."""
+        return tuple(part.call for part in self.parts)
 
     @property
     def name(self) -> str:
-        """The operators, by name."""
-        return "+".join(call.target.split(".")[1] for call in self.calls)
+        """The parts, by name."""
+        return "+".join(part.name for part in self.parts)
 
     def seconds(self, timed: Mapping[OperatorSignature, float]) -> float | None:
         """Of all calls together; None where one was not timed."""
@@ -33,7 +55,7 @@ class Form:
 def forms_of(call: OperatorSignature, results: Sequence[TensorSpec]) -> tuple[Form, ...]:
     """The call as it is, then the other forms that compute the same `results`. There are some for single precision on a
     CPU: for other types torch uses oneDNN's products itself."""
-    return (Form((call,)), *_other_forms(call, results))
+    return (Form((Part(call),)), *_other_forms(call, results))
 
 
 def _other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
@@ -41,20 +63,29 @@ def _other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iter
         return
     match call.target, call.args:
         case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w):
-            yield Form((OperatorSignature(TARGET, (x, w, None)),))
+            yield Form((Part(_product(x, w)),))
         case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w):
             if bias.shape == w.shape[1:] and bias.strides == (1,):
-                yield Form((OperatorSignature(TARGET, (x, w, bias)),))
+                yield Form((Part(_product(x, w, bias)),))
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, bias, stride, padding, *rest):
+            if rest != _TWO_DIMENSIONS or not _is_worth_unfolding(x, w, stride, padding):
+                return
             order = _channels_last(results[0])
-            if rest == _TWO_DIMENSIONS and order is not None and _is_worth_unfolding(x, w, stride, padding):
-                yield Form((OperatorSignature(FORWARD, (x, w, bias, stride, padding, order)),))
+            if _sees_one_pixel(w, stride, padding) and _are_pixels(x, w, result=results[0]):
+                assert bias is None or isinstance(bias, TensorSpec)
+                yield Form((Part(_product(pixels_of(x), turned(pixels_of(w)), bias), image=results[0]),))
+            elif order is not None:
+                yield Form((Part(OperatorSignature(FORWARD, (x, w, bias, stride, padding, order))),))
         case (
             "aten.convolution_backward.default",
             (TensorSpec(), TensorSpec() as x, TensorSpec() as w, _, stride, padding, *rest, _),
         ):
             if rest == _TWO_DIMENSIONS and _is_worth_unfolding(x, w, stride, padding):
                 yield from _gradients(call, results)
+
+
+def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None = None) -> OperatorSignature:
+    return OperatorSignature(TARGET, (x, w, bias))
 
 
 _TWO_DIMENSIONS = [(1, 1), False, (0, 0), 1]
@@ -64,27 +95,50 @@ _TWO_DIMENSIONS = [(1, 1), False, (0, 0), 1]
 def _gradients(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
     """The gradients that are asked for, each by a product of its own or by torch."""
     g, x, w, _, stride, padding, *_, mask = call.args
-    assert isinstance(g, TensorSpec) and isinstance(mask, tuple)
+    assert isinstance(g, TensorSpec) and isinstance(x, TensorSpec) and isinstance(w, TensorSpec)
+    assert isinstance(mask, tuple)
     asked = [bool(wanted) for wanted in mask]
     if len(results) != sum(asked):
         return
     found = dict(zip((index for index, wanted in enumerate(asked) if wanted), results, strict=True))
-    orders = {index: _channels_last(found[index]) for index in (0, 1) if index in found}
-    if None in orders.values() or 1 not in orders:
+    if 1 not in found:
         return
 
-    def by_torch(*which: bool) -> OperatorSignature:
-        return replace(call, args=(*call.args[:-1], which))
+    def by_torch(*which: bool) -> Part:
+        computed = tuple(index for index, wanted in enumerate(which) if wanted)
+        return Part(replace(call, args=(*call.args[:-1], which)), computed)
 
-    to_weight = OperatorSignature(WEIGHT_GRADIENT, (g, x, found[1].shape, stride, padding, orders[1]))
-    biases = (OperatorSignature("aten.sum.dim_IntList", (g, (0, 2, 3))),) if asked[2] else ()
-    if not asked[0]:
+    one_pixel = _sees_one_pixel(w, stride, padding)
+
+    def to(index: int, name: str, operands: tuple[TensorSpec, ...], by_pixels: OperatorSignature) -> Part | None:
+        if one_pixel and _are_pixels(*operands, result=found[index]):
+            return Part(by_pixels, (index,), image=found[index])
+        order = _channels_last(found[index])
+        if order is None:
+            return None
+        return Part(OperatorSignature(name, (*operands, found[index].shape, stride, padding, order)), (index,))
+
+    to_weight = to(1, WEIGHT_GRADIENT, (g, x), _product(turned(pixels_of(g)), pixels_of(x)))
+    biases = (Part(OperatorSignature("aten.sum.dim_IntList", (g, (0, 2, 3))), (2,)),) if asked[2] else ()
+    if to_weight is not None and not asked[0]:
         yield Form((to_weight, *biases))
+    if to_weight is None or not asked[0]:
         return
-    to_input = OperatorSignature(INPUT_GRADIENT, (g, w, found[0].shape, stride, padding, orders[0]))
-    yield Form((to_input, to_weight, *biases))
+    to_input = to(0, INPUT_GRADIENT, (g, w), _product(pixels_of(g), pixels_of(w)))
+    if to_input is not None:
+        yield Form((to_input, to_weight, *biases))
+        yield Form((by_torch(False, True, asked[2]), to_input))
     yield Form((by_torch(True, False, asked[2]), to_weight))
-    yield Form((by_torch(False, True, asked[2]), to_input))
+
+
+def _sees_one_pixel(w: TensorSpec, stride: SpecArgument, padding: SpecArgument) -> bool:
+    """True where each pixel of the result is made of the one in its place."""
+    return w.shape[2:] == (1, 1) and _pair(stride) == (1, 1) and _pair(padding) == (0, 0)
+
+
+def _are_pixels(*operands: TensorSpec, result: TensorSpec) -> bool:
+    """True where all of them are matrices of pixels in memory."""
+    return all(map(lies_by_pixels, (*operands, result))) and _channels_last(result) is not None
 
 
 def _fits(tensor: TensorSpec) -> bool:

@@ -64,7 +64,6 @@ SMALL = (2, 64, 3, 4)
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
-        pytest.param(SEES_ONE_PIXEL, (2, 8, 9, 9), id="one pixel"),
         pytest.param(nn.Conv2d(8, 6, 1, stride=2), (2, 8, 9, 9), id="every other pixel"),
         pytest.param(HEAVY, SMALL, id="a weight larger than the windows"),
         pytest.param(nn.Conv2d(64, 32, (3, 5), (2, 1), (0, 2)), SMALL, id="sides of different length"),
@@ -79,6 +78,37 @@ def test_convolutions_are_products_of_unfolded_images(rewrite, layer, shape, mem
     backward = found.graph(Phase.BACKWARD).targets()
     assert (TO_INPUT in backward, TO_WEIGHT in backward) == (True, True)
     assert CONVOLUTION_BACKWARD not in backward
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        pytest.param(SEES_ONE_PIXEL, (2, 8, 9, 7), id="pixels"),
+        pytest.param(SEES_ONE_PIXEL, (1, 8, 9, 7), id="one image"),
+        pytest.param(nn.Conv2d(8, 6, 1, bias=False), (2, 8, 4, 3), id="no bias"),
+        pytest.param(nn.Conv2d(8, 1, 1), (2, 8, 4, 3), id="to one channel"),
+    ],
+)
+def test_convolutions_of_single_pixels_are_products_of_views(rewrite, layer, shape) -> None:
+    # With everything forced, a plain image is laid out in channels-last.
+    found = rewrite(layer, torch.randn(shape, requires_grad=True), train=True)
+    for phase, products in ((Phase.FORWARD, 1), (Phase.BACKWARD, 2)):
+        targets = found.graph(phase).targets()
+        assert targets.count(PRODUCT) == products
+        assert not {FORWARD, TO_INPUT, TO_WEIGHT, CONVOLUTION_BACKWARD} & set(targets)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("weight_format", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("channels", [(8, 6), (1, 6), (8, 1), (1, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 1, 1), (3, 1, 1), (1, 2, 1)], ids=str)
+def test_products_of_pixels_in_every_order(rewrite, memory_format, weight_format, channels, shape) -> None:
+    # The fixture compares values, gradients and strides.
+    batch, height, width = shape
+    layer = nn.Conv2d(*channels, 1).to(memory_format=weight_format)
+    image = torch.randn(batch, channels[0], height, width).to(memory_format=memory_format).requires_grad_()
+    found = rewrite(layer, image, train=True)
+    assert {PRODUCT, FORWARD} & set(found.graph(Phase.FORWARD).targets())
 
 
 def test_the_gradient_of_the_input_is_not_computed_where_nobody_asks_for_it(rewrite) -> None:

@@ -1,0 +1,41 @@
+"""Corrects what fakes say of the strides of a convolution's weight gradient.
+
+Where a weight has one memory in both orders, as one of size 1x1 has, fakes say channels-last if the image is. The
+kernel that torch runs for single small images follows the weight instead (torch 2.15 and 2.13, CPU), and callers can
+see it.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import Tensor, fx
+
+from frx_graph.facts.layout import strides_for_order
+
+
+def correct_weight_gradients(graph: fx.Graph) -> None:
+    """Let `meta["val"]` of each convolution's weight gradient have the strides that it will have in eager."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default):
+        results = node.meta["val"]
+        gradient = results[1]
+        weight = node.args[2].meta["val"]
+        if isinstance(gradient, Tensor) and gradient.stride() != weight.stride() and _follows_the_weight(node):
+            corrected = gradient.new_empty_strided(gradient.shape, weight.stride())
+            node.meta["val"] = (results[0], corrected, *results[2:])
+            for reader in node.users:
+                if reader.target is operator.getitem and reader.args[1] == 1:
+                    reader.meta["val"] = corrected
+
+
+def _follows_the_weight(node: fx.Node) -> bool:
+    image, weight = (node.args[place].meta["val"] for place in (1, 2))  # type: ignore[union-attr]
+    if weight.dim() != 4 or not all(isinstance(n, int) for n in (*image.shape, *weight.shape)):
+        return False
+    one_memory = 1 in (weight.shape[1], weight.shape[2] * weight.shape[3])
+    if not one_memory or weight.stride() != strides_for_order(weight.shape, range(4)):
+        return False
+    # Private: torch's own fakes ask it, and nothing public tells which kernel is taken.
+    kernel = torch._C._select_conv_backend(image, weight, None, *node.args[4:10], None)
+    return bool(kernel == torch._C._ConvBackend.Slow2d)  # type: ignore[attr-defined]
