@@ -12,6 +12,7 @@ from frx_graph.passes.rewrites import (
     hoist_copy,
     onednn_products,
     propagate_layout,
+    reuse_memory,
 )
 from frx_graph.passes.rewrites.rewrite import Rewrite
 
@@ -25,4 +26,5 @@ REWRITES: tuple[Rewrite, ...] = (
     cancel_permutes.REWRITE,
     onednn_products.REWRITE,
     drop_redundant_copies.REWRITE,
+    reuse_memory.REWRITE,
 )

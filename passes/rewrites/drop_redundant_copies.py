@@ -36,20 +36,24 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         return
     facts = subject.facts
     returned = {value.storage for value in facts.values.values() if value.user_visible}
+    read_instead: dict[int, int] = {}
+    """For the memory of a copy that is dropped, that of what it was copied from."""
     dropped: list[str] = []
     for op in facts.ops:
         if op.operator not in _COPIES or not _changes_nothing(op, facts):
             continue
         source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
-        shared = facts.values_by_storage[source.storage]
+        storage = read_instead.get(source.storage, source.storage)
+        shared = facts.values_by_storage[storage]
         is_input = any(value.producer is None for value in shared)
         if is_input and any(value.mutated for value in shared):
             yield Refusal(NAME, "its source is an input that is written into", (op.node,))
-        elif result.user_visible and (is_input or source.storage in returned):
+        elif result.user_visible and (is_input or storage in returned):
             yield Refusal(NAME, "it is returned, and shares no memory with an input or another output", (op.node,))
         else:
             if result.user_visible:
-                returned.add(source.storage)
+                returned.add(storage)
+            read_instead[result.storage] = storage
             dropped.append(op.node)
     if dropped:
         yield Candidate(NAME, facts.graph_id, tuple(dropped))

@@ -34,6 +34,8 @@ def written_after_the_copy(x: Tensor) -> Tensor:
         # Returned beside what it copies, or instead of an input.
         (lambda x: (y := x + 1, y.clone()), 1),
         (lambda x: x.clone(), 1),
+        (lambda x: x.clone().clone(), 1),
+        (lambda x: (y := x + 1, y.clone().clone()), 1),
         # Two copies of one value are two tensors to the caller.
         (lambda x: ((y := x + 1).clone(), y.clone()), 2),
         (lambda x: (x.t().contiguous(), x.t().contiguous()), 2),

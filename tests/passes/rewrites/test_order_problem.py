@@ -159,7 +159,7 @@ def test_a_convolution_counts_in_its_fastest_form() -> None:
     for call in anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD).values():
         assert [[form.name for form in forms] for forms in call.calls] == [
             ["convolution", "unfolded_convolution"],
-            ["convolution_backward", "unfolded_weight_gradient+sum"],
+            ["convolution_backward", "unfolded_weight_gradient[1]+sum[2]"],
         ]
 
 

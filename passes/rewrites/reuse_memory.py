@@ -1,0 +1,122 @@
+"""Results of pointwise operators written into an operand that nobody reads any more.
+
+Why: tracing takes away the in-place operators that a program was written with. In eager each of them then allocates a
+result of its own, and moves it through the caches beside its operand. Inductor reuses memory by itself.
+How: the operator gives way to its in-place form.
+Assumes: the graph is functional but for the writes into inputs at its end.
+Safe: done where the operand's memory is the graph's own, was made by an operator that always allocates, is neither
+returned nor saved, is read by nobody afterwards, and has the shape, dtype and strides of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
+
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.operator_families import CONVOLUTIONS
+from frx_graph.facts.operator_overload import find_overload
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate, Refusal
+
+NAME = "reuse_memory"
+
+_ALLOCATE = CONVOLUTIONS | {
+    "aten._native_batch_norm_legit",
+    "aten._native_batch_norm_legit_no_training",
+    "aten.addmm",
+    "aten.avg_pool2d",
+    "aten.bmm",
+    "aten.cat",
+    "aten.max_pool2d_with_indices",
+    "aten.mean",
+    "aten.mm",
+    "aten.native_batch_norm",
+    "aten.native_group_norm",
+    "aten.native_layer_norm",
+    "aten.sum",
+    "frx_graph.product",
+    "frx_graph.unfolded_convolution",
+}
+"""Operators, besides the pointwise ones, whose results never are what they were given."""
+
+
+def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+    """One candidate for all operators of the graph whose first operand's memory is free."""
+    if subject.generates_loops:
+        return
+    facts = subject.facts
+    position = {op.node: place for place, op in enumerate(facts.ops)}
+    found = tuple(op.node for op in facts.ops if _may_write(op, facts, position))
+    if found:
+        yield Candidate(NAME, facts.graph_id, found)
+
+
+def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Put the in-place forms in the operators' places; nothing is inserted."""
+    chosen = set(candidate.nodes)
+    for node in module.graph.nodes:
+        if node.name not in chosen:
+            continue
+        operand = node.args[0]
+        in_place = _in_place(str(node.target))
+        assert isinstance(operand, fx.Node) and in_place is not None
+        if _same_for_every_size(operand, node):
+            node.target = in_place
+            # The two are one from now on, also for whoever asks what shares memory.
+            node.meta["val"] = operand.meta["val"]
+    return ()
+
+
+REWRITE = Rewrite(NAME, propose, apply)
+
+
+def _may_write(op: OpFacts, facts: GraphFacts, position: Mapping[str, int]) -> bool:
+    if not op.pointwise or len(op.outputs) != 1 or op.view or op.mutates or _in_place(op.target) is None:
+        return False
+    first = op.args[0] if op.args else None
+    operand = facts.values.get(first.name) if isinstance(first, ValueRef) else None
+    if operand is None or not _alike(operand, facts.values[op.outputs[0]]):
+        return False
+    sharing = facts.values_by_storage[operand.storage]
+    # Read through a view, an operand would change while it is read.
+    others = {value.name for value in sharing} - {operand.name}
+    return (
+        all(value.producer is not None and not value.user_visible for value in sharing)
+        and not others & set(op.inputs)
+        and _allocates(facts.producer(sharing[0].name))
+        and all(position[user] <= position[op.node] for value in sharing for user in value.users)
+    )
+
+
+def _alike(operand: ValueFacts, result: ValueFacts) -> bool:
+    return operand.dense and (operand.shape, operand.strides, operand.dtype, operand.device) == (
+        result.shape,
+        result.strides,
+        result.dtype,
+        result.device,
+    )
+
+
+def _allocates(op: OpFacts | None) -> bool:
+    return op is not None and not op.view and not op.mutates and (op.pointwise or op.operator in _ALLOCATE)
+
+
+def _in_place(target: str) -> OpOverload | None:
+    """The overload of an ATen operator that writes its result into its first operand."""
+    namespace, name, *overload = target.split(".")
+    if namespace != "aten" or len(overload) != 1:
+        return None
+    return find_overload(f"aten.{name}_.{overload[0]}") if hasattr(torch.ops.aten, f"{name}_") else None
+
+
+def _same_for_every_size(first: fx.Node, second: fx.Node) -> bool:
+    one, other = first.meta["val"], second.meta["val"]
+    return bool(
+        statically_known_true(sym_eq(tuple(one.shape), tuple(other.shape)))
+        and statically_known_true(sym_eq(tuple(one.stride()), tuple(other.stride())))
+    )
