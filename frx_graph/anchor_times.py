@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.device_calibration import device_profile
+from frx_graph.evidence.generated_cache import generated_seconds
 from frx_graph.evidence.measurement_cache import MeasuredOperators
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.rewrites.anchor_calls import AnchorCall, anchor_calls
+from frx_graph.passes.rewrites.generated_loops import loop_calls
+from frx_graph.passes.rewrites.order_choice import undecided_loops
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.rules.dimension_map import Order
@@ -39,6 +42,20 @@ def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> Anchor
         if known and len(known) == len(times):
             found[node] = known
     return found
+
+
+def loop_seconds(subject: RewriteSubject) -> AnchorSeconds:
+    """Measured times of the loops that the compiler writes, where anything is to be decided of their order."""
+    asked = {loop.op.node: loop_calls(loop, subject.facts) for loop in undecided_loops(subject)}
+    timed = generated_seconds(
+        (tuple(dict.fromkeys(calls.values())) for calls in asked.values() if len(calls) > 1),
+        device_type_of(subject.facts),
+    )
+    return {
+        node: {order: timed[call] / call.times for order, call in calls.items()}
+        for node, calls in asked.items()
+        if calls and all(call in timed for call in calls.values())
+    }
 
 
 def call_seconds(groups: Iterable[Sequence[OperatorSignature]], device_type: str) -> Mapping[OperatorSignature, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 
 import torch
@@ -33,6 +34,8 @@ def convolution_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
 
 def pooling_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
     """Maximum and average poolings of two and three dimensions, fixed and adaptive, forward and backward."""
+    # Registers what Inductor makes of a maximum pooling.
+    importlib.import_module("torch._inductor.inductor_prims")
     for shape in ((2, 8, 6, 4), (1, 8, 6, 4), (2, 8, 6, 2), (2, 8, 4, 6, 3), (1, 8, 4, 6, 3)):
         axes = len(shape) - 2
         x = tensors.normal(*shape)
@@ -44,6 +47,7 @@ def pooling_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
             gradient = tensors.normal(*pooled)
             yield call(name, x, *maximum)
             yield call(f"{name}_backward", gradient, x, *maximum, indices)
+            yield OperatorSample("prims._low_memory_max_pool_with_offsets.default", (x, *maximum))
             average = ((window,) * axes, (stride,) * axes, (padding,) * axes, False, True)
             yield call(f"avg_pool{axes}d", x, *average)
             yield call(f"avg_pool{axes}d_backward", gradient, x, *average, None)

@@ -8,7 +8,7 @@ every run measure for itself.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -71,9 +71,8 @@ class MeasuredOperators:
     """
 
     def __init__(self, device_type: str, *, directory: Path | None = None) -> None:
-        environment = measurement_environment(device_type)
         self._device_type = device_type
-        self._path = (directory or cache_directory()) / f"operators-{device_type}-{environment.fingerprint}.json"
+        self._path = measured_operators_path(device_type, directory)
         self._measurements: dict[OperatorSignature, OperatorMeasurement] = {}
         self._times: dict[OperatorSignature, LayoutTimes] = {}
         self._seconds: dict[OperatorSignature, float] = {}
@@ -153,6 +152,23 @@ class MeasuredOperators:
 
     def _failed(self, signature: OperatorSignature, reason: str) -> None:
         self.failures[signature] = reason
+
+
+def measured_operators_path(device_type: str, directory: Path | None = None) -> Path:
+    """The file for operators on `device_type` in this process's environment; `directory` replaces
+    `cache_directory()`."""
+    environment = measurement_environment(device_type)
+    return (directory or cache_directory()) / f"operators-{device_type}-{environment.fingerprint}.json"
+
+
+def stored_seconds(path: Path) -> Mapping[str, float]:
+    """The seconds in the file, by key; none where it cannot be read."""
+    return _read(path).seconds
+
+
+def store_seconds(path: Path, seconds: Mapping[str, float]) -> None:
+    """Add to the seconds in the file."""
+    _merge(path, _StoredFile(seconds=dict(seconds)))
 
 
 def signature_key(signature: OperatorSignature) -> str:

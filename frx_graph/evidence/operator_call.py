@@ -35,19 +35,25 @@ def callable_of(signature: OperatorSignature) -> Callable[[], Any]:
     return lambda: overload(*args, **kwargs)
 
 
-def callable_as_in_a_network(signature: OperatorSignature, pool: OperandPool) -> Callable[[], Any]:
-    """The same call on other operands each time, but for the one that was computed just before.
+def argument_sets(signature: OperatorSignature, pool: OperandPool) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Arguments for one run after the other, without end: other operands each time, but for the one that was computed
+    just before. Raises what `build_arguments` raises.
 
     In a network an operator finds neither its weights in the caches nor what was saved for the backward. Timed with all
     its operands there, plain and channels-last convolutions of deep stages come out in the wrong order.
     """
-    overload = own_overload(signature.target)
     hot = _JUST_COMPUTED.get(signature.target, 0)
     fetched = sum(tensor.bytes for tensor in signature.tensors)
     count = min(_MOST_SETS, math.ceil(pool.nbytes / fetched)) if fetched > 0 else 1
     (args, kwargs), *others = (build_arguments(signature, pool.tensor) for _ in range(count))
     sets = [(args, kwargs), *(([*own[:hot], *args[hot : hot + 1], *own[hot + 1 :]], named) for own, named in others)]
-    in_turn = itertools.cycle(sets)
+    return itertools.cycle(sets)
+
+
+def callable_as_in_a_network(signature: OperatorSignature, pool: OperandPool) -> Callable[[], Any]:
+    """The call on the operands of `argument_sets`."""
+    overload = own_overload(signature.target)
+    in_turn = argument_sets(signature, pool)
 
     def call() -> Any:
         positional, named = next(in_turn)

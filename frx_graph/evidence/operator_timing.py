@@ -20,7 +20,7 @@ from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, wi
 
 Clock = Callable[[], float]
 
-_BUDGET_S = 0.05
+BUDGET_S = 0.05
 _LEAST_REPETITIONS = 3
 _MOST_REPETITIONS = 200
 _MOST_BUDGETS = 4
@@ -30,7 +30,7 @@ _DISTURBED = 2.0
 def time_layouts(
     signatures: Iterable[OperatorSignature],
     *,
-    budget_s: float = _BUDGET_S,
+    budget_s: float = BUDGET_S,
     on_failure: FailureReport = lambda _signature, _reason: None,
     progress: Progress = lambda _signature: None,
 ) -> Mapping[OperatorSignature, LayoutTimes]:
@@ -59,7 +59,7 @@ def time_layouts(
 def time_variants(
     groups: Iterable[Sequence[OperatorSignature]],
     *,
-    budget_s: float = _BUDGET_S,
+    budget_s: float = BUDGET_S,
     on_failure: FailureReport = lambda _signature, _reason: None,
     progress: Progress = lambda _signature: None,
 ) -> Mapping[OperatorSignature, float]:
@@ -81,7 +81,7 @@ def time_variants(
             progress(group[0])
             with reported(group[0], on_failure):
                 calls = [callable_as_in_a_network(signature, pool) for signature in group]
-                turns = take_turns(calls, _clock(group[0]), budget_s=budget_s / 2)
+                turns = take_turns(calls, clock_for(group[0]), budget_s=budget_s / 2)
                 for signature, runs in zip(group, turns, strict=True):
                     samples.setdefault(signature, []).extend(runs)
     return {signature: statistics.median(undisturbed_runs(runs)) for signature, runs in samples.items()}
@@ -124,7 +124,7 @@ def undisturbed_runs(seconds: Sequence[float]) -> list[float]:
     return [taken for taken in seconds if taken <= _DISTURBED * fastest]
 
 
-def _clock(signature: OperatorSignature) -> Clock:
+def clock_for(signature: OperatorSignature) -> Clock:
     """A clock that waits for the signature's device first."""
     devices = {tensor.device for tensor in signature.tensors} - {"cpu", "meta"}
     if not devices:

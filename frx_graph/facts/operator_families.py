@@ -19,6 +19,9 @@ MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"
 FOLDED_PRODUCTS = MATRIX_PRODUCTS | {"aten.addbmm", "aten.linear"}
 """Products whose operand `matmul` may have folded, in a copy, to two or three dimensions."""
 
+GATHERS = frozenset({"aten.index", "aten._unsafe_index"})
+"""Operators that read at the places that index tensors name: what torch takes upsampling apart into."""
+
 CONVOLUTIONS = frozenset({"aten.convolution", "aten.convolution_backward"})
 
 _COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "_dtensor"})

@@ -47,7 +47,9 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
         member.op.node: label
         for member, label in zip(posed.members, labels, strict=True)
         # Inductor would choose for the anchors that are not mentioned.
-        if label != member.current or (subject.generates_loops and member.op.node in seconds)
+        # A loop was timed on operands in its own order, and is given them so.
+        if label != member.current
+        or (subject.generates_loops and (member.op.node in seconds or member.op.node in subject.loop_seconds))
     }
     if not chosen:
         yield Refusal(name, "every region is in its fastest order", anchors)
@@ -72,8 +74,17 @@ def cheapest_orders(subject: RewriteSubject) -> Mapping[str, Order]:
     return {member.op.node: label for member, label in labels if member.op.node in subject.seconds}
 
 
+def undecided_loops(subject: RewriteSubject) -> tuple[Member, ...]:
+    """The loops that the compiler writes whose order is open, given the measured times of anchors: those to time."""
+    loops = {member.op.node for member in subject.loops}
+    if not loops or subject.bandwidth_bytes_per_s is None:
+        return ()
+    members = _posed(subject, _seconds(subject)).members
+    return tuple(member for member in members if member.op.node in loops)
+
+
 def _posed(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
-    around = Surroundings(subject.facts, subject.inner, subject.visible)
+    around = Surroundings(subject.facts, subject.inner, subject.visible, _without_noise(subject.loop_seconds))
     bandwidth = subject.bandwidth_bytes_per_s
     return order_problem(subject.members, around, seconds, _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth)
 
@@ -177,12 +188,17 @@ def _keeps_strides(subject: RewriteSubject, node: str) -> bool:
 def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, Wanted]:
     """The orders in which an operator with this label wants what it reads.
 
-    Inductor's own loops want none: they read what is there, and a conversion in front of them would be a copy more.
+    Inductor's own loops want none: they read what is there, and a conversion in front of them would be a copy more. But
+    what was timed in this order is given it: the price of such a conversion is part of the choice.
     """
-    if subject.generates_loops and member.row.generated:
+    loop = subject.generates_loops and member.row.generated
+    timed = subject.loop_seconds.get(member.op.node, {})
+    if loop and label not in {canonical(member.shape, order) for order in timed}:
         return {}
     wanted = {
-        value.name: Wanted(label if member.anchor else order, exactly=member.anchor and _looks_plain(value, label))
+        value.name: Wanted(
+            label if member.anchor else order, exactly=member.anchor and not loop and _looks_plain(value, label)
+        )
         for value in member.operands
         if (order := member.order_of(value, label)) is not None
     }

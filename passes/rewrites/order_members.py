@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+import torch
+
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
-from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.facts.operator_families import GATHERS, LAYOUT_COPIES
 from frx_graph.passes.layouts.memory_order import converted_once
 from frx_graph.rules.dimension_map import Order, canonical, computes_right, dimension_sources, mapped_order, plain_order
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
@@ -98,7 +100,7 @@ def current_order(value: ValueFacts) -> Order:
 
 def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
     told = op.operator in LAYOUT_COPIES and op.kwargs.get("memory_format") is not None
-    row = _COPY if told else layout_operator(op)
+    row = _COPY if told else _RESIZING if _resizes(op, facts) else layout_operator(op)
     if row.role not in (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC) or row.dimensions in _NOT_FOLLOWED:
         return None
     operands = [facts.values[name] for name in layout_operands(op, row) if name in facts.values]
@@ -126,7 +128,29 @@ def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
 
 
 _COPY = LayoutOperator(operator="any.copy", role=LayoutRole.AGNOSTIC, keeps=Keeps.ANY)
+_RESIZING = LayoutOperator(operator="any.resizing", role=LayoutRole.ANCHOR, keeps=Keeps.UNKNOWN)
+"""A gather that resizes images: eager's kernel does not keep their order, a loop that a compiler writes may."""
 _NOT_FOLLOWED = frozenset({DimensionMap.NONE, DimensionMap.REDUCE, DimensionMap.EXPAND})
+
+
+def _resizes(op: OpFacts, facts: GraphFacts) -> bool:
+    """True for a gather that reads each image at a grid of places: what upsampling is taken apart into. Dimension i of
+    the result is then dimension i of the operand, at other places."""
+    if op.operator not in GATHERS:
+        return False
+    image, indices = op.args[:2]
+    if not isinstance(image, ValueRef) or not isinstance(indices, tuple):
+        return False
+    if indices[:2] != (None, None) or len(indices) != len(facts.values[image.name].shape):
+        return False
+    grid = [facts.values[place.name] for place in indices[2:] if isinstance(place, ValueRef)]
+    # Each index runs along a dimension of its own: (height, 1) and (width).
+    return len(grid) == len(indices) - 2 > 0 and all(
+        place.dtype in (torch.int32, torch.int64)
+        and len(place.shape) == len(grid) - axis
+        and all(n == 1 for n in place.shape[1:])
+        for axis, place in enumerate(grid)
+    )
 
 
 def possible_orders(

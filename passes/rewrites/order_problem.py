@@ -2,6 +2,8 @@
 
 An operator's label is the order in which it reads and makes values. What it costs:
 - an anchor, its measured time in that order; an anchor that was not measured stays as it is;
+- a loop that the compiler writes for a pooling or for upsampling, its measured time in that order, and as much as it
+  costs now in one that was not measured;
 - a value that is read in another order than it has, one copy of it for each such order, at the device's bandwidth; half
   of that where only loops that the compiler writes read it, since they read it anyway, if less well.
 Everything else is taken to cost the same in every order.
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
@@ -27,7 +29,7 @@ from frx_graph.passes.solver.solve import solve
 from frx_graph.rules.dimension_map import Order, canonical
 
 AnchorSeconds = Mapping[str, Mapping[Order, float]]
-"""Measured seconds of an anchor, by node name and label."""
+"""Measured seconds of an anchor, or of a loop, by node name and label."""
 
 LOOP_SHARE = 0.5
 """What reading in another order than is stored costs a generated loop, as a share of a copy: it moves the bytes anyway.
@@ -55,15 +57,21 @@ class OrderProblem:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the members stand in. `visible` are the outputs whose strides somebody outside relies on."""
+    """What the members stand in. `visible` are the outputs whose strides somebody outside relies on. `loops` are the
+    measured seconds of loops that the compiler writes."""
 
     facts: GraphFacts
     inner: str
     visible: Collection[str]
+    loops: AnchorSeconds = field(default_factory=dict)
 
     def generates(self, member: Member) -> bool:
         """True if the compiler writes the operator's loops itself."""
         return self.inner == "inductor" and member.row.generated
+
+    def is_timed_loop(self, member: Member) -> bool:
+        """True for such a loop whose times are known: they are those of reading in the order that it writes."""
+        return self.generates(member) and member.op.node in self.loops
 
 
 def order_problem(
@@ -104,7 +112,11 @@ def _labels(
 def _seconds(
     around: Surroundings, member: Member, labels: Sequence[Order], anchors: AnchorSeconds
 ) -> dict[Label, float]:
-    """An anchor that was measured cannot have a label in which it was not."""
+    """An anchor that was measured cannot have a label in which it was not; a loop can have any."""
+    if around.is_timed_loop(member):
+        timed = {canonical(member.shape, label): s for label, s in around.loops[member.op.node].items()}
+        usual = timed.get(member.current, max(timed.values()))
+        return {label: timed.get(label, usual) for label in labels}
     measured = {canonical(member.shape, label): s for label, s in anchors.get(member.op.node, {}).items()}
     if not any(label in measured for label in labels) or around.generates(member):
         return dict.fromkeys(labels, 0.0)
@@ -151,7 +163,9 @@ def _values(
             )
         }
         readers = [(index, value) for value in values for index in read.get(value.name, ())]
-        loops_only = not wanted and all(around.generates(members[index]) for index, _ in readers)
+        loops_only = not wanted and all(
+            around.generates(members[index]) and not around.is_timed_loop(members[index]) for index, _ in readers
+        )
         seconds = 2 * first.bytes * seconds_per_byte
         yield Value(
             source=made.get(name, Given(current_order(first))),

@@ -24,7 +24,7 @@ class RewriteSubject:
     """One graph of an inner compiler's, before any rewrite.
 
     With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `seconds` are
-    measured times of anchors in each of their orders. `visible` names the outputs whose strides somebody outside relies
+    measured times of anchors in each of their orders, `loop_seconds` of loops that the compiler writes. `visible` names the outputs whose strides somebody outside relies
     on; `given` holds the inputs as they were traced whose strides the rewritten forward has changed since. `timed` are
     the seconds of the calls that a rewrite asked for, as far as they could be measured.
     """
@@ -34,6 +34,7 @@ class RewriteSubject:
     inner: str
     everything: bool = False
     seconds: AnchorSeconds = field(default_factory=dict)
+    loop_seconds: AnchorSeconds = field(default_factory=dict)
     bandwidth_bytes_per_s: float | None = None
     visible: frozenset[str] = frozenset()
     given: Mapping[str, Tensor] = field(default_factory=dict)
@@ -71,6 +72,11 @@ class RewriteSubject:
     def anchors(self) -> tuple[Member, ...]:
         """The members whose kernels are faster in one order than in another."""
         return tuple(m for m in self.members if m.anchor and not (self.generates_loops and m.row.generated))
+
+    @cached_property
+    def loops(self) -> tuple[Member, ...]:
+        """The members that would be anchors, were it not the compiler that writes their loops."""
+        return tuple(m for m in self.members if m.anchor and self.generates_loops and m.row.generated)
 
     @property
     def generates_loops(self) -> bool:

@@ -1,0 +1,97 @@
+"""What the process that times generated loops is asked, and what it answers: JSON both ways."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from frx_graph.facts.generated_call import GeneratedCall, ReadResult
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Tensor(_Message):
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: str
+
+
+class CallMessage(_Message):
+    """One `GeneratedCall`."""
+
+    target: str
+    args: tuple[JsonValue, ...]
+    kwargs: dict[str, JsonValue]
+    results: tuple[tuple[int, tuple[int, ...]], ...]
+    times: Annotated[int, Field(ge=1)]
+
+    @classmethod
+    def of(cls, call: GeneratedCall) -> CallMessage:
+        """Raises `TypeError` for a call with an argument that is neither a tensor nor JSON."""
+        return cls(
+            target=call.signature.target,
+            args=tuple(_encoded(argument) for argument in call.signature.args),
+            kwargs={name: _encoded(argument) for name, argument in call.signature.kwargs},
+            results=tuple((result.position, result.strides) for result in call.results),
+            times=call.times,
+        )
+
+    def call(self) -> GeneratedCall:
+        """The call that the message was made of. Raises `ValueError` for tensors that are none."""
+        return GeneratedCall(
+            OperatorSignature(
+                self.target,
+                tuple(_decoded(argument) for argument in self.args),
+                tuple((name, _decoded(argument)) for name, argument in self.kwargs.items()),
+            ),
+            tuple(ReadResult(position, strides) for position, strides in self.results),
+            self.times,
+        )
+
+
+class Request(_Message):
+    """Groups of calls; those of one are to be compared. `threads` are torch's."""
+
+    threads: Annotated[int, Field(ge=1)]
+    groups: tuple[tuple[CallMessage, ...], ...]
+
+
+class Answer(_Message):
+    """For each group the seconds of its calls; None for a group of which one could not be timed, `failures` say why.
+    `disturbed` is true where other programs held the processors meanwhile."""
+
+    seconds: tuple[tuple[Seconds, ...] | None, ...]
+    failures: tuple[str, ...]
+    disturbed: bool
+
+
+def _encoded(argument: SpecArgument) -> JsonValue:
+    if isinstance(argument, TensorSpec):
+        dtype = str(argument.dtype).removeprefix("torch.")
+        tensor = _Tensor(shape=argument.shape, strides=argument.strides, dtype=dtype, device=argument.device)
+        return tensor.model_dump(mode="json")
+    if isinstance(argument, tuple):
+        return [_encoded(item) for item in argument]
+    if argument is None or isinstance(argument, (bool, int, float, str)):
+        return argument
+    raise TypeError(f"{argument!r} cannot be sent")
+
+
+def _decoded(value: JsonValue) -> Any:
+    if isinstance(value, dict):
+        tensor = _Tensor.model_validate(value)
+        dtype = getattr(torch, tensor.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError(f"{tensor.dtype} is no dtype of this torch")
+        return TensorSpec(tensor.shape, tensor.strides, dtype, tensor.device)
+    if isinstance(value, list):
+        return tuple(_decoded(item) for item in value)
+    return value

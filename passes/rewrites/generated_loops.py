@@ -1,0 +1,58 @@
+"""Poolings and the gathers of upsampling where a compiler writes their loops: what to time of each, in each order.
+
+Such a loop runs in any order, and how fast differs from what eager's kernel does: over its innermost dimension it is
+vectorised where neighbours are read side by side, and in plain images the windows' are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from frx_graph.facts.generated_call import GeneratedCall, ReadResult
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import strides_for_order
+from frx_graph.facts.operator_families import GATHERS
+from frx_graph.facts.operator_signature import signature_of
+from frx_graph.passes.rewrites.anchor_calls import anchor_orders
+from frx_graph.passes.rewrites.order_members import Member
+from frx_graph.rules.dimension_map import Order, canonical
+
+
+def loop_calls(member: Member, facts: GraphFacts) -> Mapping[Order, GeneratedCall]:
+    """What to time of the loop: plain, in channels-last, and as it is. A loop that several gathers share is to be
+    timed as a whole: each of `times` gathers costs that share of it."""
+    orders = {canonical(member.shape, order): order for order in anchor_orders(member)}
+    if not orders:
+        return {}
+    return {order: _call(member, order, facts) for order in {**orders, member.current: member.current}}
+
+
+def _call(member: Member, order: Order, facts: GraphFacts) -> GeneratedCall:
+    op = member.op
+    return GeneratedCall(
+        signature_of(op, facts, {value.name: _strides(value, order) for value in member.operands}),
+        tuple(
+            ReadResult(position, _strides(value, order))
+            for position, value in enumerate(facts.output_values(op))
+            if value.users or value.name in facts.outputs
+        ),
+        len(_sharing(op, facts)),
+    )
+
+
+def _strides(value: ValueFacts, order: Order) -> tuple[int, ...]:
+    return strides_for_order(value.shape, order) if len(value.shape) == len(order) else value.strides
+
+
+def _sharing(op: OpFacts, facts: GraphFacts) -> Sequence[OpFacts]:
+    """The gathers from the same operand to images of the same size, the operator itself among them."""
+    if op.operator not in GATHERS:
+        return (op,)
+    (result,) = facts.output_values(op)
+    return [
+        other
+        for other in facts.users(op.inputs[0])
+        if other.operator == op.operator
+        and other.inputs[0] == op.inputs[0]
+        and [value.shape for value in facts.output_values(other)] == [result.shape]
+    ]
