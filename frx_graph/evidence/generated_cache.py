@@ -1,8 +1,8 @@
-"""What the loops that Inductor writes take on this machine: from the cache of measured operators, and timed where it was
-missing.
+"""How long the loops take that Inductor writes on this machine: from the cache of measured operators, or timed now.
 
-Starting a process that compiles takes seconds. So what a busy machine measured, which is not stored, and what could not
-be measured is remembered as long as this process lives.
+Such a loop takes microseconds, and on a busy machine as long as a scheduler's time slice, in one order as in the other:
+what was timed then is not used. Starting a process that compiles takes seconds. So what could not be had is remembered
+as long as this process lives, and not asked for again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from frx_graph.facts.generated_call import GeneratedCall
 
 Measure = Callable[[Iterable[Sequence[GeneratedCall]]], GeneratedTimes]
 
-_REMEMBERED: dict[tuple[Path, str], float | None] = {}
-"""By the file that it is not in; None for what could not be timed."""
+_KNOWN: dict[tuple[Path, str], float | None] = {}
+"""By the file that it belongs in; None for what could not be timed."""
 
 
 def generated_seconds(
@@ -39,26 +39,19 @@ def generated_seconds(
         return {}
     path = measured_operators_path(device_type, directory)
     stored = stored_seconds(path)
-
-    def known(key: str) -> float | None:
-        return stored.get(key, _REMEMBERED.get((path, key)))
-
-    def is_open(keys: Sequence[str]) -> bool:
-        return any(key not in stored and (path, key) not in _REMEMBERED for key in keys)
-
-    missing = [group for group, keys in asked.items() if is_open(keys)]
-    times = measure(missing) if missing else GeneratedTimes()
-    for group in missing:
-        _REMEMBERED.update(
-            ((path, key), times.seconds.get(call)) for call, key in zip(group, asked[group], strict=True)
-        )
-    if times.seconds and not times.disturbed:
-        store_seconds(path, {generated_key(call): seconds for call, seconds in times.seconds.items()})
+    _KNOWN.update(((path, key), stored[key]) for keys in asked.values() for key in keys if key in stored)
+    missing = [group for group, keys in asked.items() if any((path, key) not in _KNOWN for key in keys)]
+    if missing:
+        times = measure(missing)
+        seconds = {} if times.disturbed else {generated_key(call): s for call, s in times.seconds.items()}
+        _KNOWN.update(((path, key), seconds.get(key)) for group in missing for key in asked[group])
+        if seconds:
+            store_seconds(path, seconds)
     found: dict[GeneratedCall, float] = {}
     for group, keys in asked.items():
-        seconds = [times.seconds.get(call, known(key)) for call, key in zip(group, keys, strict=True)]
-        if None not in seconds:
-            found.update((call, s) for call, s in zip(group, seconds, strict=True) if s is not None)
+        taken = [s for key in keys if (s := _KNOWN[path, key]) is not None]
+        if len(taken) == len(group):
+            found.update(zip(group, taken, strict=True))
     return found
 
 

@@ -62,12 +62,11 @@ def time_generated(
     limit = _START_SECONDS + _CALL_SECONDS * sum(map(len, asked)) if limit_s is None else limit_s
     try:
         answer = Answer.model_validate_json(_output(worker, request.model_dump_json().encode(), limit))
-        times = [
-            None if s is None else dict(zip(g, s, strict=True)) for g, s in zip(asked, answer.seconds, strict=True)
-        ]
+        pairs = zip(asked, answer.seconds, strict=True)
+        times = [dict(zip(group, seconds, strict=True)) for group, seconds in pairs if seconds is not None]
     except (OSError, subprocess.SubprocessError, ValidationError, ValueError) as error:
         return GeneratedTimes(failures=(f"{type(error).__name__}: {error}",))
-    known = {call: seconds for group in times if group is not None for call, seconds in group.items()}
+    known = {call: seconds for group in times for call, seconds in group.items()}
     return GeneratedTimes(known, answer.failures, answer.disturbed)
 
 

@@ -1,5 +1,5 @@
-"""Compiles operator calls with Inductor, each as a graph of its own, and times them: a program that reads a request from
-its standard input and writes the answer to its standard output.
+"""Compiles operator calls with Inductor, each as a graph of its own, and times them: a program that reads a request
+from its standard input and writes the answer to its standard output.
 
 It runs in a process of its own, since compiling within a compilation would disturb Inductor's counters and locks.
 Gathers get the places that upsampling by the ratio of their sizes reads: which ones they are decides what is in the

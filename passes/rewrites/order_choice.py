@@ -42,6 +42,8 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
     if unmeasured := tuple(node for node in anchors if node not in seconds):
         yield Refusal(name, "its time in either order could not be measured", unmeasured)
     posed = _posed(subject, seconds)
+    if untimed := tuple(node for node in _loops_of(subject, posed) if node not in subject.loop_seconds):
+        yield Refusal(name, "how long its loop takes in either order could not be measured", untimed)
     labels = posed.cheapest()
     chosen = {
         member.op.node: label
@@ -76,11 +78,15 @@ def cheapest_orders(subject: RewriteSubject) -> Mapping[str, Order]:
 
 def undecided_loops(subject: RewriteSubject) -> tuple[Member, ...]:
     """The loops that the compiler writes whose order is open, given the measured times of anchors: those to time."""
-    loops = {member.op.node for member in subject.loops}
-    if not loops or subject.bandwidth_bytes_per_s is None:
+    if not subject.loops or subject.bandwidth_bytes_per_s is None:
         return ()
-    members = _posed(subject, _seconds(subject)).members
-    return tuple(member for member in members if member.op.node in loops)
+    return tuple(_loops_of(subject, _posed(subject, _seconds(subject))).values())
+
+
+def _loops_of(subject: RewriteSubject, posed: OrderProblem) -> Mapping[str, Member]:
+    """By node name, those of the problem that have times in principle; none where all is changed whatever it costs."""
+    loops = {} if subject.everything else {member.op.node: member for member in subject.loops}
+    return {member.op.node: loops[member.op.node] for member in posed.members if member.op.node in loops}
 
 
 def _posed(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
@@ -195,10 +201,9 @@ def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, 
     timed = subject.loop_seconds.get(member.op.node, {})
     if loop and label not in {canonical(member.shape, order) for order in timed}:
         return {}
+    kernel = member.anchor and not loop
     wanted = {
-        value.name: Wanted(
-            label if member.anchor else order, exactly=member.anchor and not loop and _looks_plain(value, label)
-        )
+        value.name: Wanted(label if member.anchor else order, exactly=kernel and _looks_plain(value, label))
         for value in member.operands
         if (order := member.order_of(value, label)) is not None
     }

@@ -24,9 +24,10 @@ class RewriteSubject:
     """One graph of an inner compiler's, before any rewrite.
 
     With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `seconds` are
-    measured times of anchors in each of their orders, `loop_seconds` of loops that the compiler writes. `visible` names the outputs whose strides somebody outside relies
-    on; `given` holds the inputs as they were traced whose strides the rewritten forward has changed since. `timed` are
-    the seconds of the calls that a rewrite asked for, as far as they could be measured.
+    measured times of anchors in each of their orders, `loop_seconds` of loops that the compiler writes. `visible` names
+    the outputs whose strides somebody outside relies on; `given` holds the inputs as they were traced whose strides the
+    rewritten forward has changed since. `timed` are the seconds of the calls that a rewrite asked for, as far as they
+    could be measured.
     """
 
     facts: GraphFacts
