@@ -48,13 +48,13 @@ def loop_seconds(subject: RewriteSubject) -> AnchorSeconds:
     """Measured times of the loops that the compiler writes, where anything is to be decided of their order."""
     asked = {loop.op.node: loop_calls(loop, subject.facts) for loop in undecided_loops(subject)}
     timed = generated_seconds(
-        (tuple(dict.fromkeys(calls.values())) for calls in asked.values() if len(calls) > 1),
+        (tuple(dict.fromkeys(calls.values())) for calls in asked.values()),
         device_type_of(subject.facts),
     )
     return {
         node: {order: timed[call] / call.times for order, call in calls.items()}
         for node, calls in asked.items()
-        if calls and all(call in timed for call in calls.values())
+        if all(call in timed for call in calls.values())
     }
 
 

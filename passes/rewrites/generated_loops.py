@@ -6,16 +6,21 @@ vectorised where neighbours are read side by side, and in plain images the windo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from frx_graph.facts.generated_call import GeneratedCall, ReadResult
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import strides_for_order
 from frx_graph.facts.operator_families import GATHERS
-from frx_graph.facts.operator_signature import signature_of
+from frx_graph.facts.operator_overload import argument_of
+from frx_graph.facts.operator_signature import OperatorSignature, signature_of
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders
 from frx_graph.passes.rewrites.order_members import Member
 from frx_graph.rules.dimension_map import Order, canonical
+
+_LARGEST_WINDOW = 25
+"""Places in a window that Inductor pools in a loop of its own (`should_fallback_max_pool_with_indices`, torch 2.15)."""
 
 
 def loop_calls(member: Member, facts: GraphFacts) -> Mapping[Order, GeneratedCall]:
@@ -29,15 +34,27 @@ def loop_calls(member: Member, facts: GraphFacts) -> Mapping[Order, GeneratedCal
 
 def _call(member: Member, order: Order, facts: GraphFacts) -> GeneratedCall:
     op = member.op
-    return GeneratedCall(
-        signature_of(op, facts, {value.name: _strides(value, order) for value in member.operands}),
-        tuple(
-            ReadResult(position, _strides(value, order))
-            for position, value in enumerate(facts.output_values(op))
-            if value.users or value.name in facts.outputs
-        ),
-        len(_sharing(op, facts)),
+    signature = signature_of(op, facts, {value.name: _strides(value, order) for value in member.operands})
+    results = tuple(
+        ReadResult(position, _strides(value, order))
+        for position, value in enumerate(facts.output_values(op))
+        if value.users or value.name in facts.outputs
     )
+    if op.operator == "aten.max_pool2d_with_indices" and [result.position for result in results] == [0]:
+        signature = _without_indices(op, signature)
+    return GeneratedCall(signature, results, len(_sharing(op, facts)))
+
+
+def _without_indices(op: OpFacts, signature: OperatorSignature) -> OperatorSignature:
+    """The call that Inductor makes of a maximum pooling of which nobody reads the indices. A graph of before Inductor's
+    decompositions and one of after so have the same times."""
+    given = [argument_of(op, name) for name in ("kernel_size", "stride", "padding", "dilation")]
+    window, stride, padding, dilation = (value if isinstance(value, tuple) else (value,) for value in given)
+    settings = ((value * 2)[:2] for value in (window, stride or window, padding, dilation))
+    arguments = (signature.args[0], *settings, bool(argument_of(op, "ceil_mode")))
+    if math.prod(size for size in (window * 2)[:2] if isinstance(size, int)) > _LARGEST_WINDOW:
+        return signature
+    return OperatorSignature("prims._low_memory_max_pool_with_offsets.default", arguments)
 
 
 def _strides(value: ValueFacts, order: Order) -> tuple[int, ...]:

@@ -85,8 +85,13 @@ def undecided_loops(subject: RewriteSubject) -> tuple[Member, ...]:
 
 def _loops_of(subject: RewriteSubject, posed: OrderProblem) -> Mapping[str, Member]:
     """By node name, those of the problem that have times in principle; none where all is changed whatever it costs."""
-    loops = {} if subject.everything else {member.op.node: member for member in subject.loops}
-    return {member.op.node: loops[member.op.node] for member in posed.members if member.op.node in loops}
+    loops = () if subject.everything else subject.loops
+    timed = {
+        member.op.node: member
+        for member in loops
+        if len({canonical(member.shape, order) for order in anchor_orders(member)}) > 1
+    }
+    return {member.op.node: timed[member.op.node] for member in posed.members if member.op.node in timed}
 
 
 def _posed(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
