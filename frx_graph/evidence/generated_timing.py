@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from frx_graph.evidence.generated_messages import Answer, CallMessage, Request
 from frx_graph.facts.generated_call import GeneratedCall
 
-WORKER = (sys.executable, "-m", "frx_graph.evidence.generated_worker")
+WORKER = (sys.executable or "python", "-m", "frx_graph.evidence.generated_worker")
 _START_SECONDS = 60.0
 """Importing Inductor takes about 4 seconds, its precompiled header, once, about 10 (torch 2.15, two cores)."""
 _CALL_SECONDS = 5.0
