@@ -167,3 +167,7 @@ class GraphFacts:
     def output_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
         """The tensors that `op` returns."""
         return tuple(self.values[name] for name in op.outputs)
+
+    def has_dynamic_sizes(self, op: OpFacts) -> bool:
+        """True if a size of what `op` reads or returns may change from call to call."""
+        return any(value.dynamic_dims for value in (*self.input_values(op), *self.output_values(op)))

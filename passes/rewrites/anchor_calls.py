@@ -26,7 +26,7 @@ HEADS_ORDER: Order = (0, 2, 1, 3)
 @dataclass(frozen=True, slots=True)
 class AnchorCall:
     """One anchor in one order: its seconds are those of all `calls` together, each in the fastest of its forms, and of
-    moving `moved_bytes`."""
+    moving `moved_bytes`. Where sizes may change, no other form is applied, and none is counted."""
 
     calls: tuple[tuple[Form, ...], ...]
     moved_bytes: int = 0
@@ -75,6 +75,8 @@ def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepare
     calls = [forms_of(forward, _results(op, order, facts))]
     if facts.train and phase is Phase.FORWARD and op.operator == "aten.convolution":
         calls.append(_backward_of(op, forward, order, facts))
+    if facts.has_dynamic_sizes(op):
+        calls = [(present,) for present, *_ in calls]
     return AnchorCall(tuple(calls), moved)
 
 

@@ -92,8 +92,7 @@ def _choices(subject: RewriteSubject) -> Iterator[tuple[OpFacts, tuple[Form, ...
 
 def _changes_size(op: OpFacts, subject: RewriteSubject) -> bool:
     """True for convolutions of sizes that may change: what is faster, and what fits, changes with them."""
-    values = (*subject.facts.input_values(op), *subject.facts.output_values(op))
-    return op.operator in CONVOLUTIONS and any(value.dynamic_dims for value in values)
+    return op.operator in CONVOLUTIONS and subject.facts.has_dynamic_sizes(op)
 
 
 def _named(forms: tuple[Form, ...], name: str) -> Form:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from frx_graph.capture.aot_graph import captured_from_aot
@@ -20,9 +19,11 @@ PLAIN, CHANNELS_LAST = (0, 1, 2, 3), (0, 2, 3, 1)
 BANDWIDTH = 1e9
 
 
-def subject_of(program, *shapes: tuple[int, ...], inner: str = "eager", train: bool = False) -> RewriteSubject:
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
-        module = make_fx(program)(*(mode.from_tensor(torch.empty(shape)) for shape in shapes))
+def subject_of(
+    program, *shapes: tuple[int, ...], inner: str = "eager", train: bool = False, dynamic: bool = False
+) -> RewriteSubject:
+    with torch.no_grad():
+        module = make_fx(program, tracing_mode="symbolic" if dynamic else "fake")(*map(torch.empty, shapes))
     captured = captured_from_aot(module, graph_id="test", phase=Phase.FORWARD, train=train, static_inputs=())
     return RewriteSubject(
         facts=build_graph_facts(captured),
@@ -168,6 +169,13 @@ def test_a_convolution_counts_in_its_fastest_form() -> None:
         # In channels-last it is a product of views.
         CHANNELS_LAST: [["convolution", "product"], ["convolution_backward", "product[1]+sum[2]"]],
     }
+
+
+def test_where_sizes_may_change_a_convolution_counts_as_it_is() -> None:
+    """No other form is applied there."""
+    subject = subject_of(nn.functional.conv2d, (2, 8, 5, 5), (6, 8, 1, 1), (6,), train=True, dynamic=True)
+    for call in anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD).values():
+        assert [[form.name for form in forms] for forms in call.calls] == [["convolution"], ["convolution_backward"]]
 
 
 def test_a_weight_in_channels_last_is_paid_for_by_a_plain_convolution() -> None:
