@@ -59,18 +59,22 @@ def observe(
     *,
     in_fp64: bool = False,
     noise: float = 0.0,
+    noise_seed: int = 0,
 ) -> Observation:
     """Runs the program under `arm`: two steps, between which the parameters change.
 
-    `noise` is what is added, relative and at random, to inputs and parameters, to see what rounding alone can do.
+    `noise` is what is added, relative and at random, to inputs and parameters, to see what rounding alone can do; to
+    parameters of 0, which relative noise leaves alone, it is added as it is.
     """
     torch._dynamo.reset()
     counters.clear()
     model = loaded.model()
     if in_fp64:
         model = model.double()
+    drawn = torch.Generator().manual_seed(noise_seed)
     if noise:
-        _disturb([*model.parameters()], noise)
+        _disturb([*model.parameters()], noise, drawn)
+        _lift_off_zero([*model.parameters()], noise, drawn)
     steps: list[Step] = []
     try:
         function = arm(model, program)
@@ -79,7 +83,7 @@ def observe(
             if in_fp64:
                 inputs = copied(inputs, in_fp64=True)
             if noise:
-                _disturb(inputs, noise)
+                _disturb(inputs, noise, drawn)
             steps.append(_step(program, model, function, inputs))
     # Whatever a compiler raises is what is observed.
     except Exception as error:  # noqa: BLE001
@@ -198,9 +202,16 @@ def _not_said(*_: object) -> None:
     """What differs is in the verdict."""
 
 
-def _disturb(values: Sequence[Tensor], noise: float) -> None:
+def _lift_off_zero(values: Sequence[Tensor], noise: float, drawn: torch.Generator) -> None:
+    with torch.no_grad():
+        for value in values:
+            if value.is_floating_point():
+                value.add_((value == 0) * noise * torch.randn(value.shape, dtype=value.dtype, generator=drawn))
+
+
+def _disturb(values: Sequence[Tensor], noise: float, drawn: torch.Generator) -> None:
     with torch.no_grad():
         for value in values:
             # Memory that several elements share cannot be written to as if they were several.
             if value.is_floating_point() and 0 not in value.stride() and value.numel():
-                value.mul_(1 + noise * torch.randn(value.shape, dtype=value.dtype))
+                value.mul_(1 + noise * torch.randn(value.shape, dtype=value.dtype, generator=drawn))

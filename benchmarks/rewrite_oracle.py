@@ -33,6 +33,9 @@ from frx_graph.rewriting import RewrittenGraph
 NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}
 """Relative, a few roundings of the type: a program that this alone changes as much as we did proves nothing."""
 
+DISTURBED_RUNS = 4
+"""With noise: of places that jump in every other run, 15 in 16 are seen to."""
+
 
 class Outcome(enum.StrEnum):
     """What became of one program."""
@@ -224,9 +227,12 @@ def _unstable(
     exact: Observation,
     problems: list[str],
 ) -> bool:
-    """True if eager alone, on inputs that differ by a few roundings, differs in the same places."""
-    disturbed = run(eager, noise=NOISE[program.dtype])
-    return set(problems) <= set(differences(plain, disturbed, exact))
+    """True if eager alone, on inputs and weights that differ by a few roundings, differs in the same places: what
+    jumps where a value changes its sign does so in about every other run."""
+    found: set[str] = set()
+    for seed in range(DISTURBED_RUNS):
+        found.update(differences(plain, run(eager, noise=NOISE[program.dtype], noise_seed=seed), exact))
+    return set(problems) <= found
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from torch._guards import CompileContext, TracingContext
 from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx.graph import _BoxedCodeGen
+from torch.utils import _pytree as pytree
 
 import frx_graph.passes
 import frx_graph.rules
@@ -185,7 +186,7 @@ class EagerPlan:
             partition_fn=_partition,
             keep_inference_input_mutations=True,
         )
-        with contextlib.nullcontext() if _is_symbolic(dynamo.graph) else whole_upsampling():
+        with whole_upsampling() if _may_upsample_whole(dynamo.graph) else contextlib.nullcontext():
             compiled: Compiled = compiler(dynamo, list(example_inputs))
         return compiled
 
@@ -229,14 +230,13 @@ class EagerPlan:
         return _boxed(module)
 
 
-def _is_symbolic(graph: fx.Graph) -> bool:
-    """True for a graph with sizes that may change: the operators that run whole would fix them."""
-    inputs = (node.meta.get("example_value") for node in graph.find_nodes(op="placeholder"))
-    return any(
-        isinstance(size, SymInt)
-        for value in inputs
-        for size in (value.shape if isinstance(value, Tensor) else (value,))
-    )
+def _may_upsample_whole(graph: fx.Graph) -> bool:
+    """False for a graph with sizes that may change, which the operators that run whole would fix, and for one with a
+    tensor without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`)."""
+    values = pytree.tree_leaves([node.meta.get("example_value") for node in graph.nodes])
+    sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
+    symbolic = any(isinstance(size, SymInt) for size in (*values, *sizes))
+    return not symbolic and 0 not in sizes
 
 
 def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:

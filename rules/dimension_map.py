@@ -178,11 +178,11 @@ def _put_outside_next(mapped: list[int], dim: int, result: Shape) -> bool:
     return result[dim] == 1
 
 
-def _regrouped(shape: Shape, order: Order, result: Shape) -> Order | None:
-    """By torch's own rule for views (`aten/src/ATen/TensorUtils.cpp`, `computeStride`), on dense strides."""
+def view_strides(shape: Shape, strides: Sequence[int], result: Shape) -> tuple[int, ...] | None:
+    """The strides of a view of shape `result`, by torch's own rule (`aten/src/ATen/TensorUtils.cpp`, `computeStride`);
+    None where a copy is needed. For tensors with elements."""
     if not shape:
-        return plain_order(result)
-    strides = strides_for_order(shape, order)
+        return (1,) * len(result)
     found = [0] * len(result)
     view = len(result) - 1
     elements, viewed, base = 1, 1, strides[-1]
@@ -197,7 +197,12 @@ def _regrouped(shape: Shape, order: Order, result: Shape) -> Order | None:
         if viewed != elements:
             return None
         elements, viewed, base = 1, 1, strides[dim - 1]
-    return dimension_order(result, found) if view < 0 else None
+    return tuple(found) if view < 0 else None
+
+
+def _regrouped(shape: Shape, order: Order, result: Shape) -> Order | None:
+    found = view_strides(shape, strides_for_order(shape, order), result)
+    return None if found is None else dimension_order(result, found)
 
 
 def _same(_op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...]:

@@ -45,13 +45,14 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
         storage = read_instead.get(source.storage, source.storage)
         shared = facts.values_by_storage[storage]
+        is_returned = result.storage in returned
         is_input = any(value.producer is None for value in shared)
         if is_input and any(value.mutated for value in shared):
             yield Refusal(NAME, "its source is an input that is written into", (op.node,))
-        elif result.user_visible and (is_input or storage in returned):
+        elif is_returned and (is_input or storage in returned):
             yield Refusal(NAME, "it is returned, and shares no memory with an input or another output", (op.node,))
         else:
-            if result.user_visible:
+            if is_returned:
                 returned.add(storage)
             read_instead[result.storage] = storage
             dropped.append(op.node)

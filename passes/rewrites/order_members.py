@@ -29,13 +29,15 @@ MOST_ORDERS = 4
 @dataclass(frozen=True)
 class Member:
     """One operator that works in several orders. `operands` and `results` are the values whose order its own decides;
-    `dimensions` says how. `told` marks a copy that is told which memory format to make, and need not obey."""
+    `dimensions` says how. `told` marks a copy that is told which memory format to make, and need not obey. `viewed` are
+    results that have no order to decide, and yet can only be views of operands in some."""
 
     op: OpFacts
     row: LayoutOperator
     operands: tuple[ValueFacts, ...]
     results: tuple[ValueFacts, ...]
     told: bool = False
+    viewed: tuple[ValueFacts, ...] = ()
 
     @property
     def anchor(self) -> bool:
@@ -116,6 +118,7 @@ def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
     elif not operands[0].dense:
         return None
     operands = [value for value in operands if has_order(value) and not converted_once(value)]
+    viewed = [value for value in results if row.dimensions is DimensionMap.REGROUP and not has_order(value)]
     results = [value for value in results if has_order(value)]
     if not operands and not results:
         return None
@@ -124,7 +127,7 @@ def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
     kept = row.kept((results or operands)[0].device.type, inner)
     if kept not in (Keeps.ANY, Keeps.CHANNELS_LAST):
         return None
-    return Member(op, row, tuple(operands), tuple(results), told)
+    return Member(op, row, tuple(operands), tuple(results), told, tuple(viewed))
 
 
 _COPY = LayoutOperator(operator="any.copy", role=LayoutRole.AGNOSTIC, keeps=Keeps.ANY)
@@ -193,7 +196,7 @@ def works_in(member: Member, label: Order, inner: str) -> bool:
         plain = plain_order(member.shape)
         if canonical(member.shape, label) not in (plain, canonical(member.shape, _channels_last(len(plain)) or plain)):
             return False
-    return all(member.order_of(value, label) is not None for value in member.values)
+    return all(member.order_of(value, label) is not None for value in (*member.values, *member.viewed))
 
 
 def _channels_last(rank: int) -> Order | None:

@@ -113,6 +113,8 @@ def _checked(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts]
     scale = 1.0 if attention.scale is None or attention.scale_on_query else attention.scale
     _require(0.0 < scale < math.inf, f"the scores are multiplied with {scale}")
     trains = any(node.meta["example_value"].requires_grad for node in (query, key_transposed, value))
+    if trains:
+        _check_afterwards(attention, facts)
     causal, mask, batch = _mask(attention, steps, facts, origin, path, trains)
     batch = _shape(query)[:-2] if batch is None else batch
     _require(mask is None or len(batch) <= 2, "a mask is applied to scores of more than four dimensions")
@@ -217,6 +219,18 @@ def _check_meanwhile(
         _require(not op.opaque, f"{op.operator} stands between its products")
         written = {facts.values[name].storage for name in op.mutates}
         _require(operands.isdisjoint(written), f"{op.operator} writes into an operand between its products")
+
+
+def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
+    """Fused kernels save what they read and what they return for their backward, where written attention saves its
+    weights and copies of its operands."""
+    kept = {value.storage for value in _read(attention, facts)} | {
+        facts.values[name].storage for name in attention.second.outputs
+    }
+    places = [op.node for op in facts.ops]
+    for op in facts.ops[places.index(attention.second.node) + 1 :]:
+        written = {facts.values[name].storage for name in op.mutates}
+        _require(kept.isdisjoint(written), f"{op.operator} writes later into what its backward reads")
 
 
 def _read(attention: Attention, facts: GraphFacts) -> list[ValueFacts]:

@@ -176,6 +176,19 @@ def test_what_rounding_alone_can_do_proves_nothing(monkeypatch: pytest.MonkeyPat
     assert check_program(program).outcome in (Outcome.UNSTABLE, Outcome.OK)
 
 
+def test_values_at_a_kink_prove_nothing() -> None:
+    """Normalised over one element nothing but rounding is left, and the gradient of `relu` asks for its sign."""
+    program = RandomProgram(
+        ("torch.randn(n, 8, 6, 5, dtype=torch.float64)",),
+        ("self.m0 = nn.Conv2d(8, 2, 3, groups=2, padding=1, stride=2)", "self.m1 = nn.GroupNorm(2, 2)"),
+        ("v0 = self.m1(F.adaptive_avg_pool2d(self.m0(i0), 1))", "v1 = F.relu(v0)"),
+        ("v1",),
+        dtype="torch.float64",
+        train=True,
+    )
+    assert check_program(program).outcome in (Outcome.UNSTABLE, Outcome.OK)
+
+
 def _other_sums(graph: fx.Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList):
         with graph.inserting_before(node):

@@ -314,6 +314,36 @@ def test_a_number_that_hides_may_let_through() -> None:
     assert "lets through" in refusal.reason
 
 
+class Written(Attend):
+    """The same, with `write` called on its operands and its result before it returns a copy of that."""
+
+    def __init__(self, write: Callable[[Tensor, Tensor], None]) -> None:
+        super().__init__(lambda scores: scores)
+        self.write = write
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q = self.project(q)
+        result = torch.softmax(q @ self.project(k).transpose(-2, -1), -1) @ self.project(v)
+        kept = result.clone()
+        self.write(q, result)
+        return kept
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_a_result_that_is_written_into_is_not_there_for_the_backward(train: bool) -> None:
+    def write(_query: Tensor, result: Tensor) -> None:
+        result[:, 0].mul_(2.0)
+
+    outcome = run(Written(write), *QKV, train=train)
+    assert (outcome.applied, len(outcome.refused)) == ((0, 1) if train else (1, 0))
+    assert all("writes later" in refusal.reason for refusal in outcome.refused)
+
+
+def test_what_is_made_of_its_operands_may_be_written_into() -> None:
+    outcome = run(Written(lambda query, result: (query * result).mul_(2.0)), *QKV, train=True)
+    assert (outcome.applied, outcome.refused) == (1, [])
+
+
 def test_a_bias_that_learns() -> None:
     (refusal,) = run(Attend(lambda s, bias: s + bias), *QKV, torch.randn(16, 16), train=True).refused
     assert "gradient" in refusal.reason
