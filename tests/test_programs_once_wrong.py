@@ -117,6 +117,12 @@ FOUND = {
         ("v0",),
         train=True,
     ),
+    "a view of a copy of an input beside a convolution of it": RandomProgram(
+        ("torch.randn(n, 8, 4, 1, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(8, 2, 3, groups=2, padding=1, bias=False)",),
+        ("v0 = i0.clone(memory_format=torch.contiguous_format)", "v1, v2 = v0.split([1, 3], 2)"),
+        ("v2", "self.m0(i0)"),
+    ),
     "attention whose result is written into": RandomProgram(
         ("torch.randn(1, 36, 1, dtype=torch.float32)",),
         ("self.m0 = nn.Linear(1, 3)",),

@@ -65,7 +65,9 @@ def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node |
         node = _call(graph, torch.ops.aten.unsqueeze.default, node, place)
     if not plain:
         node = _permute(graph, node, _inverse(order))
-    node.meta["val"] = wanted
+    # In the memory of `source`, which is not that of `wanted`.
+    made: Tensor = node.meta["val"]
+    node.meta["val"] = made.as_strided(wanted.shape, wanted.stride(), made.storage_offset())
     return node
 
 
