@@ -8,12 +8,16 @@ running torch's operator database on channels-last and permuted operands, real a
 from __future__ import annotations
 
 import operator
+from typing import Any
 
+import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
+from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import Layout, layout_of
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.rules.dimension_map import view_strides
 
 _OTHER_THAN_FAKE = frozenset(
     {
@@ -34,6 +38,7 @@ _OTHER_WHERE_PERMUTED = frozenset(
     {"aten._batch_norm_with_update", "aten._native_batch_norm_legit", "aten.native_batch_norm"}
 )
 """Right for operands that are plain or channels-last."""
+_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
 
 
 def is_doubtful(node: fx.Node) -> bool:
@@ -56,6 +61,21 @@ def is_doubtful(node: fx.Node) -> bool:
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
     # A batch of one stands outermost in every order that is asked for.
     return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
+
+
+def as_run(node: fx.Node, value: Any) -> Any:
+    """`value`, what a fake says that `node` gives, with the strides that it has when it is run, as far as those are
+    known: fakes of views have others where dimensions are of size 1, and some are views where a copy is needed, as of
+    (6, 1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those."""
+    if node.target not in _VIEWS or value.numel() == 0:
+        return value
+    source = node.all_input_nodes[0].meta["val"]
+    strides = view_strides(shape_hint(source), stride_hint(source), shape_hint(value))
+    if strides is None:
+        raise RewriteError(f"{node.name} would need a copy")
+    if strides == stride_hint(value) or not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+        return value
+    return value.as_strided(value.shape, strides, value.storage_offset())
 
 
 def is_view(node: fx.Node) -> bool:

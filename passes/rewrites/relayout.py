@@ -23,8 +23,8 @@ from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_pin, exact_strides
-from frx_graph.passes.rewrites.doubtful_strides import is_doubtful, is_view
-from frx_graph.rules.dimension_map import Order, view_strides
+from frx_graph.passes.rewrites.doubtful_strides import as_run, is_doubtful, is_view
+from frx_graph.rules.dimension_map import Order
 from frx_graph.traced_strides import noted_strides
 
 
@@ -157,13 +157,13 @@ def _relayout_node(
         elif wanted is None and keeps and not same_strides(value, stride_hint(original)):
             value = _converted(edit, source, _order_of(source, original), node).meta["val"]
             changed = True
-        # A view of what has moved has the same strides in other memory; who shares whose is read from the fakes. Of what
-        # has no elements a kernel may make other strides than its fake.
+        # A view of what has moved has the same strides in other memory; who shares whose is read from the fakes. Of
+        # what has no elements a kernel may make other strides than its fake.
         moved = source in edit.before and (is_view(node) or value.numel() == 0)
         changed = changed or moved or stride_hint(value) != stride_hint(original)
     if changed:
         value = _checked(node, _run(node))
-        edit.set_value(node, _viewed(node, value) if pins and node.target in _VIEWS else value)
+        edit.set_value(node, as_run(node, value) if pins else value)
 
 
 def _written(node: fx.Node) -> set[fx.Node]:
@@ -276,23 +276,6 @@ def _run(node: fx.Node) -> Any:
     args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
     assert callable(node.target)
     return node.target(*args, **kwargs)
-
-
-_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
-
-
-def _viewed(node: fx.Node, view: Tensor) -> Tensor:
-    """`view` with the strides that it has when it is run. Its fake has others where dimensions are of size 1, and takes
-    some views that would need a copy, as (6, 1, 6) with strides (1, 36, 6) for (36,): torch 2.15."""
-    source = node.all_input_nodes[0].meta["val"]
-    if view.numel() == 0:
-        return view
-    strides = view_strides(shape_hint(source), stride_hint(source), shape_hint(view))
-    if strides is None:
-        raise RewriteError(f"{node.name} would need a copy")
-    if strides == stride_hint(view) or not all(isinstance(n, int) for n in (*view.shape, *view.stride())):
-        return view
-    return view.as_strided(view.shape, strides, view.storage_offset())
 
 
 def _checked(node: fx.Node, value: Any) -> Any:

@@ -21,6 +21,7 @@ from frx_graph.rules.dimension_map import (
     plain_order,
     stored_orders,
     strides_in_order,
+    view_strides,
 )
 from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, DimensionMap
 from frx_graph.rules.operator_table import layout_operators
@@ -243,3 +244,23 @@ def test_every_permutation_of_an_image_through_a_permute() -> None:
         viewed = torch.empty_strided((2, 3, 4, 5), strides_for_order((2, 3, 4, 5), order)).permute(dims)
         op = call("permute.default", dims)
         assert carried(op, (2, 3, 4, 5), order, tuple(viewed.shape)) == dimension_order(viewed.shape, viewed.stride())
+
+
+@pytest.mark.parametrize("shape", [(6, 1, 6), (1, 4, 2, 6, 6), (4, 1, 3, 1), (2, 3, 4), (1, 1, 6), (12,)])
+def test_strides_of_views_are_those_of_torch(shape: tuple[int, ...]) -> None:
+    total = math.prod(shape)
+    results = [
+        (a, b, total // a // b) for a in range(1, total + 1) for b in range(1, total + 1) if total % (a * b) == 0
+    ]
+    refused = 0
+    for order in itertools.permutations(range(len(shape))):
+        value = torch.empty([shape[dim] for dim in order]).permute(torch.tensor(order).argsort().tolist())
+        for result in results:
+            found = view_strides(shape, value.stride(), result)
+            refused += found is None
+            if found is None:
+                with pytest.raises(RuntimeError):
+                    value.view(result)
+            else:
+                assert value.view(result).stride() == found
+    assert (refused > 0) is (sum(n > 1 for n in shape) > 1)

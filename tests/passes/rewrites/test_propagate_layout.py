@@ -119,3 +119,13 @@ def test_a_graph_without_convolutions_or_attention_is_left_alone(rewrite) -> Non
     found = rewrite(nn.Linear(8, 8).double(), torch.randn(2, 3, 8, dtype=torch.double))
     assert not found.graphs[0].done.applied
     assert not found.graphs[0].done.refused
+
+
+def test_a_view_of_one_dimension_reads_what_was_converted_for_it(rewrite) -> None:
+    """It has no order of its own, and is a view of plain images alone."""
+    (graph,) = rewrite(
+        nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(0)), torch.randn(1, 8, 6, 6)
+    ).graphs
+    assert graph.done.applied
+    assert not graph.done.refused
+    assert graph.strides("aten.convolution.default") == [(288, 1, 48, 8)]
