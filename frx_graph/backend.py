@@ -163,10 +163,12 @@ def clear() -> None:
 
 
 def frozen_backend(options: BackendOptions) -> Compiled:
-    """What compiles a program whose weights Inductor freezes, with the rewrites of a plan if one is asked for."""
+    """What compiles a program whose weights are frozen, with the rewrites of a plan if one is asked for."""
     if options.plan is None:
         return _inner_backend(options)
     _session.warn_unproved(options.plan)
+    if options.inner == "eager":
+        return EagerPlan(options.plan, LOG.add, _session.not_rewritten, freeze=True)
     planned = frozen_options(options.inner_options, LOG.add_cached, _session.not_rewritten)
     inductor = _collecting(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None))
     return rewritten_before(inductor, "inductor", options.plan, LOG.add, _session.not_rewritten)

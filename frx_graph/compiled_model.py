@@ -45,14 +45,16 @@ def compile(
     inference without gradients) make best, see `prepare`; what the compiled program returns keeps the strides that it
     had before. Inputs whose strides change from call to call are brought to those that the program was compiled for
     instead of compiling it again, where that is safe, see `PinnedInputs`; looking at strides takes a few microseconds a
-    call. With `freeze` calls without gradients run with weights that Inductor has packed as constants: they are packed
-    anew when weights change, and not packed any more when they change again and again; see `WeightWatch` for what is
+    call. With `freeze` calls without gradients run with weights packed as constants, by Inductor, or, with inner eager and a
+    plan, by ours: they are packed anew when weights change, and not packed any more when they change again and again; see `WeightWatch` for what is
     noticed. What is returned is what `torch.compile` returns. Raises `OptionError` for options that the backend does
     not know.
     """
     checked = backend_options(options, mode)
-    if checked.freeze and checked.inner != "inductor":
-        raise OptionError(f"inner backend {checked.inner!r} freezes nothing", "freeze is Inductor's")
+    if checked.freeze and checked.inner != "inductor" and (checked.inner != "eager" or checked.plan is None):
+        raise OptionError(
+            f"inner backend {checked.inner!r} freezes nothing", "freeze takes inductor, or eager with a plan"
+        )
     given = checked.model_dump(exclude_defaults=True, exclude={"freeze"})
     backend = None if checked.plan is None else _PlannedBackend(model)
     compiled: Any = torch.compile(model, backend="frx" if backend is None else backend, options=given or None, **how)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +14,15 @@ from frx_graph.facts.layout import storage_extent
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 
-_NAMESPACES = frozenset({"aten", "prims", "mkl", "frx_graph"})
+_NAMESPACES = frozenset({"aten", "prims", "mkl", "mkldnn", "frx_graph"})
 _WITH_WORKSPACE = frozenset({"aten.mkldnn_rnn_layer_backward", "aten._cudnn_rnn_backward", "aten.miopen_rnn_backward"})
 """Operators that read and write a workspace which only the forward call can make: its fake has no element
 (`torch/_meta_registrations.py`), and with one of that size they write over whatever lies behind it."""
 PACKED_BY_MKL = "mkl._mkl_linear.default"
 """Its second argument is the third, packed: signatures leave it out."""
+PACKED_CONVOLUTION = "mkldnn._convolution_pointwise.default"
+PACKED_PRODUCT = "mkldnn._linear_pointwise.default"
+"""Signatures hold the weight of these two as it is before it is packed."""
 _BLOCK = 1 << 16
 """Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
 
@@ -48,8 +51,20 @@ def build_arguments(
     args = [_value(argument, made) for argument in signature.args]
     if signature.target == PACKED_BY_MKL:
         args[1] = torch.ops.mkl._mkl_reorder_linear_weight(args[2], args[4])
+    elif signature.target in (PACKED_CONVOLUTION, PACKED_PRODUCT):
+        args[1] = packed_weight(signature.target, args)
     kwargs = {name: _value(argument, made) for name, argument in signature.kwargs}
     return args, kwargs
+
+
+def packed_weight(target: str, args: Sequence[Any]) -> Tensor:
+    """The weight of a call of oneDNN's convolution or product, packed for the sizes of its operands."""
+    image, weight = args[:2]
+    if target == PACKED_PRODUCT:
+        product: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, image.shape[0])
+        return product
+    convolution: Tensor = torch.ops.mkldnn._reorder_convolution_weight(weight, *args[3:7], list(image.shape))
+    return convolution
 
 
 def on_meta_device(signature: OperatorSignature) -> Any:

@@ -26,7 +26,8 @@ class RewriteSubject:
     With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `seconds` are
     measured times of anchors in each of their orders. `visible` names the outputs whose strides somebody outside relies
     on; `given` holds the inputs as they were traced whose strides the rewritten forward has changed since. `timed` are
-    the seconds of the calls that a rewrite asked for, as far as they could be measured.
+    the seconds of the calls that a rewrite asked for, as far as they could be measured. `frozen` names the inputs that
+    are constants.
     """
 
     facts: GraphFacts
@@ -38,6 +39,7 @@ class RewriteSubject:
     visible: frozenset[str] = frozenset()
     given: Mapping[str, Tensor] = field(default_factory=dict)
     timed: Mapping[OperatorSignature, float] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -71,6 +73,15 @@ class RewriteSubject:
     def anchors(self) -> tuple[Member, ...]:
         """The members whose kernels are faster in one order than in another."""
         return tuple(m for m in self.members if m.anchor and not (self.generates_loops and m.row.generated))
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """The frozen inputs, and what is computed of them alone."""
+        known = set(self.frozen)
+        for op in self.facts.ops:
+            if op.inputs and known.issuperset(op.inputs) and not op.mutates:
+                known.update(op.outputs)
+        return frozenset(known)
 
     @property
     def generates_loops(self) -> bool:

@@ -1,0 +1,65 @@
+"""Convolutions and products on weights that oneDNN has packed beforehand, as calls that can be timed and made.
+
+A packed convolution reads any order of the image and returns channels-last, whatever it reads; so it stands for the
+convolution in channels-last only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
+from frx_graph.matrix_product import has_onednn
+from frx_graph.passes.rewrites.product_forms import Form
+
+
+def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form | str:
+    """The form of `call` with its weight packed; where there is none, why. The weight has to be a constant."""
+    if call.kwargs or not has_onednn():
+        return "oneDNN is not there, or it has arguments that oneDNN's operator lacks"
+    if any(0 in tensor.shape for tensor in call.tensors):
+        return "it has no elements"
+    if any(tensor.device != "cpu" or tensor.dtype != results[0].dtype for tensor in call.tensors):
+        return "it does not run on a CPU, or not in one type"
+    if not _has_type(results[0].dtype):
+        return "oneDNN packs no weights of this type here"
+    match call.target, call.args:
+        case "aten.convolution.default", (TensorSpec() as x, w, bias, stride, padding, dilation, False, _, groups):
+            if not _is_channels_last(results[0]):
+                return "packed convolutions return channels-last, which this one does not"
+            if len(x.shape) not in CHANNELS_LAST_ORDER:
+                return "oneDNN packs weights for images and volumes only"
+            args = (x, w, bias, padding, stride, dilation, groups, "none", (), "")
+            return Form((OperatorSignature(PACKED_CONVOLUTION, args),))
+        case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w):
+            return _product(x, w, None)
+        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w):
+            return _product(x, w, bias)
+    return "oneDNN packs no weight for it"
+
+
+def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | str:
+    if x.strides != strides_for_order(x.shape, range(2)):
+        return "its image is no matrix without gaps"
+    if bias is not None and (bias.shape != w.shape[1:] or bias.strides != (1,)):
+        return "what is added is no bias"
+    turned = TensorSpec(w.shape[::-1], w.strides[::-1], w.dtype, w.device)
+    return Form((OperatorSignature(PACKED_PRODUCT, (x, turned, bias, "none", (), "")),))
+
+
+def _is_channels_last(result: TensorSpec) -> bool:
+    order = CHANNELS_LAST_ORDER.get(len(result.shape))
+    if order is None:
+        return False
+    wanted = strides_for_order(result.shape, order)
+    return all(
+        n == 1 or have == want for n, have, want in zip(result.shape, result.strides, wanted, strict=True)
+    )
+
+
+def _has_type(dtype: torch.dtype) -> bool:
+    return dtype is torch.float32 or (dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
