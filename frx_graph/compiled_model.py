@@ -45,10 +45,10 @@ def compile(
     inference without gradients) make best, see `prepare`; what the compiled program returns keeps the strides that it
     had before. Inputs whose strides change from call to call are brought to those that the program was compiled for
     instead of compiling it again, where that is safe, see `PinnedInputs`; looking at strides takes a few microseconds a
-    call. With `freeze` calls without gradients run with weights packed as constants, by Inductor, or, with inner eager and a
-    plan, by ours: they are packed anew when weights change, and not packed any more when they change again and again; see `WeightWatch` for what is
-    noticed. What is returned is what `torch.compile` returns. Raises `OptionError` for options that the backend does
-    not know.
+    call. With `freeze` calls without gradients run with weights packed as constants, by Inductor, or by frx with inner
+    eager and a plan: they are packed anew when weights change, and not packed any more when they change again and
+    again; see `WeightWatch` for what is noticed. What is returned is what `torch.compile` returns. Raises `OptionError`
+    for options that the backend does not know.
     """
     checked = backend_options(options, mode)
     if checked.freeze and checked.inner != "inductor" and (checked.inner != "eager" or checked.plan is None):

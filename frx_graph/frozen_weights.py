@@ -93,7 +93,8 @@ def bind(module: fx.GraphModule, frozen: FrozenWeights) -> None:
 
 
 def _first_computed(graph: fx.Graph) -> fx.Node:
-    return next(node for node in graph.nodes if node.op != "placeholder")
+    found: fx.Node = next(node for node in graph.nodes if node.op != "placeholder")
+    return found
 
 
 def _weights() -> Sequence[Any]:
@@ -162,5 +163,3 @@ def _outputs(graph: fx.Graph) -> list[fx.Node]:
 def _memories(node: fx.Node) -> list[int]:
     values = pytree.tree_leaves(node.meta.get("val"))
     return [v.untyped_storage()._cdata for v in values if isinstance(v, Tensor) and v.layout is torch.strided]
-
-

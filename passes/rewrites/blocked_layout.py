@@ -13,21 +13,21 @@ faster on this machine.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from frx_graph.errors import RewriteError
-from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION
-from frx_graph.facts.graph_facts import OpFacts, ValueRef
+from frx_graph.evidence.operator_inputs import PACKED_PRODUCT, find_packer, packing_arguments
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
-from frx_graph.facts.operator_overload import argument_of, find_overload
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of, spec_of
+from frx_graph.facts.operator_overload import find_overload
+from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.rewrites.activations import Activation, activation_of
 from frx_graph.passes.rewrites.conversion import exact_strides
 from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
@@ -39,21 +39,14 @@ _WEIGHTS = {"aten.convolution": 1, "aten.mm": 1, "aten.addmm": 2}
 """Which argument of an operator the weight is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
-    """What oneDNN computes behind a convolution or product: its name there, numbers, and variant."""
-
-    name: str = "none"
-    numbers: tuple[float, ...] = ()
-    variant: str = ""
-
-
 @dataclass(frozen=True)
 class _Choice:
-    """An operator that may be packed: its forms, the packed one last, and the activation behind it, if there is one."""
+    """An operator that may be packed: its forms, the packed one last; its result, behind what only makes sure of that
+    one's strides; and the activation that reads the result, if there is one."""
 
     op: OpFacts
     forms: tuple[Form, ...]
+    result: str
     behind: str | None
 
     @property
@@ -96,42 +89,21 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """Put the packed operators in place; no conversion is inserted."""
-    forms = {choice.op.node: choice.packed for choice in _choices(subject) if isinstance(choice, _Choice)}
-    if not forms.keys() >= set(candidate.nodes):
+    choices = {choice.op.node: choice for choice in _choices(subject) if isinstance(choice, _Choice)}
+    if not choices.keys() >= set(candidate.nodes):
         raise RewriteError("the graph is not the one that the candidate is of")
     nodes = {node.name: node for node in module.graph.nodes}
     packed: dict[tuple[Any, ...], fx.Node] = {}
     for name, behind in zip(candidate.nodes, candidate.choices, strict=True):
+        choice = choices[name]
         activation = activation_of(subject.facts.op_by_node[behind]) if behind else None
-        _replace(nodes[name], nodes.get(behind), forms[name], activation or Activation(), packed)
+        given = nodes[behind or choice.result]
+        _replace(nodes[name], given, choice.packed, activation or Activation(), packed)
     module.graph.eliminate_dead_code()
     return ()
 
 
 REWRITE = Rewrite(NAME, propose, apply, asks)
-
-
-def activation_of(op: OpFacts) -> Activation | None:
-    """The operator as oneDNN knows it, if it does."""
-
-    def number(name: str) -> float:
-        value = argument_of(op, name)
-        return float(value) if isinstance(value, (int, float)) else math.nan
-
-    match op.operator:
-        case "aten.relu" | "aten.sigmoid" | "aten.tanh" | "aten.hardswish" | "aten.hardsigmoid":
-            found = Activation(op.operator.removeprefix("aten."))
-        case "aten.silu":
-            found = Activation("swish")
-        case "aten.gelu":
-            found = Activation("gelu", (), str(argument_of(op, "approximate")))
-        case "aten.hardtanh":
-            found = Activation("hardtanh", (number("min_val"), number("max_val")))
-        case "aten.leaky_relu":
-            found = Activation("leaky_relu", (number("negative_slope"),))
-        case _:
-            return None
-    return None if any(map(math.isnan, found.numbers)) else found
 
 
 def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
@@ -150,18 +122,44 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
             yield Refusal(NAME, "its sizes may change", (op.node,))
         else:
             call = signature_of(op, facts)
-            results = tuple(map(spec_of, facts.output_values(op)))
+            result = _settled(op, subject)
+            results = (spec_of(result),)
             packed = packed_form(call, results)
             if isinstance(packed, str):
                 yield Refusal(NAME, packed, (op.node,))
             else:
-                yield _Choice(op, (*forms_of(call, results), packed), _activation_behind(op, subject))
+                forms = (*forms_of(call, tuple(map(spec_of, facts.output_values(op)))), packed)
+                yield _Choice(op, forms, result.name, _activation_of(result, subject))
 
 
-def _activation_behind(op: OpFacts, subject: RewriteSubject) -> str | None:
-    """The activation that alone reads the operator's result, which nobody else sees."""
+def _settled(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
+    """The operator's result; where what reads it only makes sure of its strides, which packed operators are sure of,
+    the same elements behind that."""
     facts = subject.facts
     (result,) = facts.output_values(op)
+    settled = seen = result
+    while len(readers := facts.users(seen.name)) == 1 and seen.name not in facts.outputs:
+        (reader,) = readers
+        first = seen is result
+        if reader.operator != "aten.contiguous" if first else not reader.view:
+            break
+        (seen,) = facts.output_values(reader)
+        if seen.dtype != result.dtype:
+            break
+        if first or (seen.shape == settled.shape and _same_places(seen, settled)):
+            settled = seen
+    return settled
+
+
+def _same_places(one: ValueFacts, other: ValueFacts) -> bool:
+    """True if each element of two values of one shape lies in the same place of their memory."""
+    pairs = zip(one.shape, one.strides, other.strides, strict=True)
+    return one.storage == other.storage and all(n == 1 or mine == theirs for n, mine, theirs in pairs)
+
+
+def _activation_of(result: ValueFacts, subject: RewriteSubject) -> str | None:
+    """The activation that alone reads the result, which nobody else sees."""
+    facts = subject.facts
     readers = facts.users(result.name)
     if len(readers) != 1 or result.name in facts.outputs or activation_of(readers[0]) is None:
         return None
@@ -171,57 +169,50 @@ def _activation_behind(op: OpFacts, subject: RewriteSubject) -> str | None:
 
 
 def _replace(
-    node: fx.Node, behind: fx.Node | None, form: Form, activation: Activation, packed: dict[tuple[Any, ...], fx.Node]
+    node: fx.Node, given: fx.Node, form: Form, activation: Activation, packed: dict[tuple[Any, ...], fx.Node]
 ) -> None:
+    """Let what reads `given` read the packed form of `node`, `activation` included. `packed` are the weights packed so
+    far, by what they are packed for."""
     graph = node.graph
     (call,) = form.calls
-    value = (behind or node).meta["val"]
-    convolution = call.target == PACKED_CONVOLUTION
-    with graph.inserting_before(node):
-        if convolution:
-            x, weight, bias = node.args[:3]
-            numbers = (*call.args[3:7], list(_shape(call.args[0])))
-        else:
-            bias, x, weight = node.args if len(node.args) == 3 else (None, *node.args)
-            numbers = (_shape(call.args[0])[0],)
-        assert isinstance(weight, fx.Node)
-        key = (weight, str(numbers))
-        if key not in packed:
-            packed[key] = _packed(graph, weight, numbers, convolution)
-        settings = call.args[3:7] if convolution else ()
-        told = (activation.name, list(activation.numbers), activation.variant)
-        target: Any = find_overload(call.target)
-        made = graph.call_function(target, (x, packed[key], bias, *map(_listed, settings), *told))
-    order = CHANNELS_LAST_ORDER[value.dim()] if convolution else range(2)
-    made.meta.update({**node.meta, "val": value.new_empty_strided(value.shape, strides_for_order(value.shape, order))})
-    result = made
-    if made.meta["val"].stride() != value.stride():
-        with graph.inserting_before(node):
-            exact = exact_strides(graph, made, value)
-        if exact is None:
-            raise RewriteError(f"{node.name} has strides that cannot be given back")
-        result = exact
-    (behind or node).replace_all_uses_with(result)
-
-
-def _packed(graph: fx.Graph, weight: fx.Node, numbers: Sequence[Any], convolution: bool) -> fx.Node:
-    if convolution:
-        made = graph.call_function(
-            torch.ops.mkldnn._reorder_convolution_weight.default, (weight, *map(_listed, numbers))
-        )
+    value = given.meta["val"]
+    product = call.target == PACKED_PRODUCT
+    if product:
+        bias, x, weight = node.args if len(node.args) == 3 else (None, *node.args)
     else:
+        x, weight, bias = node.args[:3]
+    assert isinstance(weight, fx.Node)
+    numbers = packing_arguments(call.target, call.args)
+    settings = () if product else tuple(map(_listed, call.args[3:-3]))
+    target: Any = find_overload(call.target)
+    with graph.inserting_before(node):
+        key = (weight, call.target, str(numbers))
+        if key not in packed:
+            packed[key] = _packed(weight, call.target, numbers)
+        told = (activation.name, list(activation.numbers), activation.variant)
+        result = graph.call_function(target, (x, packed[key], bias, *settings, *told))
+        order = range(2) if product else CHANNELS_LAST_ORDER[value.dim()]
+        made = value.new_empty_strided(value.shape, strides_for_order(value.shape, order))
+        result.meta.update({**node.meta, "val": made})
+        if made.stride() != value.stride():
+            exact = exact_strides(graph, result, value)
+            if exact is None:
+                raise RewriteError(f"{node.name} has strides that cannot be given back")
+            result = exact
+    given.replace_all_uses_with(result)
+
+
+def _packed(weight: fx.Node, target: str, numbers: Sequence[Any]) -> fx.Node:
+    """What packs `weight` for oneDNN's operator `target`."""
+    graph = weight.graph
+    if target == PACKED_PRODUCT:
         turned = graph.call_function(torch.ops.aten.permute.default, (weight, [1, 0]))
         turned.meta["val"] = weight.meta["val"].t()
         weight = turned
-        made = graph.call_function(torch.ops.mkldnn._reorder_linear_weight.default, (weight, *numbers))
-    # What is packed has no strides; readers are made for its shape.
-    made.meta["val"] = weight.meta["val"]
-    return made
-
-
-def _shape(argument: object) -> tuple[int, ...]:
-    assert isinstance(argument, TensorSpec)
-    return argument.shape
+    packed = graph.call_function(find_packer(target), (weight, *map(_listed, numbers)))
+    # What is packed has no strides; who reads it looks at its shape.
+    packed.meta["val"] = weight.meta["val"]
+    return packed
 
 
 def _listed(argument: Any) -> Any:

@@ -11,6 +11,7 @@ the convolution's result, and the result has the same strides.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, fx
@@ -36,7 +37,8 @@ def _fold(norm: fx.Node, frozen: FrozenWeights) -> bool:
     if not isinstance(convolution, fx.Node) or convolution.target is not torch.ops.aten.convolution.default:
         return False
     _, weight, bias, _, _, _, transposed, _, groups = convolution.args
-    constants = [node for node in (weight, bias, scale, shift, mean, variance) if node is not None]
+    weights_of_both = (weight, bias, scale, shift, mean, variance)
+    constants = [node for node in weights_of_both if node is not None]
     readers = [reader for reader in norm.users if reader.users]
     if (
         len(convolution.users) != 1
@@ -50,28 +52,18 @@ def _fold(norm: fx.Node, frozen: FrozenWeights) -> bool:
     ):
         return False
 
-    def value(node: object) -> Tensor | None:
-        return frozen.values[node] if isinstance(node, fx.Node) else None
-
+    weights = [frozen.values[node] if isinstance(node, fx.Node) else None for node in weights_of_both]
     with undisturbed():
-        folded = _folded(*map(value, (weight, bias, scale, shift, mean, variance)), epsilon, bool(transposed))
+        folded = _folded(weights, epsilon, bool(transposed))
     new = [frozen.add(f"{kind}_{norm.name}", tensor) for kind, tensor in zip(("weight", "bias"), folded, strict=True)]
     convolution.args = (convolution.args[0], *new, *convolution.args[3:])
     readers[0].replace_all_uses_with(convolution)
     return True
 
 
-def _folded(
-    weight: Tensor | None,
-    bias: Tensor | None,
-    scale: Tensor | None,
-    shift: Tensor | None,
-    mean: Tensor | None,
-    variance: Tensor | None,
-    epsilon: float,
-    transposed: bool,
-) -> tuple[Tensor, Tensor]:
+def _folded(weights: Sequence[Tensor | None], epsilon: float, transposed: bool) -> tuple[Tensor, Tensor]:
     """Weight and bias of the convolution that does both. Computed at least in single precision."""
+    weight, bias, scale, shift, mean, variance = weights
     assert weight is not None and mean is not None and variance is not None
     wide = torch.promote_types(weight.dtype, torch.float32)
     factor = (variance.to(wide) + epsilon).rsqrt()

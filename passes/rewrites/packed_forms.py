@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT
+from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 from frx_graph.matrix_product import has_onednn
@@ -28,18 +28,29 @@ def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form 
     if not _has_type(results[0].dtype):
         return "oneDNN packs no weights of this type here"
     match call.target, call.args:
-        case "aten.convolution.default", (TensorSpec() as x, w, bias, stride, padding, dilation, False, _, groups):
+        case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, *_):
+            if len(x.shape) not in (4, 5):
+                return "oneDNN packs weights for images and volumes only"
             if not _is_channels_last(results[0]):
                 return "packed convolutions return channels-last, which this one does not"
-            if len(x.shape) not in CHANNELS_LAST_ORDER:
-                return "oneDNN packs weights for images and volumes only"
-            args = (x, w, bias, padding, stride, dilation, groups, "none", (), "")
-            return Form((OperatorSignature(PACKED_CONVOLUTION, args),))
+            return _convolution(call, x, w)
         case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w):
             return _product(x, w, None)
         case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w):
             return _product(x, w, bias)
     return "oneDNN packs no weight for it"
+
+
+def _convolution(call: OperatorSignature, x: TensorSpec, w: TensorSpec) -> Form | str:
+    bias, stride, padding, dilation, transposed, output_padding, groups = call.args[2:]
+    rest = (dilation, groups, "none", (), "")
+    if not transposed:
+        return Form((OperatorSignature(PACKED_CONVOLUTION, (x, w, bias, padding, stride, *rest)),))
+    assert isinstance(output_padding, tuple) and isinstance(stride, tuple)
+    # As in torch's own packing (`_is_packable_convolution`).
+    if groups == w.shape[0] != 1 or any(int(p) >= int(s) for p, s in zip(output_padding, stride, strict=True)):  # type: ignore[arg-type]
+        return "oneDNN packs no weights for transposed convolutions of this kind"
+    return Form((OperatorSignature(PACKED_TRANSPOSED, (x, w, bias, padding, output_padding, stride, *rest)),))
 
 
 def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | str:
@@ -56,9 +67,7 @@ def _is_channels_last(result: TensorSpec) -> bool:
     if order is None:
         return False
     wanted = strides_for_order(result.shape, order)
-    return all(
-        n == 1 or have == want for n, have, want in zip(result.shape, result.strides, wanted, strict=True)
-    )
+    return all(n == 1 or have == want for n, have, want in zip(result.shape, result.strides, wanted, strict=True))
 
 
 def _has_type(dtype: torch.dtype) -> bool:
