@@ -13,7 +13,7 @@ faster on this machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 from torch import fx
 
 from frx_graph.errors import RewriteError
-from frx_graph.evidence.operator_inputs import PACKED_PRODUCT, find_packer, packing_arguments
+from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, find_packer, packing_arguments
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_overload import find_overload
@@ -40,13 +40,23 @@ _WEIGHTS = {"aten.convolution": 1, "aten.mm": 1, "aten.addmm": 2}
 
 
 @dataclass(frozen=True)
+class _Sum:
+    """A sum of the operator's result `of`, by name, and another value."""
+
+    node: str
+    of: str
+
+
+@dataclass(frozen=True)
 class _Choice:
-    """An operator that may be packed: its forms, the packed one last; its result, behind what only makes sure of that
-    one's strides; and the activation that reads the result, if there is one."""
+    """An operator that may be packed: its forms, the packed one last, and what is computed with it. `added` is the sum
+    that alone reads its result, `behind` the activation that alone reads the result or the sum; `result` is the value
+    whose place the packed operator takes."""
 
     op: OpFacts
     forms: tuple[Form, ...]
     result: str
+    added: _Sum | None
     behind: str | None
 
     @property
@@ -62,8 +72,8 @@ def asks(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """One candidate for all operators of the graph that are faster so. Its choices name the activation that each is
-    computed with, by node name, or are empty."""
+    """One candidate for all operators of the graph that are faster so. Its choices name the sum and the activation
+    that are computed with each, by node name, or are empty."""
     chosen: dict[str, str] = {}
     saved = 0.0
     for choice in _choices(subject):
@@ -77,11 +87,13 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
                 yield Refusal(NAME, "its time in either form could not be measured", (choice.op.node,))
                 continue
             best = min(known for known in seconds[:-1] if known is not None)
-            # Where an activation is computed with it, that one's time is saved besides.
-            if packed >= best * (1.0 if choice.behind else 1 - NOISE_SHARE):
+            # What is computed with it is saved besides.
+            more = choice.behind is not None or choice.added is not None
+            if packed >= best * (1.0 if more else 1 - NOISE_SHARE):
                 continue
             saved += now - packed
-        chosen[choice.op.node] = choice.behind or ""
+        with_it = ([choice.added.node] if choice.added else []) + ([choice.behind] if choice.behind else [])
+        chosen[choice.op.node] = ",".join(with_it)
     if chosen:
         predicted = None if subject.everything else saved
         yield Candidate(NAME, subject.facts.graph_id, tuple(chosen), tuple(chosen.values()), predicted)
@@ -94,11 +106,8 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
         raise RewriteError("the graph is not the one that the candidate is of")
     nodes = {node.name: node for node in module.graph.nodes}
     packed: dict[tuple[Any, ...], fx.Node] = {}
-    for name, behind in zip(candidate.nodes, candidate.choices, strict=True):
-        choice = choices[name]
-        activation = activation_of(subject.facts.op_by_node[behind]) if behind else None
-        given = nodes[behind or choice.result]
-        _replace(nodes[name], given, choice.packed, activation or Activation(), packed)
+    for name in candidate.nodes:
+        _replace(nodes, choices[name], subject, packed)
     module.graph.eliminate_dead_code()
     return ()
 
@@ -109,6 +118,7 @@ REWRITE = Rewrite(NAME, propose, apply, asks)
 def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
     if not subject.frozen or subject.generates_loops:
         return
+    sums: set[str] = set()
     facts = subject.facts
     for op in facts.ops:
         position = _WEIGHTS.get(op.operator)
@@ -129,7 +139,30 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
                 yield Refusal(NAME, packed, (op.node,))
             else:
                 forms = (*forms_of(call, tuple(map(spec_of, facts.output_values(op)))), packed)
-                yield _Choice(op, forms, result.name, _activation_of(result, subject))
+                added = _sum_of(result, subject) if packed.calls[0].target == PACKED_CONVOLUTION else None
+                if added is not None and added.node in sums:
+                    # It is computed with the other of its operands.
+                    added = None
+                if added is not None:
+                    sums.add(added.node)
+                    result = facts.values[added.node]
+                yield _Choice(op, forms, result.name, added, _activation_of(result, subject, summed=added is not None))
+
+
+def _sum_of(result: ValueFacts, subject: RewriteSubject) -> _Sum | None:
+    """The sum that alone reads the result, which nobody else sees, with another value that lies as it does."""
+    facts = subject.facts
+    readers = facts.users(result.name)
+    if len(readers) != 1 or result.name in facts.outputs or readers[0].target != "aten.add.Tensor":
+        return None
+    (add,) = readers
+    (total,) = facts.output_values(add)
+    others = [argument for argument in add.args[:2] if argument != ValueRef(result.name)]
+    if len(others) != 1 or not isinstance(others[0], ValueRef) or len(add.args) != 2 or add.kwargs:
+        return None
+    other = facts.values[others[0].name]
+    alike = {(value.shape, value.strides, value.dtype, value.device) for value in (result, other, total)}
+    return _Sum(add.node, result.name) if len(alike) == 1 and total.name == add.node else None
 
 
 def _settled(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
@@ -157,24 +190,24 @@ def _same_places(one: ValueFacts, other: ValueFacts) -> bool:
     return one.storage == other.storage and all(n == 1 or mine == theirs for n, mine, theirs in pairs)
 
 
-def _activation_of(result: ValueFacts, subject: RewriteSubject) -> str | None:
-    """The activation that alone reads the result, which nobody else sees."""
+def _activation_of(result: ValueFacts, subject: RewriteSubject, *, summed: bool) -> str | None:
+    """The activation that alone reads the result, which nobody else sees; behind a sum oneDNN's operator has one."""
     facts = subject.facts
     readers = facts.users(result.name)
     if len(readers) != 1 or result.name in facts.outputs or activation_of(readers[0]) is None:
         return None
     (activated,) = facts.output_values(readers[0])
     same = (activated.shape, activated.strides, activated.dtype) == (result.shape, result.strides, result.dtype)
-    return readers[0].node if same else None
+    return readers[0].node if same and (not summed or readers[0].operator == "aten.relu") else None
 
 
 def _replace(
-    node: fx.Node, given: fx.Node, form: Form, activation: Activation, packed: dict[tuple[Any, ...], fx.Node]
+    nodes: Mapping[str, fx.Node], choice: _Choice, subject: RewriteSubject, packed: dict[tuple[Any, ...], fx.Node]
 ) -> None:
-    """Let what reads `given` read the packed form of `node`, `activation` included. `packed` are the weights packed so
-    far, by what they are packed for."""
-    graph = node.graph
-    (call,) = form.calls
+    """Put the packed operator in the place of all that it computes. `packed` are the weights packed so far, by what
+    they are packed for."""
+    node, given = nodes[choice.op.node], nodes[choice.behind or choice.result]
+    (call,) = choice.packed.calls
     value = given.meta["val"]
     product = call.target == PACKED_PRODUCT
     if product:
@@ -184,22 +217,36 @@ def _replace(
     assert isinstance(weight, fx.Node)
     numbers = packing_arguments(call.target, call.args)
     settings = () if product else tuple(map(_listed, call.args[3:-3]))
-    target: Any = find_overload(call.target)
-    with graph.inserting_before(node):
-        key = (weight, call.target, str(numbers))
-        if key not in packed:
+    activation = activation_of(subject.facts.op_by_node[choice.behind]) if choice.behind else None
+    key = (weight, call.target, str(numbers))
+    if key not in packed:
+        with node.graph.inserting_before(node):
             packed[key] = _packed(weight, call.target, numbers)
-        told = (activation.name, list(activation.numbers), activation.variant)
-        result = graph.call_function(target, (x, packed[key], bias, *settings, *told))
+    # The other summand may be computed after the operator.
+    with node.graph.inserting_before(nodes[choice.added.node] if choice.added else node):
+        if choice.added is not None:
+            own = nodes[choice.added.of]
+            (other,) = (source for source in nodes[choice.added.node].all_input_nodes if source is not own)
+            told: tuple[Any, ...] = ("add", None, activation and activation.name, [], None)
+            target = torch.ops.mkldnn._convolution_pointwise.binary
+            result = node.graph.call_function(target, (x, other, packed[key], bias, *settings, *told))
+        else:
+            told = _told(activation or Activation())
+            overload: Any = find_overload(call.target)
+            result = node.graph.call_function(overload, (x, packed[key], bias, *settings, *told))
         order = range(2) if product else CHANNELS_LAST_ORDER[value.dim()]
         made = value.new_empty_strided(value.shape, strides_for_order(value.shape, order))
         result.meta.update({**node.meta, "val": made})
         if made.stride() != value.stride():
-            exact = exact_strides(graph, result, value)
+            exact = exact_strides(node.graph, result, value)
             if exact is None:
                 raise RewriteError(f"{node.name} has strides that cannot be given back")
             result = exact
     given.replace_all_uses_with(result)
+
+
+def _told(activation: Activation) -> tuple[Any, ...]:
+    return (activation.name, list(activation.numbers), activation.variant)
 
 
 def _packed(weight: fx.Node, target: str, numbers: Sequence[Any]) -> fx.Node:

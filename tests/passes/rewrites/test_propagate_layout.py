@@ -119,3 +119,10 @@ def test_a_graph_without_convolutions_or_attention_is_left_alone(rewrite) -> Non
     found = rewrite(nn.Linear(8, 8).double(), torch.randn(2, 3, 8, dtype=torch.double))
     assert not found.graphs[0].done.applied
     assert not found.graphs[0].done.refused
+
+
+def test_an_image_of_a_batch_of_one_that_is_flattened_whole_is_made_plain_first(rewrite) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 5)).eval()
+    found = rewrite(model, torch.randn(1, 4, 8, 8))
+    assert found.graphs[0].strides(CONVOLUTION) == [(288, 1, 48, 8), (64, 1, 16, 4)]
+    assert not found.graphs[0].done.refused
