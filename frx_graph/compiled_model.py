@@ -138,7 +138,7 @@ class _Frozen:
 
     def _compiled(self) -> Callable[..., Any]:
         # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights.
-        inner = frozen_backend(self._options)
+        inner = frozen_backend(self._options, lambda weight: self._watch is not None and self._watch.watches(weight))
 
         def backend(*args: Any, **kwargs: Any) -> Any:
             if not inductor_config.freezing and self._watch is not None and self._watch.replaced():

@@ -47,17 +47,17 @@ class FrozenWeights:
         return node
 
 
-def freeze_weights(module: fx.GraphModule) -> FrozenWeights:
-    """The weights of the graph that is being compiled, and what is computed of them alone, as constants of `module`,
-    which is changed in place. There are none in a graph that writes into its weights. What is returned, or lies in
-    memory that is, stays as it is."""
+def freeze_weights(module: fx.GraphModule, is_constant: Callable[[Tensor], bool]) -> FrozenWeights:
+    """The weights of the graph that is being compiled which are constants, and what is computed of them alone, as
+    constants of `module`, which is changed in place. There are none in a graph that writes into its weights. What is
+    returned, or lies in memory that is, stays as it is."""
     graph = module.graph
     frozen = FrozenWeights(graph)
     weights = _weights()
     returned = {memory for node in _outputs(graph) for memory in _memories(node)}
     with undisturbed():
         for node, weight in zip(graph.find_nodes(op="placeholder"), weights, strict=False):
-            if _is_plain(weight) and returned.isdisjoint(_memories(node)):
+            if _is_plain(weight) and is_constant(weight) and returned.isdisjoint(_memories(node)):
                 frozen.values[node] = weight.detach()
     known = _computed(
         frozen,

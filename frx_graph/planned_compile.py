@@ -43,6 +43,7 @@ from frx_graph.traced_strides import NoteStrides, return_noted_strides
 Compiled = Callable[..., Any]
 Told = Callable[[RewrittenGraph], None]
 Failed = Callable[[Exception], None]
+IsConstant = Callable[[Tensor], bool]
 
 
 class InductorPlan(CustomGraphPass):
@@ -172,13 +173,13 @@ def _rewrite_dynamo(dynamo: fx.GraphModule, inner: str, plan: str, told: Told, f
 
 class EagerPlan:
     """Compiles one Dynamo graph for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
-    With `freeze` the weights of inference graphs become constants; who calls them has to watch the weights."""
+    Weights of inference graphs that are `constant` become part of the graph; who calls it has to watch them."""
 
-    def __init__(self, plan: str, told: Told, failed: Failed, *, freeze: bool = False) -> None:
+    def __init__(self, plan: str, told: Told, failed: Failed, *, constant: IsConstant = lambda _: False) -> None:
         self._plan = plan
         self._told = told
         self._failed = failed
-        self._freeze = freeze
+        self._constant = constant
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """The compiled graph, which takes what the Dynamo graph takes."""
@@ -197,9 +198,9 @@ class EagerPlan:
     def _inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         frozen, folded = FrozenWeights(module.graph), None
         given = _given(module, inputs)
-        if self._freeze and inductor_config.freezing:
+        if inductor_config.freezing:
             try:
-                frozen = freeze_weights(module)
+                frozen = freeze_weights(module, self._constant)
                 folded = fold_norms(module.graph, frozen, _graph_id())
             except Exception as error:  # noqa: BLE001 - any failure of ours leaves what is not folded yet as it is
                 self._failed(error)

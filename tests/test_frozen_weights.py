@@ -114,6 +114,27 @@ def test_a_program_that_writes_into_its_buffers_is_not_frozen() -> None:
     assert "blocked_layout" not in applied()
 
 
+class Unregistered(nn.Module):
+    """Holds a tensor that is neither a parameter nor a buffer, which nobody watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(8, 8, 3)
+        self.offset = torch.zeros(8, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(x) + self.offset
+
+
+def test_what_nobody_watches_is_no_constant() -> None:
+    model = Unregistered()
+    compiled = frozen(model)
+    same(compiled, model, IMAGE)
+    assert "blocked_layout" in applied()
+    model.offset.fill_(3)
+    same(compiled, model, IMAGE)
+
+
 class Returning(nn.Module):
     """Returns a parameter, a view of one and something computed of one."""
 
