@@ -14,7 +14,7 @@ from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUC
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 from frx_graph.matrix_product import has_onednn
-from frx_graph.passes.rewrites.product_forms import Form
+from frx_graph.passes.rewrites.product_forms import Form, Part
 
 
 def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form | str:
@@ -45,12 +45,12 @@ def _convolution(call: OperatorSignature, x: TensorSpec, w: TensorSpec) -> Form 
     bias, stride, padding, dilation, transposed, output_padding, groups = call.args[2:]
     rest = (dilation, groups, "none", (), "")
     if not transposed:
-        return Form((OperatorSignature(PACKED_CONVOLUTION, (x, w, bias, padding, stride, *rest)),))
+        return Form((Part(OperatorSignature(PACKED_CONVOLUTION, (x, w, bias, padding, stride, *rest))),))
     assert isinstance(output_padding, tuple) and isinstance(stride, tuple)
     # As in torch's own packing (`_is_packable_convolution`).
     if groups == w.shape[0] != 1 or any(int(p) >= int(s) for p, s in zip(output_padding, stride, strict=True)):  # type: ignore[arg-type]
         return "oneDNN packs no weights for transposed convolutions of this kind"
-    return Form((OperatorSignature(PACKED_TRANSPOSED, (x, w, bias, padding, output_padding, stride, *rest)),))
+    return Form((Part(OperatorSignature(PACKED_TRANSPOSED, (x, w, bias, padding, output_padding, stride, *rest))),))
 
 
 def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | str:
@@ -59,7 +59,7 @@ def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | st
     if bias is not None and (bias.shape != w.shape[1:] or bias.strides != (1,)):
         return "what is added is no bias"
     turned = TensorSpec(w.shape[::-1], w.strides[::-1], w.dtype, w.device)
-    return Form((OperatorSignature(PACKED_PRODUCT, (x, turned, bias, "none", (), "")),))
+    return Form((Part(OperatorSignature(PACKED_PRODUCT, (x, turned, bias, "none", (), ""))),))
 
 
 def _is_channels_last(result: TensorSpec) -> bool:
