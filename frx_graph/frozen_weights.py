@@ -24,11 +24,12 @@ _NAMESPACES = frozenset({"aten", "prims", "mkldnn"})
 @dataclass
 class FrozenWeights:
     """The constants of a graph. `values` are by placeholder; `added` are those placeholders that the graph's caller
-    knows nothing of."""
+    knows nothing of. `left` could be computed of constants, but is not to be."""
 
     graph: fx.Graph
     values: dict[fx.Node, Tensor] = field(default_factory=dict)
     added: list[fx.Node] = field(default_factory=list)
+    left: set[fx.Node] = field(default_factory=set)
 
     @property
     def names(self) -> frozenset[str]:
@@ -59,22 +60,27 @@ def freeze_weights(module: fx.GraphModule, is_constant: Callable[[Tensor], bool]
         for node, weight in zip(graph.find_nodes(op="placeholder"), weights, strict=False):
             if _is_plain(weight) and is_constant(weight) and returned.isdisjoint(_memories(node)):
                 frozen.values[node] = weight.detach()
-    known = _computed(
-        frozen,
-        lambda node, value: returned.isdisjoint(_memories(node)) and value.stride() == node.meta["val"].stride(),
-    )
+
+    def keeps(node: fx.Node, value: Tensor) -> bool:
+        kept = returned.isdisjoint(_memories(node)) and value.stride() == node.meta["val"].stride()
+        if not kept:
+            frozen.left.add(node)
+        return kept
+
+    known = _computed(frozen, keeps)
     for node in list(graph.nodes):
         if node in known and node not in frozen.values and any(reader not in known for reader in node.users):
             constant = frozen.add(f"frozen_{node.name}", known[node])
             node.replace_all_uses_with(constant, delete_user_cb=lambda reader: reader not in known)
-    graph.eliminate_dead_code()
+    if frozen.added:
+        graph.eliminate_dead_code()
     return frozen
 
 
 def bind(module: fx.GraphModule, frozen: FrozenWeights) -> None:
     """Give the constants their values; what was made of them alone since, such as packed weights, is computed now."""
     graph = module.graph
-    known = _computed(frozen, lambda _node, _value: True)
+    known = _computed(frozen, lambda node, _value: node not in frozen.left)
     names: dict[int, str] = {}
     for node in list(graph.nodes):
         if node not in known or all(reader in known for reader in node.users):

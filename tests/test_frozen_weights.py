@@ -160,6 +160,28 @@ def test_what_is_returned_is_the_parameters_own_or_new_memory() -> None:
     same(compiled, model, x)
 
 
+class Doubling(nn.Module):
+    """Returns what is computed of a parameter alone, and a view of another such value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.linear(x), self.linear.weight * 2, (self.linear.weight + 1)[1:]
+
+
+def test_what_is_returned_is_computed_in_each_call() -> None:
+    model = Doubling()
+    compiled = frozen(model)
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        compiled(x)
+        for value in compiled(x)[1:]:
+            value.zero_()
+    same(compiled, model, x)
+
+
 def test_weights_that_are_tied() -> None:
     model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6))
     model[2].weight = model[0].weight

@@ -174,7 +174,7 @@ def _settled(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
     while len(readers := facts.users(seen.name)) == 1 and seen.name not in facts.outputs:
         (reader,) = readers
         first = seen is result
-        if reader.operator != "aten.contiguous" if first else not reader.view:
+        if (reader.operator != "aten.contiguous" if first else not reader.view) or len(reader.outputs) != 1:
             break
         (seen,) = facts.output_values(reader)
         if seen.dtype != result.dtype:

@@ -195,6 +195,23 @@ def test_a_summand_may_be_computed_after_the_convolution(freeze: Freeze) -> None
     assert len(frozen.calls(PACKED_SUM)) == 1
 
 
+class Divided(nn.Module):
+    """What alone reads the convolution's result returns several."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return self.convolution(x).split([3, 5], 1)
+
+
+def test_a_reader_of_several_results(freeze: Freeze) -> None:
+    frozen = freeze(Divided())
+    frozen.run(IMAGE)
+    assert PACKED_CONVOLUTION in frozen.targets()
+
+
 class Turned(nn.Module):
     """What follows the convolution has its shape and strides, and other elements in each place."""
 
