@@ -133,8 +133,8 @@ class Frozen:
     graphs: list[fx.Graph]
 
     def targets(self) -> list[str]:
-        """The operators of the last graph, in order."""
-        return _targets(self.graphs[-1])
+        """The operators of the last graph, in order; those that write in place by the names of those that do not."""
+        return [target.replace("_.", ".") for target in _targets(self.graphs[-1])]
 
     def calls(self, operator: str) -> list[fx.Node]:
         """The calls of `operator` in the last graph."""
