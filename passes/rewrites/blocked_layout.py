@@ -29,7 +29,7 @@ from frx_graph.facts.operator_signature import OperatorSignature, signature_of, 
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.activations import Activation, activation_of
 from frx_graph.passes.rewrites.conversion import exact_strides
-from frx_graph.passes.rewrites.packed_forms import packed_form
+from frx_graph.passes.rewrites.packed_forms import is_channels_last, packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -166,20 +166,20 @@ def _sum_of(result: ValueFacts, subject: RewriteSubject) -> _Sum | None:
 
 
 def _settled(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
-    """The operator's result; where what reads it only makes sure of its strides, which packed operators are sure of,
-    the same elements behind that."""
+    """The operator's result; where what reads it only makes sure of its strides, or copies it to channels-last, which
+    is what packed operators return, the same elements behind that."""
     facts = subject.facts
     (result,) = facts.output_values(op)
     settled = seen = result
     while len(readers := facts.users(seen.name)) == 1 and seen.name not in facts.outputs:
         (reader,) = readers
-        first = seen is result
-        if (reader.operator != "aten.contiguous" if first else not reader.view) or len(reader.outputs) != 1:
+        copies = reader.operator in ("aten.contiguous", "aten.clone") and seen is settled
+        if (not copies and (not reader.view or settled is result)) or len(reader.outputs) != 1:
             break
         (seen,) = facts.output_values(reader)
-        if seen.dtype != result.dtype:
+        if seen.dtype != result.dtype or (copies and not is_channels_last(spec_of(seen))):
             break
-        if first or (seen.shape == settled.shape and _same_places(seen, settled)):
+        if copies or (seen.shape == settled.shape and _same_places(seen, settled)):
             settled = seen
     return settled
 

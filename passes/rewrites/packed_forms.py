@@ -31,7 +31,7 @@ def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form 
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, *_):
             if len(x.shape) not in (4, 5):
                 return "oneDNN packs weights for images and volumes only"
-            if not _is_channels_last(results[0]):
+            if not is_channels_last(results[0]):
                 return "packed convolutions return channels-last, which this one does not"
             return _convolution(call, x, w)
         case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w):
@@ -62,7 +62,8 @@ def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | st
     return Form((Part(OperatorSignature(PACKED_PRODUCT, (x, turned, bias, "none", (), ""))),))
 
 
-def _is_channels_last(result: TensorSpec) -> bool:
+def is_channels_last(result: TensorSpec) -> bool:
+    """True for what has the strides of channels-last wherever they mean anything."""
     order = CHANNELS_LAST_ORDER.get(len(result.shape))
     if order is None:
         return False
