@@ -32,6 +32,7 @@ from frx_graph.passes.rewrites.conversion import exact_strides
 from frx_graph.passes.rewrites.packed_forms import is_channels_last, packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.passes.rewrites.stride_sensitivity import reads_ambiguous_image
 from frx_graph.records import Candidate, Refusal
 
 NAME = "blocked_layout"
@@ -130,6 +131,8 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
         elif any(value.dynamic_dims for value in (*facts.input_values(op), *facts.output_values(op))):
             # A weight is packed for one size; for another one oneDNN would convert it again in each call.
             yield Refusal(NAME, "its sizes may change", (op.node,))
+        elif reads_ambiguous_image(op, facts):
+            yield Refusal(NAME, "its image of one channel lies in either layout at once", (op.node,))
         else:
             call = signature_of(op, facts)
             result = _settled(op, subject)

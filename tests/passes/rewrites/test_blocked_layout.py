@@ -289,6 +289,13 @@ def test_autocast_packs_the_converted_weight(freeze: Freeze) -> None:
     assert frozen.targets().count("aten._to_copy.default") == 1
 
 
+def test_a_computed_image_of_one_channel_is_not_read_packed(freeze: Freeze) -> None:
+    frozen = freeze(nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(1, 4, 3)))
+    frozen.run(torch.randn(2, 1, 12, 12))
+    assert PACKED_CONVOLUTION not in frozen.targets()
+    assert any("one channel" in reason for reason in frozen.reasons("blocked_layout"))
+
+
 def test_images_without_elements_are_not_packed(freeze: Freeze) -> None:
     frozen = freeze(convolution())
     frozen.run(torch.randn(0, 8, 12, 12))
