@@ -1,7 +1,7 @@
 """Random programs, rewritten and compared with themselves: the long run.
 
-    python benchmarks/fuzz_rewrites.py [--examples 10000] [--inner eager|aot_eager|inductor] [--plan all|solved]
-                                       [--seed 0] [--max-lines 10] [--show 5] [--json FILE]
+    python benchmarks/fuzz_rewrites.py [--examples 10000] [--inner eager|aot_eager|inductor|"eager frozen"]
+                                       [--plan all|solved] [--seed 0] [--max-lines 10] [--show 5] [--json FILE]
 
 Prints how many programs stayed the same (rewritten, refused, or with nothing to rewrite), how many the inner compiler
 alone fails on or gets wrong, every reason for which something was refused, and for each kind of fault the smallest
@@ -27,7 +27,7 @@ from typing import Any
 
 from random_program import RandomProgram
 from random_programs import random_program
-from rewrite_oracle import Outcome, Verdict, check_program, general_reason
+from rewrite_oracle import FROZEN, Outcome, Verdict, check_program, general_reason
 from smallest_program import smallest
 
 PER_PROCESS = 250
@@ -164,7 +164,7 @@ def _counts(summary: Summary) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Random programs, rewritten and compared with themselves.")
     parser.add_argument("--examples", type=int, default=10_000)
-    parser.add_argument("--inner", choices=("eager", "aot_eager", "inductor"), default="eager")
+    parser.add_argument("--inner", choices=("eager", "aot_eager", "inductor", FROZEN), default="eager")
     parser.add_argument("--plan", choices=("all", "solved"), default="all")
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--max-lines", type=int, default=10)

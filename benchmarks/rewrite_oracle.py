@@ -25,6 +25,7 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.partitioners import default_partition
 from torch._inductor import config as inductor_config
 
+import frx_graph
 from frx_graph import backend
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.rewrite_log import RewriteLog
@@ -35,6 +36,9 @@ NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}
 
 DISTURBED_RUNS = 4
 """With noise: of places that jump in every other run, 15 in 16 are seen to."""
+
+FROZEN = "eager frozen"
+"""In the place of an inner compiler: eager, through `frx_graph.compile`, with weights that are constants."""
 
 
 class Outcome(enum.StrEnum):
@@ -76,7 +80,7 @@ def check_program(
     """The verdict on one program; `train` and `dynamic` are the program's own where they are None."""
     program = replace(
         program,
-        train=program.train if train is None else train,
+        train=(program.train if train is None else train) and inner != FROZEN,
         dynamic=program.dynamic if dynamic is None else dynamic,
     )
     loaded = program.load()
@@ -119,7 +123,9 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
                 return Verdict(Outcome.UNSTABLE, tuple(problems))
             if ours.error is not None:
                 problems.append(ours.error)
-        if ours.graphs > baseline.graphs or ours.breaks > baseline.breaks:
+        # What is frozen is compiled anew when weights change: it is counted once for each step.
+        steps = len(program.sizes) if inner == FROZEN else 1
+        if ours.graphs > steps * baseline.graphs or ours.breaks > steps * baseline.breaks:
             problems.append(
                 f"{ours.graphs} graphs and {ours.breaks} breaks, not {baseline.graphs} and {baseline.breaks}"
             )
@@ -131,6 +137,15 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
 def planned_backend(inner: str, plan: str, told: list[RewrittenGraph], failures: list[str]) -> Callable[..., Any]:
     """`backend="frx"` with a plan: `told` gets what was done to each graph, `failures` what went wrong within."""
 
+    def compiled(dynamo: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        with _listening(told, failures):
+            return backend.frx(dynamo, example_inputs, options={"inner": inner, "plan": plan})
+
+    return compiled
+
+
+@contextlib.contextmanager
+def _listening(told: list[RewrittenGraph], failures: list[str]) -> Iterator[None]:
     class Session(backend._Session):
         def record(self, *_: Any) -> None:
             """Recording graphs for advice takes longer than compiling them."""
@@ -147,17 +162,14 @@ def planned_backend(inner: str, plan: str, told: list[RewrittenGraph], failures:
 
         add_cached = add
 
-    def compiled(dynamo: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        with patch.object(backend, "_session", Session()), patch.object(backend, "LOG", Log()):
-            return backend.frx(dynamo, example_inputs, options={"inner": inner, "plan": plan})
-
-    return compiled
+    with patch.object(backend, "_session", Session()), patch.object(backend, "LOG", Log()):
+        yield
 
 
 def backend_alone(inner: str) -> str:
     """What a plan's graphs are compared with. Where a plan runs a graph in eager it goes through AOTAutograd, whose own
     faults are not ours either."""
-    return "aot_eager" if inner == "eager" else inner
+    return "aot_eager" if inner in ("eager", FROZEN) else inner
 
 
 def told_of(told: Sequence[RewrittenGraph]) -> tuple[Counter[str], Counter[str]]:
@@ -176,8 +188,23 @@ def general_reason(text: str) -> str:
 def _planned(
     inner: str, plan: str, told: list[RewrittenGraph], failures: list[str]
 ) -> Callable[[nn.Module, RandomProgram], Callable[..., Any]]:
+    if inner == FROZEN:
+        return lambda model, program: _frozen(model, program, plan, told, failures)
     compiled = planned_backend(inner, plan, told, failures)
     return lambda model, program: torch.compile(model, backend=compiled, dynamic=program.dynamic or None)
+
+
+def _frozen(
+    model: nn.Module, program: RandomProgram, plan: str, told: list[RewrittenGraph], failures: list[str]
+) -> Callable[..., Any]:
+    options = {"inner": "eager", "plan": plan, "freeze": True}
+    compiled = frx_graph.compile(model, options=options, dynamic=program.dynamic or None)
+
+    def run(*inputs: Tensor) -> Any:
+        with _listening(told, failures):
+            return compiled(*inputs)
+
+    return run
 
 
 def _alone(inner: str) -> Callable[[nn.Module, RandomProgram], Callable[..., Any]]:

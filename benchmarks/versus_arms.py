@@ -122,6 +122,7 @@ def _frx(name: str, inner: str, *, prepared: bool = False, freeze: bool = False)
 _FRX_EAGER = (
     _frx("frx eager", "eager"),
     _frx("frx eager prepared", "eager", prepared=True),
+    _frx("frx eager frozen", "eager", freeze=True),
 )
 
 INDUCTOR_ARMS: tuple[Arm, ...] = (

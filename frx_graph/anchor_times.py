@@ -22,7 +22,7 @@ def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> Anchor
     """Measured times of every anchor in each of its orders; an anchor of which one is missing is left out, all
     are where the bandwidth is not known. With `prepared`, its weights are stored in that order, too."""
     asked = {
-        anchor.op.node: anchor_calls(anchor, subject.facts, subject.phase, prepared=prepared)
+        anchor.op.node: anchor_calls(anchor, subject.facts, subject.phase, prepared=prepared, frozen=subject.frozen)
         for anchor in subject.anchors
     }
     if not asked or subject.bandwidth_bytes_per_s is None:

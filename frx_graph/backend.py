@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._guards import CompileContext
 
 from frx_graph.advisor import advise_capture
@@ -162,11 +162,14 @@ def clear() -> None:
     LOG.clear()
 
 
-def frozen_backend(options: BackendOptions) -> Compiled:
-    """What compiles a program whose weights Inductor freezes, with the rewrites of a plan if one is asked for."""
+def frozen_backend(options: BackendOptions, constant: Callable[[Tensor], bool]) -> Compiled:
+    """What compiles a program whose weights are frozen, with the rewrites of a plan if one is asked for. `constant`
+    says of a weight whether somebody watches it; Inductor freezes others as well."""
     if options.plan is None:
         return _inner_backend(options)
     _session.warn_unproved(options.plan)
+    if options.inner == "eager":
+        return EagerPlan(options.plan, LOG.add, _session.not_rewritten, constant=constant)
     planned = frozen_options(options.inner_options, LOG.add_cached, _session.not_rewritten)
     inductor = _collecting(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None))
     return rewritten_before(inductor, "inductor", options.plan, LOG.add, _session.not_rewritten)

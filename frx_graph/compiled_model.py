@@ -45,14 +45,16 @@ def compile(
     inference without gradients) make best, see `prepare`; what the compiled program returns keeps the strides that it
     had before. Inputs whose strides change from call to call are brought to those that the program was compiled for
     instead of compiling it again, where that is safe, see `PinnedInputs`; looking at strides takes a few microseconds a
-    call. With `freeze` calls without gradients run with weights that Inductor has packed as constants: they are packed
-    anew when weights change, and not packed any more when they change again and again; see `WeightWatch` for what is
-    noticed. What is returned is what `torch.compile` returns. Raises `OptionError` for options that the backend does
-    not know.
+    call. With `freeze` calls without gradients run with weights packed as constants, by Inductor, or by frx with inner
+    eager and a plan: they are packed anew when weights change, and not packed any more when they change again and
+    again; see `WeightWatch` for what is noticed. What is returned is what `torch.compile` returns. Raises `OptionError`
+    for options that the backend does not know.
     """
     checked = backend_options(options, mode)
-    if checked.freeze and checked.inner != "inductor":
-        raise OptionError(f"inner backend {checked.inner!r} freezes nothing", "freeze is Inductor's")
+    if checked.freeze and checked.inner != "inductor" and (checked.inner != "eager" or checked.plan is None):
+        raise OptionError(
+            f"inner backend {checked.inner!r} freezes nothing", "freeze takes inductor, or eager with a plan"
+        )
     given = checked.model_dump(exclude_defaults=True, exclude={"freeze"})
     backend = None if checked.plan is None else _PlannedBackend(model)
     compiled: Any = torch.compile(model, backend="frx" if backend is None else backend, options=given or None, **how)
@@ -136,7 +138,7 @@ class _Frozen:
 
     def _compiled(self) -> Callable[..., Any]:
         # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights.
-        inner = frozen_backend(self._options)
+        inner = frozen_backend(self._options, lambda weight: self._watch is not None and self._watch.watches(weight))
 
         def backend(*args: Any, **kwargs: Any) -> Any:
             if not inductor_config.freezing and self._watch is not None and self._watch.replaced():

@@ -32,15 +32,19 @@ from frx_graph.capture.gradient_strides import correct_weight_gradients
 from frx_graph.capture.whole_upsampling import whole_upsampling
 from frx_graph.dynamo_rewriting import rewrite_dynamo_graph
 from frx_graph.evidence.measurement_environment import measurement_environment
+from frx_graph.frozen_weights import FrozenWeights, bind, freeze_weights
 from frx_graph.passes.rewrites import DECIDE_LAYOUT, REWRITES
+from frx_graph.passes.rewrites.folded_norms import fold_norms
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
 from frx_graph.plan import Plan
+from frx_graph.records import Candidate
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 from frx_graph.traced_strides import NoteStrides, return_noted_strides
 
 Compiled = Callable[..., Any]
 Told = Callable[[RewrittenGraph], None]
 Failed = Callable[[Exception], None]
+IsConstant = Callable[[Tensor], bool]
 
 
 class InductorPlan(CustomGraphPass):
@@ -169,12 +173,14 @@ def _rewrite_dynamo(dynamo: fx.GraphModule, inner: str, plan: str, told: Told, f
 
 
 class EagerPlan:
-    """Compiles one Dynamo graph for eager execution: AOTAutograd's forward and backward, rewritten, run as they are."""
+    """Compiles one Dynamo graph for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
+    Weights of inference graphs that are `constant` become part of the graph; who calls it has to watch them."""
 
-    def __init__(self, plan: str, told: Told, failed: Failed) -> None:
+    def __init__(self, plan: str, told: Told, failed: Failed, *, constant: IsConstant = lambda _: False) -> None:
         self._plan = plan
         self._told = told
         self._failed = failed
+        self._constant = constant
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """The compiled graph, which takes what the Dynamo graph takes."""
@@ -191,7 +197,17 @@ class EagerPlan:
         return compiled
 
     def _inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        return self._compiled(module, inputs, Phase.FORWARD, train=False)
+        frozen, folded = FrozenWeights(module.graph), None
+        given = _given(module, inputs)
+        if inductor_config.freezing:
+            try:
+                frozen = freeze_weights(module, self._constant)
+                folded = fold_norms(module.graph, frozen, _graph_id())
+            except Exception as error:  # noqa: BLE001 - any failure of ours leaves what is not folded yet as it is
+                self._failed(error)
+        self._rewrite(module, given, Phase.FORWARD, train=False, frozen=frozen, folded=folded)
+        bind(module, frozen)
+        return _boxed(module)
 
     def _forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         compiled = self._compiled(module, inputs, Phase.FORWARD, train=True)
@@ -202,14 +218,20 @@ class EagerPlan:
         return self._compiled(module, inputs, Phase.BACKWARD, train=True)
 
     def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], phase: Phase, *, train: bool) -> Compiled:
-        placeholders = module.graph.find_nodes(op="placeholder")
-        names = [node.name for node in placeholders]
-        given = {}
-        for node, value in zip(placeholders, inputs, strict=True):
-            traced = node.meta.get("val")
-            if isinstance(value, Tensor) and isinstance(traced, Tensor) and value.stride() != traced.stride():
-                given[node.name] = traced
-                node.meta["val"] = value
+        self._rewrite(module, _given(module, inputs), phase, train=train, frozen=FrozenWeights(module.graph))
+        return _boxed(module)
+
+    def _rewrite(
+        self,
+        module: fx.GraphModule,
+        given: Mapping[str, Tensor],
+        phase: Phase,
+        *,
+        train: bool,
+        frozen: FrozenWeights,
+        folded: Candidate | None = None,
+    ) -> None:
+        placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
         try:
             correct_weight_gradients(module.graph)
             done = rewrite_graph(
@@ -219,15 +241,29 @@ class EagerPlan:
                 train=train,
                 inner="eager",
                 plan=self._plan,
-                static_inputs=_static_inputs(names, phase is Phase.BACKWARD),
+                static_inputs=_static_inputs(placeholders, phase is Phase.BACKWARD) | frozen.names,
                 visible=_visible_outputs(module, phase is Phase.BACKWARD),
                 given=given,
+                frozen=frozen.names,
             )
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
             self._failed(error)
-        else:
-            self._told(replace(done, plan=current_plan(self._plan).of_graph(done.signature, done.applied).hash))
-        return _boxed(module)
+            return
+        applied = done.applied if folded is None else (folded, *done.applied)
+        plan = current_plan(self._plan).of_graph(done.signature, applied).hash
+        self._told(replace(done, applied=applied, plan=plan))
+
+
+def _given(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Tensor]:
+    """The inputs whose strides are others than those that the graph was traced with, as they were traced; the graph's
+    values become those that are given."""
+    given = {}
+    for node, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        traced = node.meta.get("val")
+        if isinstance(value, Tensor) and isinstance(traced, Tensor) and value.stride() != traced.stride():
+            given[node.name] = traced
+            node.meta["val"] = value
+    return given
 
 
 def _may_upsample_whole(graph: fx.Graph) -> bool:

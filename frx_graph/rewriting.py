@@ -48,8 +48,9 @@ def rewrite_graph(
     static_inputs: Collection[str] = (),
     visible: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
+    frozen: Collection[str] = (),
 ) -> RewrittenGraph:
-    """Apply to `module`, in place, what measured times say is worth it."""
+    """Apply to `module`, in place, what measured times say is worth it. `frozen` names inputs that are constants."""
     signature = graph_signature(module.graph)
     captured = captured_from_aot(
         module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
@@ -63,6 +64,7 @@ def rewrite_graph(
         bandwidth_bytes_per_s=bandwidth_of(facts) if plan == "solved" else None,
         visible=frozenset(visible),
         given=given,
+        frozen=frozenset(frozen),
     )
     if plan == "solved":
         subject = replace(subject, seconds=anchor_seconds(subject))

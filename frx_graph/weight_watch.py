@@ -35,6 +35,7 @@ class WeightWatch:
         self._tensors = [place[name] for place, name in self._places]
         if any(tensor.is_inference() or tensor.layout is not torch.strided for tensor in self._tensors):
             raise ValueError("the module holds tensors made in inference mode, or no plain ones")
+        self._identities = frozenset(map(id, self._tensors))
         self._storages = [tensor.untyped_storage() for tensor in self._tensors]
         self._fetch = _gather(np.array(list(_headers(self._tensors, self._storages)), dtype=np.int64))
         self._addresses, self._versions = self._read()
@@ -50,6 +51,10 @@ class WeightWatch:
         self._fetch()
         # The samples are read from where the tensors were, and only if they are still there.
         return self._read() == (self._addresses, self._versions) and self._seen == [read() for read in self._readers]
+
+    def watches(self, tensor: Tensor) -> bool:
+        """True for a tensor that would be noticed if it changed."""
+        return id(tensor) in self._identities
 
     def replaced(self) -> bool:
         """True if a parameter or buffer has given way to another tensor."""

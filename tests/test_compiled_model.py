@@ -103,10 +103,10 @@ def test_training_is_not_frozen() -> None:
     assert model[0].weight.grad is not None
 
 
-@pytest.mark.parametrize("inner", ["eager", "aot_eager"])
-def test_only_inductor_freezes(inner: str) -> None:
+@pytest.mark.parametrize("options", [{"inner": "eager"}, {"inner": "aot_eager"}, {"inner": "aot_eager", "plan": "all"}])
+def test_only_inductor_and_eager_plans_freeze(options: dict[str, str]) -> None:
     with pytest.raises(OptionError, match="freezes nothing"):
-        frx_graph.compile(network(), options={"freeze": True, "inner": inner})
+        frx_graph.compile(network(), options={"freeze": True, **options})
 
 
 def test_the_backend_by_itself_cannot_freeze() -> None:

@@ -11,8 +11,7 @@ import operator
 
 import torch
 from torch import Tensor, fx
-
-from frx_graph.facts.layout import strides_for_order
+from torch._prims_common import make_contiguous_strides_for
 
 
 def correct_weight_gradients(graph: fx.Graph) -> None:
@@ -34,7 +33,7 @@ def _follows_the_weight(node: fx.Node) -> bool:
     if weight.dim() != 4 or not all(isinstance(n, int) for n in (*image.shape, *weight.shape)):
         return False
     one_memory = 1 in (weight.shape[1], weight.shape[2] * weight.shape[3])
-    if not one_memory or weight.stride() != strides_for_order(weight.shape, range(4)):
+    if not one_memory or weight.stride() != make_contiguous_strides_for(weight.shape):
         return False
     # Private: torch's own fakes ask it, and nothing public tells which kernel is taken.
     kernel = torch._C._select_conv_backend(image, weight, None, *node.args[4:10], None)

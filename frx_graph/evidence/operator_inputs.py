@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +14,16 @@ from frx_graph.facts.layout import storage_extent
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 
-_NAMESPACES = frozenset({"aten", "prims", "mkl", "frx_graph"})
+_NAMESPACES = frozenset({"aten", "prims", "mkl", "mkldnn", "frx_graph"})
 _WITH_WORKSPACE = frozenset({"aten.mkldnn_rnn_layer_backward", "aten._cudnn_rnn_backward", "aten.miopen_rnn_backward"})
 """Operators that read and write a workspace which only the forward call can make: its fake has no element
 (`torch/_meta_registrations.py`), and with one of that size they write over whatever lies behind it."""
 PACKED_BY_MKL = "mkl._mkl_linear.default"
 """Its second argument is the third, packed: signatures leave it out."""
+PACKED_CONVOLUTION = "mkldnn._convolution_pointwise.default"
+PACKED_TRANSPOSED = "mkldnn._convolution_transpose_pointwise.default"
+PACKED_PRODUCT = "mkldnn._linear_pointwise.default"
+"""Signatures hold the weight of these three as it is before it is packed."""
 _BLOCK = 1 << 16
 """Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
 
@@ -48,8 +52,32 @@ def build_arguments(
     args = [_value(argument, made) for argument in signature.args]
     if signature.target == PACKED_BY_MKL:
         args[1] = torch.ops.mkl._mkl_reorder_linear_weight(args[2], args[4])
+    elif signature.target in _PACKERS:
+        args[1] = find_packer(signature.target)(args[1], *packing_arguments(signature.target, args))
     kwargs = {name: _value(argument, made) for name, argument in signature.kwargs}
     return args, kwargs
+
+
+_PACKERS = {
+    PACKED_CONVOLUTION: "_reorder_convolution_weight",
+    PACKED_TRANSPOSED: "_reorder_convolution_transpose_weight",
+    PACKED_PRODUCT: "_reorder_linear_weight",
+}
+
+
+def find_packer(target: str) -> OpOverload:
+    """The operator that packs the weight of oneDNN's operator `target`."""
+    found: OpOverload = getattr(torch.ops.mkldnn, _PACKERS[target]).default
+    return found
+
+
+def packing_arguments(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
+    """What `find_packer(target)` takes besides the weight; `args` are those of the packed call, of which the first is
+    the operand, with a `shape`."""
+    size = list(args[0].shape)
+    if target == PACKED_PRODUCT:
+        return (size[0],)
+    return (*args[3 : 8 if target == PACKED_TRANSPOSED else 7], size)
 
 
 def on_meta_device(signature: OperatorSignature) -> Any:

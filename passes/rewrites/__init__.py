@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from frx_graph.passes.rewrites import (
     backward_layout,
+    blocked_layout,
     cancel_permutes,
     drop_redundant_copies,
+    flattened_features,
     hoist_copy,
     onednn_products,
     propagate_layout,
@@ -24,6 +26,8 @@ REWRITES: tuple[Rewrite, ...] = (
     propagate_layout.REWRITE,
     backward_layout.REWRITE,
     cancel_permutes.REWRITE,
+    flattened_features.REWRITE,
+    blocked_layout.REWRITE,
     onednn_products.REWRITE,
     drop_redundant_copies.REWRITE,
     reuse_memory.REWRITE,

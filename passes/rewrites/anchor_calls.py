@@ -6,7 +6,7 @@ where kernels of their own run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from frx_graph.capture.captured_graph import Phase
@@ -16,6 +16,7 @@ from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of, spec_of
 from frx_graph.passes.layouts.memory_order import memory_order
 from frx_graph.passes.rewrites.order_members import Member
+from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.rules.dimension_map import Order, plain_order
 
@@ -40,11 +41,14 @@ def anchor_orders(member: Member) -> tuple[Order, ...]:
 
 
 def anchor_calls(
-    member: Member, facts: GraphFacts, phase: Phase, *, prepared: bool = False
+    member: Member, facts: GraphFacts, phase: Phase, *, prepared: bool = False, frozen: Collection[str] = ()
 ) -> Mapping[Order, AnchorCall]:
     """What to time of one anchor, by order. In the forward of a training step the backward's call is part of it. With
-    `prepared`, weights are stored in each order beforehand, instead of as they are."""
-    return {order: _call(member, order, facts, phase, prepared) for order in anchor_orders(member)}
+    `prepared`, weights are stored in each order beforehand, instead of as they are. Weights named in `frozen` are
+    constants, and may be packed."""
+    weight = weight_of(member.op, facts)
+    packs = weight is not None and weight.name in frozen
+    return {order: _call(member, order, facts, phase, prepared, packs) for order in anchor_orders(member)}
 
 
 def weight_of(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
@@ -64,7 +68,7 @@ def conversion_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFact
     return weight
 
 
-def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepared: bool) -> AnchorCall:
+def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepared: bool, packs: bool) -> AnchorCall:
     op = member.op
     weight = weight_of(op, facts) if prepared else conversion_weight(op, order, facts)
     strides = {value.name: strides_for_order(value.shape, order) for value in member.operands}
@@ -72,7 +76,9 @@ def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepare
         strides[weight.name] = strides_for_order(weight.shape, order)
     forward = signature_of(op, facts, strides)
     moved = 0 if weight is None or prepared else 2 * weight.bytes
-    calls = [forms_of(forward, _results(op, order, facts))]
+    results = _results(op, order, facts)
+    packed = packed_form(forward, results) if packs else None
+    calls = [(*forms_of(forward, results), *((packed,) if isinstance(packed, Form) else ()))]
     if facts.train and phase is Phase.FORWARD and op.operator == "aten.convolution":
         calls.append(_backward_of(op, forward, order, facts))
     if facts.has_dynamic_sizes(op):

@@ -11,7 +11,7 @@ from frx_graph.facts.graph_facts import OpFacts, ValueFacts
 from frx_graph.facts.layout import dimension_order, is_dense
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.rewrites.anchor_calls import anchor_orders, conversion_weight
+from frx_graph.passes.rewrites.anchor_calls import anchor_orders, conversion_weight, weight_of
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
 from frx_graph.passes.rewrites.order_members import Member
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds, OrderProblem, Surroundings, order_problem
@@ -169,9 +169,15 @@ def _order(text: str) -> Order:
 
 
 def _prices_of_change(subject: RewriteSubject) -> AnchorSeconds:
-    """Prices that make every anchor change its order."""
+    """Prices that make every anchor change its order, but those whose weights can be packed run in channels-last."""
+
+    def price(member: Member, order: Order) -> float:
+        weight = weight_of(member.op, subject.facts)
+        avoided = member.current if weight is None or weight.name not in subject.constants else plain_order(order)
+        return float(canonical(member.shape, order) == canonical(member.shape, avoided))
+
     return {
-        member.op.node: {order: float(canonical(member.shape, order) == member.current) for order in orders}
+        member.op.node: {order: price(member, order) for order in orders}
         for member in subject.anchors
         if (orders := anchor_orders(member))
     }

@@ -124,6 +124,9 @@ def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
         return None
     if row.dimensions is not DimensionMap.SAME and not operands:
         return None
+    if row.dimensions is DimensionMap.REGROUP and not results:
+        # All dimensions become one, which has no order, but whose elements do.
+        return None
     kept = row.kept((results or operands)[0].device.type, inner)
     if kept not in (Keeps.ANY, Keeps.CHANNELS_LAST):
         return None

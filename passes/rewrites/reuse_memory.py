@@ -41,6 +41,9 @@ _ALLOCATE = CONVOLUTIONS | {
     "aten.sum",
     "frx_graph.product",
     "frx_graph.unfolded_convolution",
+    "mkldnn._convolution_pointwise",
+    "mkldnn._convolution_transpose_pointwise",
+    "mkldnn._linear_pointwise",
 }
 """Operators, besides the pointwise ones, whose results never are what they were given."""
 

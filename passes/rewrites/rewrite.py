@@ -27,7 +27,7 @@ class RewriteSubject:
     measured times of anchors in each of their orders, `loop_seconds` of loops that the compiler writes. `visible` names
     the outputs whose strides somebody outside relies on; `given` holds the inputs as they were traced whose strides the
     rewritten forward has changed since. `timed` are the seconds of the calls that a rewrite asked for, as far as they
-    could be measured.
+    could be measured. `frozen` names the inputs that are constants.
     """
 
     facts: GraphFacts
@@ -40,6 +40,7 @@ class RewriteSubject:
     visible: frozenset[str] = frozenset()
     given: Mapping[str, Tensor] = field(default_factory=dict)
     timed: Mapping[OperatorSignature, float] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -78,6 +79,15 @@ class RewriteSubject:
     def loops(self) -> tuple[Member, ...]:
         """The members that would be anchors, were it not the compiler that writes their loops."""
         return tuple(m for m in self.members if m.anchor and self.generates_loops and m.row.generated)
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """The frozen inputs, and what is computed of them alone."""
+        known = set(self.frozen)
+        for op in self.facts.ops:
+            if op.inputs and known.issuperset(op.inputs) and not op.mutates:
+                known.update(op.outputs)
+        return frozenset(known)
 
     @property
     def generates_loops(self) -> bool:

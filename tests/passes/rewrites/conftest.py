@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from frx_graph import planned_compile
+import frx_graph
+from frx_graph import backend, planned_compile
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.planned_compile import EagerPlan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
@@ -122,3 +123,64 @@ def _run(program: Callable[..., Any], args: Sequence[Any], train: bool) -> tuple
     if isinstance(program, nn.Module):
         program.load_state_dict(state)
     return [t.detach().clone() if t.requires_grad else t for t in outputs], gradients
+
+
+@dataclass
+class Frozen:
+    """A program frozen for eager execution: `run` calls it and checks that nobody can tell; `graphs` are what runs."""
+
+    run: Callable[..., None]
+    graphs: list[fx.Graph]
+
+    def targets(self) -> list[str]:
+        """The operators of the last graph, in order; those that write in place by the names of those that do not."""
+        return [target.replace("_.", ".") for target in _targets(self.graphs[-1])]
+
+    def calls(self, operator: str) -> list[fx.Node]:
+        """The calls of `operator` in the last graph."""
+        return [node for node in self.graphs[-1].nodes if str(node.target) == operator]
+
+    def applied(self) -> list[tuple[str, int]]:
+        """The rewrites of the last graph, with how many nodes each names."""
+        return [(c.rewrite, len(c.nodes)) for c in backend.rewritten()[-1].applied]
+
+    def reasons(self, rewrite: str) -> list[str]:
+        """Why `rewrite` was refused in the last graph."""
+        return [r.reason for r in backend.rewritten()[-1].refused if r.subject == rewrite]
+
+
+@pytest.fixture
+def freeze(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Frozen]:
+    """Freezes a model for eager execution."""
+
+    def frozen(model: nn.Module, plan: str = "all", tolerance: float = 1e-4, **how: Any) -> Frozen:
+        torch._dynamo.reset()
+        backend.clear()
+        graphs: list[fx.Graph] = []
+        bind = planned_compile.bind
+
+        def noted(module: fx.GraphModule, constants: Any) -> None:
+            bind(module, constants)
+            graphs.append(module.graph)
+
+        monkeypatch.setattr(planned_compile, "bind", noted)
+        monkeypatch.setattr(planned_compile.EagerPlan, "__init__", _strict(planned_compile.EagerPlan.__init__))
+        compiled = frx_graph.compile(model.eval(), options={"inner": "eager", "plan": plan, "freeze": True}, **how)
+
+        def run(*args: Tensor) -> None:
+            with torch.no_grad():
+                expected, found = pytree.tree_leaves(model(*args)), pytree.tree_leaves(compiled(*args))
+            for ours, own in zip(found, expected, strict=True):
+                torch.testing.assert_close(ours, own, rtol=tolerance, atol=tolerance)
+                assert ours.stride() == own.stride()
+
+        return Frozen(run, graphs)
+
+    return frozen
+
+
+def _strict(init: Callable[..., None]) -> Callable[..., None]:
+    def fails(error: Exception) -> None:
+        raise error
+
+    return lambda self, plan, told, _failed, **how: init(self, plan, told, fails, **how)

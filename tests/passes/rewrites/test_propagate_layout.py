@@ -129,3 +129,10 @@ def test_a_view_of_one_dimension_reads_what_was_converted_for_it(rewrite) -> Non
     assert graph.done.applied
     assert not graph.done.refused
     assert graph.strides("aten.convolution.default") == [(288, 1, 48, 8)]
+
+
+def test_an_image_of_a_batch_of_one_that_is_flattened_whole_is_made_plain_first(rewrite) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 5)).eval()
+    found = rewrite(model, torch.randn(1, 4, 8, 8))
+    assert found.graphs[0].strides(CONVOLUTION) == [(288, 1, 48, 8), (64, 1, 16, 4)]
+    assert not found.graphs[0].done.refused

@@ -1,0 +1,171 @@
+"""Weights of an inference graph as constants: what depends on nothing else is computed once, when it is compiled.
+
+While a graph is rewritten its constants are placeholders, as every other weight is; `bind` gives them their values at
+the end. Somebody else has to notice when a weight changes: see `WeightWatch`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._guards import TracingContext
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+_NAMESPACES = frozenset({"aten", "prims", "mkldnn"})
+
+
+@dataclass
+class FrozenWeights:
+    """The constants of a graph. `values` are by placeholder; `added` are those placeholders that the graph's caller
+    knows nothing of. `left` could be computed of constants, but is not to be."""
+
+    graph: fx.Graph
+    values: dict[fx.Node, Tensor] = field(default_factory=dict)
+    added: list[fx.Node] = field(default_factory=list)
+    left: set[fx.Node] = field(default_factory=set)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all constants."""
+        return frozenset(node.name for node in self.values)
+
+    def add(self, name: str, value: Tensor) -> fx.Node:
+        """A new constant of the graph, which lies as `value` does."""
+        last = self.graph.find_nodes(op="placeholder")[-1]
+        like = last.meta["val"] if isinstance(last.meta.get("val"), Tensor) else next(iter(self.values)).meta["val"]
+        with self.graph.inserting_after(last):
+            node = self.graph.placeholder(name)
+        node.meta["val"] = like.new_empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        self.values[node] = value
+        self.added.append(node)
+        return node
+
+
+def freeze_weights(module: fx.GraphModule, is_constant: Callable[[Tensor], bool]) -> FrozenWeights:
+    """The weights of the graph that is being compiled which are constants, and what is computed of them alone, as
+    constants of `module`, which is changed in place. There are none in a graph that writes into its weights. What is
+    returned, or lies in memory that is, stays as it is."""
+    graph = module.graph
+    frozen = FrozenWeights(graph)
+    weights = _weights()
+    returned = {memory for node in _outputs(graph) for memory in _memories(node)}
+    with undisturbed():
+        for node, weight in zip(graph.find_nodes(op="placeholder"), weights, strict=False):
+            if _is_plain(weight) and is_constant(weight) and returned.isdisjoint(_memories(node)):
+                frozen.values[node] = weight.detach()
+
+    def keeps(node: fx.Node, value: Tensor) -> bool:
+        kept = returned.isdisjoint(_memories(node)) and value.stride() == node.meta["val"].stride()
+        if not kept:
+            frozen.left.add(node)
+        return kept
+
+    known = _computed(frozen, keeps)
+    for node in list(graph.nodes):
+        if node in known and node not in frozen.values and any(reader not in known for reader in node.users):
+            constant = frozen.add(f"frozen_{node.name}", known[node])
+            node.replace_all_uses_with(constant, delete_user_cb=lambda reader: reader not in known)
+    if frozen.added:
+        graph.eliminate_dead_code()
+    return frozen
+
+
+def bind(module: fx.GraphModule, frozen: FrozenWeights) -> None:
+    """Give the constants their values; what was made of them alone since, such as packed weights, is computed now."""
+    graph = module.graph
+    known = _computed(frozen, lambda node, _value: node not in frozen.left)
+    names: dict[int, str] = {}
+    for node in list(graph.nodes):
+        if node not in known or all(reader in known for reader in node.users):
+            continue
+        value = known[node]
+        name = names.setdefault(id(value), f"frozen_constant_{len(names)}")
+        # A buffer's name is looked up in Python, at half a microsecond each.
+        module.__dict__[name] = value
+        with graph.inserting_before(_first_computed(graph)):
+            constant = graph.create_node("get_attr", name)
+        constant.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(constant, delete_user_cb=lambda reader: reader not in known)
+    for node in reversed(graph.nodes):
+        if node in known and not node.users and (node.op == "call_function" or node in frozen.added):
+            graph.erase_node(node)
+
+
+def _first_computed(graph: fx.Graph) -> fx.Node:
+    found: fx.Node = next(node for node in graph.nodes if node.op != "placeholder")
+    return found
+
+
+def _weights() -> Sequence[Any]:
+    """Parameters and buffers of the graph that is being compiled, which are its first inputs; none where it writes into
+    one of them."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None or context.params_flat_unwrap_subclasses is None:
+        return ()
+    weights = context.params_flat_unwrap_subclasses
+    written = any(info.mutates_data or info.mutates_metadata for info in context.fw_metadata.input_info[: len(weights)])
+    return () if written or context.fw_metadata.tokens else weights
+
+
+def _is_plain(weight: object) -> bool:
+    return (
+        isinstance(weight, Tensor)
+        and type(weight) in (Tensor, torch.nn.Parameter)
+        and weight.layout is torch.strided
+        and not weight.is_quantized
+        and not weight.is_conj()
+        and not weight.is_neg()
+    )
+
+
+def _computed(frozen: FrozenWeights, keeps: Callable[[fx.Node, Tensor], bool]) -> dict[fx.Node, Tensor]:
+    """The constants, and what depends on them alone; what is not to be kept, and what depends on that, is left out."""
+    known = dict(frozen.values)
+    with undisturbed():
+        for node in frozen.graph.nodes:
+            if node in known or not _is_foldable(node) or not all(n in known for n in node.all_input_nodes):
+                continue
+            args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
+            value = node.target(*args, **kwargs)
+            if isinstance(value, Tensor) and keeps(node, value):
+                known[node] = value
+    return known
+
+
+def _is_foldable(node: fx.Node) -> bool:
+    target, value = node.target, node.meta.get("val")
+    if node.op != "call_function" or not isinstance(target, OpOverload) or not isinstance(value, Tensor):
+        return False
+    operands = [n.meta.get("val") for n in node.all_input_nodes]
+    elements = sum(n.numel() for n in operands if isinstance(n, Tensor))
+    return (
+        bool(operands)
+        and target.namespace in _NAMESPACES
+        and not target._schema.is_mutable
+        and torch.Tag.nondeterministic_seeded not in target.tags
+        # What is blown up would be kept so.
+        and value.numel() <= elements
+    )
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Real tensors, as they are, without gradients."""
+    with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
+        yield
+
+
+def _outputs(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)]
+
+
+def _memories(node: fx.Node) -> list[int]:
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return [v.untyped_storage()._cdata for v in values if isinstance(v, Tensor) and v.layout is torch.strided]

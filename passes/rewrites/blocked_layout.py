@@ -1,0 +1,269 @@
+"""Convolutions and products on weights that were packed in oneDNN's blocked format when the graph was compiled.
+
+Why: oneDNN computes on weights in blocks, and converts one that is not in every call; torch packs weights only where
+Inductor freezes them.
+How: a constant weight is packed for the sizes of its operator, which gives way to oneDNN's on the packed one; an
+activation behind it that nothing else comes between is computed with it. Images stay in channels-last: blocked ones,
+which oneDNN knows as well, were measured to be no faster.
+Assumes: a frozen graph, run as it stands, on a CPU; fixed sizes.
+Safe: the same sums in another order; results have the same strides. As in torch's own freezing an activation that is
+computed with a convolution or product makes a number of what is none (NaN). It is done where it was measured to be
+faster on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from frx_graph.errors import RewriteError
+from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, find_packer, packing_arguments
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.operator_overload import find_overload
+from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
+from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.rewrites.activations import Activation, activation_of
+from frx_graph.passes.rewrites.conversion import exact_strides
+from frx_graph.passes.rewrites.packed_forms import is_channels_last, packed_form
+from frx_graph.passes.rewrites.product_forms import Form, forms_of
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.passes.rewrites.stride_sensitivity import reads_ambiguous_image
+from frx_graph.records import Candidate, Refusal
+
+NAME = "blocked_layout"
+_WEIGHTS = {"aten.convolution": 1, "aten.mm": 1, "aten.addmm": 2}
+"""Which argument of an operator the weight is."""
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of the operator's result `of`, by name, and another value."""
+
+    node: str
+    of: str
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """An operator that may be packed: its forms, the packed one last, and what is computed with it. `added` is the sum
+    that alone reads its result, `behind` the activation that alone reads the result or the sum; `result` is the value
+    whose place the packed operator takes."""
+
+    op: OpFacts
+    forms: tuple[Form, ...]
+    result: str
+    added: _Sum | None
+    behind: str | None
+
+    @property
+    def packed(self) -> Form:
+        return self.forms[-1]
+
+
+def asks(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
+    """Each operator as it is, and every call that may take its place."""
+    for choice in _choices(subject):
+        if isinstance(choice, _Choice):
+            yield tuple(dict.fromkeys(call for form in choice.forms for call in form.calls))
+
+
+def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+    """One candidate for all operators of the graph that are faster so. Its choices name the sum and the activation
+    that are computed with each, by node name, or are empty."""
+    chosen: dict[str, str] = {}
+    saved = 0.0
+    for choice in _choices(subject):
+        if isinstance(choice, Refusal):
+            yield choice
+            continue
+        if not subject.everything:
+            seconds = [form.seconds(subject.timed) for form in choice.forms]
+            now, packed = seconds[0], seconds[-1]
+            if now is None or packed is None:
+                yield Refusal(NAME, "its time in either form could not be measured", (choice.op.node,))
+                continue
+            best = min(known for known in seconds[:-1] if known is not None)
+            # What is computed with it is saved besides.
+            more = choice.behind is not None or choice.added is not None
+            if packed >= best * (1.0 if more else 1 - NOISE_SHARE):
+                continue
+            saved += now - packed
+        with_it = ([choice.added.node] if choice.added else []) + ([choice.behind] if choice.behind else [])
+        chosen[choice.op.node] = ",".join(with_it)
+    if chosen:
+        predicted = None if subject.everything else saved
+        yield Candidate(NAME, subject.facts.graph_id, tuple(chosen), tuple(chosen.values()), predicted)
+
+
+def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Put the packed operators in place; no conversion is inserted."""
+    choices = {choice.op.node: choice for choice in _choices(subject) if isinstance(choice, _Choice)}
+    if not choices.keys() >= set(candidate.nodes):
+        raise RewriteError("the graph is not the one that the candidate is of")
+    nodes = {node.name: node for node in module.graph.nodes}
+    packed: dict[tuple[Any, ...], fx.Node] = {}
+    for name in candidate.nodes:
+        _replace(nodes, choices[name], subject, packed)
+    module.graph.eliminate_dead_code()
+    return ()
+
+
+REWRITE = Rewrite(NAME, propose, apply, asks)
+
+
+def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
+    if not subject.frozen or subject.generates_loops:
+        return
+    sums: set[str] = set()
+    facts = subject.facts
+    for op in facts.ops:
+        position = _WEIGHTS.get(op.operator)
+        if position is None:
+            continue
+        weight = op.args[position]
+        if not isinstance(weight, ValueRef) or weight.name not in subject.constants:
+            yield Refusal(NAME, "its weight is no constant", (op.node,))
+        elif any(value.dynamic_dims for value in (*facts.input_values(op), *facts.output_values(op))):
+            # A weight is packed for one size; for another one oneDNN would convert it again in each call.
+            yield Refusal(NAME, "its sizes may change", (op.node,))
+        elif reads_ambiguous_image(op, facts):
+            yield Refusal(NAME, "its image of one channel lies in either layout at once", (op.node,))
+        else:
+            call = signature_of(op, facts)
+            result = _settled(op, subject)
+            results = (spec_of(result),)
+            packed = packed_form(call, results)
+            if isinstance(packed, str):
+                yield Refusal(NAME, packed, (op.node,))
+            else:
+                forms = (*forms_of(call, tuple(map(spec_of, facts.output_values(op)))), packed)
+                added = _sum_of(result, subject) if packed.calls[0].target == PACKED_CONVOLUTION else None
+                if added is not None and added.node in sums:
+                    # It is computed with the other of its operands.
+                    added = None
+                if added is not None:
+                    sums.add(added.node)
+                    result = facts.values[added.node]
+                yield _Choice(op, forms, result.name, added, _activation_of(result, subject, summed=added is not None))
+
+
+def _sum_of(result: ValueFacts, subject: RewriteSubject) -> _Sum | None:
+    """The sum that alone reads the result, which nobody else sees, with another value that lies as it does."""
+    facts = subject.facts
+    readers = facts.users(result.name)
+    if len(readers) != 1 or result.name in facts.outputs or readers[0].target != "aten.add.Tensor":
+        return None
+    (add,) = readers
+    (total,) = facts.output_values(add)
+    others = [argument for argument in add.args[:2] if argument != ValueRef(result.name)]
+    if len(others) != 1 or not isinstance(others[0], ValueRef) or len(add.args) != 2 or add.kwargs:
+        return None
+    other = facts.values[others[0].name]
+    alike = {(value.shape, value.strides, value.dtype, value.device) for value in (result, other, total)}
+    return _Sum(add.node, result.name) if len(alike) == 1 and total.name == add.node else None
+
+
+def _settled(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
+    """The operator's result; where what reads it only makes sure of its strides, or copies it to channels-last, which
+    is what packed operators return, the same elements behind that."""
+    facts = subject.facts
+    (result,) = facts.output_values(op)
+    settled = seen = result
+    while len(readers := facts.users(seen.name)) == 1 and seen.name not in facts.outputs:
+        (reader,) = readers
+        copies = reader.operator in ("aten.contiguous", "aten.clone") and seen is settled
+        if (not copies and (not reader.view or settled is result)) or len(reader.outputs) != 1:
+            break
+        (seen,) = facts.output_values(reader)
+        if seen.dtype != result.dtype or (copies and not is_channels_last(spec_of(seen))):
+            break
+        if copies or (seen.shape == settled.shape and _same_places(seen, settled)):
+            settled = seen
+    return settled
+
+
+def _same_places(one: ValueFacts, other: ValueFacts) -> bool:
+    """True if each element of two values of one shape lies in the same place of their memory."""
+    pairs = zip(one.shape, one.strides, other.strides, strict=True)
+    return one.storage == other.storage and all(n == 1 or mine == theirs for n, mine, theirs in pairs)
+
+
+def _activation_of(result: ValueFacts, subject: RewriteSubject, *, summed: bool) -> str | None:
+    """The activation that alone reads the result, which nobody else sees; behind a sum oneDNN's operator has one."""
+    facts = subject.facts
+    readers = facts.users(result.name)
+    if len(readers) != 1 or result.name in facts.outputs or activation_of(readers[0]) is None:
+        return None
+    (activated,) = facts.output_values(readers[0])
+    same = (activated.shape, activated.strides, activated.dtype) == (result.shape, result.strides, result.dtype)
+    return readers[0].node if same and (not summed or readers[0].operator == "aten.relu") else None
+
+
+def _replace(
+    nodes: Mapping[str, fx.Node], choice: _Choice, subject: RewriteSubject, packed: dict[tuple[Any, ...], fx.Node]
+) -> None:
+    """Put the packed operator in the place of all that it computes. `packed` are the weights packed so far, by what
+    they are packed for."""
+    node, given = nodes[choice.op.node], nodes[choice.behind or choice.result]
+    (call,) = choice.packed.calls
+    value = given.meta["val"]
+    product = call.target == PACKED_PRODUCT
+    if product:
+        bias, x, weight = node.args if len(node.args) == 3 else (None, *node.args)
+    else:
+        x, weight, bias = node.args[:3]
+    assert isinstance(weight, fx.Node)
+    numbers = packing_arguments(call.target, call.args)
+    settings = () if product else tuple(map(_listed, call.args[3:-3]))
+    activation = activation_of(subject.facts.op_by_node[choice.behind]) if choice.behind else None
+    key = (weight, call.target, str(numbers))
+    if key not in packed:
+        with node.graph.inserting_before(node):
+            packed[key] = _packed(weight, call.target, numbers)
+    # The other summand may be computed after the operator.
+    with node.graph.inserting_before(nodes[choice.added.node] if choice.added else node):
+        if choice.added is not None:
+            own = nodes[choice.added.of]
+            (other,) = (source for source in nodes[choice.added.node].all_input_nodes if source is not own)
+            told: tuple[Any, ...] = ("add", None, activation and activation.name, [], None)
+            target = torch.ops.mkldnn._convolution_pointwise.binary
+            result = node.graph.call_function(target, (x, other, packed[key], bias, *settings, *told))
+        else:
+            told = _told(activation or Activation())
+            overload: Any = find_overload(call.target)
+            result = node.graph.call_function(overload, (x, packed[key], bias, *settings, *told))
+        order = range(2) if product else CHANNELS_LAST_ORDER[value.dim()]
+        made = value.new_empty_strided(value.shape, strides_for_order(value.shape, order))
+        result.meta.update({**node.meta, "val": made})
+        if made.stride() != value.stride():
+            exact = exact_strides(node.graph, result, value)
+            if exact is None:
+                raise RewriteError(f"{node.name} has strides that cannot be given back")
+            result = exact
+    given.replace_all_uses_with(result)
+
+
+def _told(activation: Activation) -> tuple[Any, ...]:
+    return (activation.name, list(activation.numbers), activation.variant)
+
+
+def _packed(weight: fx.Node, target: str, numbers: Sequence[Any]) -> fx.Node:
+    """What packs `weight` for oneDNN's operator `target`."""
+    graph = weight.graph
+    if target == PACKED_PRODUCT:
+        turned = graph.call_function(torch.ops.aten.permute.default, (weight, [1, 0]))
+        turned.meta["val"] = weight.meta["val"].t()
+        weight = turned
+    packed = graph.call_function(find_packer(target), (weight, *map(_listed, numbers)))
+    # What is packed has no strides; who reads it looks at its shape.
+    packed.meta["val"] = weight.meta["val"]
+    return packed
+
+
+def _listed(argument: Any) -> Any:
+    return list(argument) if isinstance(argument, tuple) else argument

@@ -1,0 +1,175 @@
+"""Features that are flattened in the order in which they lie, instead of being copied first.
+
+Why: a network's head flattens an image for a matrix product; where the image lies in channels-last it is copied, since
+the product's weight goes by channel, row, column.
+How: the weight's rows are put in the order of the image's memory, of which the flattened features are then a view;
+activations between the copy and the view read the image itself.
+Assumes: a frozen graph: the weight is a constant, and rearranging it costs nothing in a call.
+Safe: the same products, summed in another order. The copy and its view are read by products with constant weights only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from frx_graph.errors import RewriteError
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.passes.rewrites.activations import activation_of
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate, Refusal
+
+NAME = "flattened_features"
+_VIEWS = frozenset({"aten.view", "aten._unsafe_view", "aten.reshape"})
+_ROWS = {"aten.mm": (0, 1), "aten.addmm": (1, 2)}
+"""Which arguments of a product are the features and the weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flattened:
+    """An image in channels-last, its plain copy, activations of that one, each of the one before, the view of the last
+    and the products that read the view."""
+
+    image: ValueFacts
+    copy: OpFacts
+    activations: tuple[OpFacts, ...]
+    view: OpFacts
+    products: tuple[OpFacts, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The operators by name, in order."""
+        return tuple(op.node for op in (self.copy, *self.activations, self.view, *self.products))
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What each of `nodes` is."""
+        return ("copy", *("activation" for _ in self.activations), "view", *("product" for _ in self.products))
+
+
+def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+    """One candidate for each flattened image; its choices say what each node is."""
+    if not subject.frozen or subject.generates_loops:
+        return
+    for copy in subject.facts.ops:
+        found = _flattened(copy, subject)
+        if isinstance(found, Refusal):
+            yield found
+        elif found is not None:
+            saved = subject.bandwidth_bytes_per_s and 2 * found.image.bytes / subject.bandwidth_bytes_per_s
+            yield Candidate(NAME, subject.facts.graph_id, found.nodes, found.roles, predicted_seconds=saved)
+
+
+def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Flatten the image itself; no conversion is inserted."""
+    nodes = {node.name: node for node in module.graph.nodes}
+    if not nodes.keys() >= set(candidate.nodes):
+        raise RewriteError("the graph is not the one that the candidate is of")
+    by_role: dict[str, list[fx.Node]] = {"activation": []}
+    for name, role in zip(candidate.nodes, candidate.choices, strict=True):
+        by_role.setdefault(role, []).append(nodes[name])
+    (copy,), (view,) = by_role["copy"], by_role["view"]
+    image = copy.args[0]
+    assert isinstance(image, fx.Node)
+    for activation in by_role["activation"]:
+        activation.update_arg(0, image)
+        # Copied by shape: what an activation makes lies as what it reads.
+        activation.meta["val"] = activation.meta["val"].new_empty_strided(
+            image.meta["val"].shape, image.meta["val"].stride()
+        )
+        image = activation
+    batch, *sizes = image.meta["val"].shape
+    order = CHANNELS_LAST_ORDER[len(sizes) + 1]
+    with module.graph.inserting_before(view):
+        features = _call(_call(image, "permute", list(order)), "view", [batch, view.meta["val"].shape[1]])
+    for product in by_role["product"]:
+        features_at, weight_at = _ROWS[subject.facts.op_by_node[product.name].operator]
+        weight = product.args[weight_at]
+        assert isinstance(weight, fx.Node)
+        columns = weight.meta["val"].shape[1]
+        inner = [dim - 1 for dim in order[1:]]
+        with module.graph.inserting_before(product):
+            # Columns outermost, as the weight of a linear layer lies.
+            turned = _call(_call(weight, "permute", [1, 0]), "reshape", [columns, *sizes])
+            sorted_rows = _call(turned, "permute", [0, *(dim + 1 for dim in inner)])
+            rows = _call(_call(sorted_rows, "reshape", [columns, -1]), "permute", [1, 0])
+        product.update_arg(features_at, features)
+        product.update_arg(weight_at, rows)
+    module.graph.eliminate_dead_code()
+    return ()
+
+
+REWRITE = Rewrite(NAME, propose, apply)
+
+
+def _flattened(copy: OpFacts, subject: RewriteSubject) -> _Flattened | Refusal | None:
+    facts = subject.facts
+    source = copy.args[0] if copy.operator in LAYOUT_COPIES and copy.args else None
+    image = facts.values.get(source.name) if isinstance(source, ValueRef) else None
+    if image is None or not copy.outputs or len(image.shape) not in (4, 5) or 0 in image.shape:
+        return None
+    copied = facts.values[copy.outputs[0]]
+    if (
+        image.strides != strides_for_order(image.shape, CHANNELS_LAST_ORDER[len(image.shape)])
+        or copied.strides != strides_for_order(image.shape, range(len(image.shape)))
+        or copied.strides == image.strides
+        or copied.dtype != image.dtype
+        or copied.device != image.device
+        # Dimensions of size 1 leave open how an image lies.
+        or 1 in image.shape[1:]
+    ):
+        return None
+    activations, last = _activations_of(copied, facts)
+    readers = facts.users(last.name)
+    if len(readers) != 1 or readers[0].operator not in _VIEWS or last.name in facts.outputs:
+        return None
+    (view,) = readers
+    features = facts.values[view.outputs[0]]
+    if features.shape != (image.shape[0], image.numel // image.shape[0]):
+        return None
+    nodes = (copy.node, view.node)
+    if image.dynamic_dims or features.dynamic_dims:
+        return Refusal(NAME, "its sizes may change", nodes)
+    if features.name in facts.outputs:
+        return Refusal(NAME, "the flattened features are returned", nodes)
+    products = facts.users(features.name)
+    if not all(_reads_rows(op, features, subject) for op in products):
+        return Refusal(NAME, "something else than products with constant weights reads the features", nodes)
+    return _Flattened(image, copy, activations, view, tuple(products)) if products else None
+
+
+def _activations_of(value: ValueFacts, facts: GraphFacts) -> tuple[tuple[OpFacts, ...], ValueFacts]:
+    """The activations behind `value`, each the only reader of the one before, and what the last one makes."""
+    found: list[OpFacts] = []
+    while value.name not in facts.outputs:
+        readers = facts.users(value.name)
+        if len(readers) != 1 or activation_of(readers[0]) is None:
+            break
+        (made,) = facts.output_values(readers[0])
+        if (made.shape, made.strides, made.dtype) != (value.shape, value.strides, value.dtype):
+            break
+        found.append(readers[0])
+        value = made
+    return tuple(found), value
+
+
+def _reads_rows(op: OpFacts, features: ValueFacts, subject: RewriteSubject) -> bool:
+    if op.operator not in _ROWS:
+        return False
+    features_at, weight_at = _ROWS[op.operator]
+    weight = op.args[weight_at]
+    reads = [at for at, argument in enumerate(op.args) if argument == ValueRef(features.name)]
+    return reads == [features_at] and isinstance(weight, ValueRef) and weight.name in subject.constants
+
+
+def _call(source: fx.Node, operator: str, *args: Any) -> fx.Node:
+    target = getattr(torch.ops.aten, operator).default
+    node = source.graph.call_function(target, (source, *args))
+    node.meta["val"] = target(source.meta["val"], *args)
+    return node

@@ -1,0 +1,75 @@
+"""Convolutions and products on weights that oneDNN has packed beforehand, as calls that can be timed and made.
+
+A packed convolution reads any order of the image and returns channels-last, whatever it reads; so it stands for the
+convolution in channels-last only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
+from frx_graph.matrix_product import has_onednn
+from frx_graph.passes.rewrites.product_forms import Form, Part
+
+
+def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form | str:
+    """The form of `call` with its weight packed; where there is none, why. The weight has to be a constant."""
+    if call.kwargs or not has_onednn():
+        return "oneDNN is not there, or it has arguments that oneDNN's operator lacks"
+    if any(0 in tensor.shape for tensor in call.tensors):
+        return "it has no elements"
+    if any(tensor.device != "cpu" or tensor.dtype != results[0].dtype for tensor in call.tensors):
+        return "it does not run on a CPU, or not in one type"
+    if not _has_type(results[0].dtype):
+        return "oneDNN packs no weights of this type here"
+    match call.target, call.args:
+        case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, *_):
+            if len(x.shape) not in (4, 5):
+                return "oneDNN packs weights for images and volumes only"
+            if not is_channels_last(results[0]):
+                return "packed convolutions return channels-last, which this one does not"
+            return _convolution(call, x, w)
+        case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w):
+            return _product(x, w, None)
+        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w):
+            return _product(x, w, bias)
+    return "oneDNN packs no weight for it"
+
+
+def _convolution(call: OperatorSignature, x: TensorSpec, w: TensorSpec) -> Form | str:
+    bias, stride, padding, dilation, transposed, output_padding, groups = call.args[2:]
+    rest = (dilation, groups, "none", (), "")
+    if not transposed:
+        return Form((Part(OperatorSignature(PACKED_CONVOLUTION, (x, w, bias, padding, stride, *rest))),))
+    assert isinstance(output_padding, tuple) and isinstance(stride, tuple)
+    # As in torch's own packing (`_is_packable_convolution`).
+    if groups == w.shape[0] != 1 or any(int(p) >= int(s) for p, s in zip(output_padding, stride, strict=True)):  # type: ignore[arg-type]
+        return "oneDNN packs no weights for transposed convolutions of this kind"
+    return Form((Part(OperatorSignature(PACKED_TRANSPOSED, (x, w, bias, padding, output_padding, stride, *rest))),))
+
+
+def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | str:
+    if x.strides != strides_for_order(x.shape, range(2)):
+        return "its image is no matrix without gaps"
+    if bias is not None and (bias.shape != w.shape[1:] or bias.strides != (1,)):
+        return "what is added is no bias"
+    turned = TensorSpec(w.shape[::-1], w.strides[::-1], w.dtype, w.device)
+    return Form((Part(OperatorSignature(PACKED_PRODUCT, (x, turned, bias, "none", (), ""))),))
+
+
+def is_channels_last(result: TensorSpec) -> bool:
+    """True for what has the strides of channels-last wherever they mean anything."""
+    order = CHANNELS_LAST_ORDER.get(len(result.shape))
+    if order is None:
+        return False
+    wanted = strides_for_order(result.shape, order)
+    return all(n == 1 or have == want for n, have, want in zip(result.shape, result.strides, wanted, strict=True))
+
+
+def _has_type(dtype: torch.dtype) -> bool:
+    return dtype is torch.float32 or (dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())

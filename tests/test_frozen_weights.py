@@ -1,0 +1,232 @@
+"""Models frozen for eager execution: what they notice, and what they leave as it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import frx_graph
+from frx_graph import backend
+
+pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
+IMAGE = torch.randn(2, 8, 12, 12)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+    backend.clear()
+
+
+def frozen(model: nn.Module, **how: object) -> nn.Module:
+    return frx_graph.compile(model.eval(), options={"inner": "eager", "plan": "all", "freeze": True}, **how)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(1600, 5))
+
+
+def applied() -> set[str]:
+    return {candidate.rewrite for graph in backend.rewritten() for candidate in graph.applied}
+
+
+def same(compiled: nn.Module, model: nn.Module, *args: Tensor) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(*args), model(*args), rtol=1e-4, atol=1e-5)
+
+
+def test_weights_follow_their_changes() -> None:
+    model = network()
+    compiled = frozen(model)
+    same(compiled, model, IMAGE)
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    same(compiled, model, IMAGE)
+    model[4].bias.data = torch.ones(5)
+    same(compiled, model, IMAGE)
+    same(compiled, model, IMAGE)
+    assert "blocked_layout" in applied()
+
+
+def test_they_may_give_way_to_other_tensors() -> None:
+    model = network()
+    compiled = frozen(model)
+    same(compiled, model, IMAGE)
+    for change in (
+        lambda: setattr(model[0], "weight", nn.Parameter(torch.randn(16, 8, 3, 3))),
+        lambda: setattr(model[1], "running_mean", torch.randn(16)),
+    ):
+        change()
+        for _ in range(2):
+            same(compiled, model, IMAGE)
+
+
+def test_buffers_are_watched() -> None:
+    model = network()
+    compiled = frozen(model)
+    same(compiled, model, IMAGE)
+    model[1].running_var.fill_(4)
+    same(compiled, model, IMAGE)
+
+
+def test_gradients_are_not_frozen() -> None:
+    model = network()
+    compiled = frozen(model)
+    compiled(IMAGE).sum().backward()
+    assert model[0].weight.grad is not None
+    assert "blocked_layout" not in applied()
+
+
+def test_training_mode_is_not_frozen() -> None:
+    model = network()
+    compiled = frozen(model)
+    model.train()
+    with torch.no_grad():
+        compiled(IMAGE)
+    assert "folded_norms" not in applied()
+    assert model[1].num_batches_tracked == 1
+
+
+class Counting(nn.Module):
+    """Writes into a buffer in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(8, 8, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.convolution(x) * self.calls
+
+
+@pytest.mark.filterwarnings("ignore:frx. the weights are not frozen")
+def test_a_program_that_writes_into_its_buffers_is_not_frozen() -> None:
+    model, other = Counting(), Counting()
+    other.load_state_dict(model.state_dict())
+    compiled = frozen(model)
+    with torch.no_grad():
+        for _ in range(6):
+            torch.testing.assert_close(compiled(IMAGE), other(IMAGE), rtol=1e-4, atol=1e-5)
+    assert model.calls == 6
+    assert "blocked_layout" not in applied()
+
+
+class Unregistered(nn.Module):
+    """Holds a tensor that is neither a parameter nor a buffer, which nobody watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(8, 8, 3)
+        self.offset = torch.zeros(8, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(x) + self.offset
+
+
+def test_what_nobody_watches_is_no_constant() -> None:
+    model = Unregistered()
+    compiled = frozen(model)
+    same(compiled, model, IMAGE)
+    assert "blocked_layout" in applied()
+    model.offset.fill_(3)
+    same(compiled, model, IMAGE)
+
+
+class Returning(nn.Module):
+    """Returns a parameter, a view of one and something computed of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return x @ self.weight, self.weight, self.weight[0], self.weight * 2
+
+
+def test_what_is_returned_is_the_parameters_own_or_new_memory() -> None:
+    model = Returning()
+    compiled = frozen(model)
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        compiled(x)
+        _, whole, row, doubled = compiled(x)
+        again = compiled(x)[3]
+    assert whole is model.weight
+    assert row.data_ptr() == model.weight.data_ptr()
+    assert doubled.data_ptr() != again.data_ptr()
+    same(compiled, model, x)
+
+
+class Doubling(nn.Module):
+    """Returns what is computed of a parameter alone, and a view of another such value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.linear(x), self.linear.weight * 2, (self.linear.weight + 1)[1:]
+
+
+def test_what_is_returned_is_computed_in_each_call() -> None:
+    model = Doubling()
+    compiled = frozen(model)
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        compiled(x)
+        for value in compiled(x)[1:]:
+            value.zero_()
+    same(compiled, model, x)
+
+
+def test_weights_that_are_tied() -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6))
+    model[2].weight = model[0].weight
+    compiled = frozen(model)
+    same(compiled, model, torch.randn(4, 6))
+    with torch.no_grad():
+        model[0].weight.neg_()
+    same(compiled, model, torch.randn(4, 6))
+
+
+def test_models_in_channels_last_keep_the_strides_of_their_outputs() -> None:
+    model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.ReLU()).to(memory_format=torch.channels_last)
+    compiled = frozen(model)
+    with torch.no_grad():
+        assert compiled(IMAGE).stride() == model(IMAGE).stride()
+    same(compiled, model, IMAGE)
+
+
+class Noisy(nn.Module):
+    """Draws random numbers shaped like a weight, which are others in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(8, 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(x) + torch.rand_like(self.convolution.bias).view(1, 8, 1, 1)
+
+
+def test_random_numbers_are_no_constants() -> None:
+    compiled = frozen(Noisy())
+    with torch.no_grad():
+        compiled(IMAGE)
+        assert not torch.equal(compiled(IMAGE), compiled(IMAGE))
+
+
+def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    from frx_graph import planned_compile
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(planned_compile, "fold_norms", broken)
+    model = network()
+    compiled = frozen(model)
+    with pytest.warns(RuntimeWarning, match="a bug"), torch.no_grad():
+        compiled(IMAGE)
+    same(compiled, model, IMAGE)
