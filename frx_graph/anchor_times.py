@@ -10,9 +10,9 @@ from frx_graph.evidence.generated_cache import generated_seconds
 from frx_graph.evidence.measurement_cache import MeasuredOperators
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.passes.rewrites.anchor_calls import AnchorCall, anchor_calls
+from frx_graph.passes.rewrites.anchor_calls import AnchorCall, anchor_calls, conversion_calls
 from frx_graph.passes.rewrites.generated_loops import loop_calls
-from frx_graph.passes.rewrites.order_choice import undecided_loops
+from frx_graph.passes.rewrites.order_choice import undecided_loops, undecided_values
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.rules.dimension_map import Order
@@ -55,6 +55,21 @@ def loop_seconds(subject: RewriteSubject) -> AnchorSeconds:
         node: {order: timed[call] / call.times for order, call in calls.items()}
         for node, calls in asked.items()
         if all(call in timed for call in calls.values())
+    }
+
+
+def conversion_seconds(subject: RewriteSubject) -> Mapping[str, float]:
+    """Measured times of bringing a value from one order into the other, by the value's name: of the two ways the longer
+    one. Compilers that write loops convert in those, which run at the device's bandwidth (seen with Inductor, 2.15);
+    a copy by itself takes up to three times as long."""
+    if subject.generates_loops:
+        return {}
+    asked = {value.name: calls for value in undecided_values(subject) if (calls := conversion_calls(value))}
+    timed = call_seconds(asked.values(), device_type_of(subject.facts))
+    return {
+        name: max(timed[call] for call in calls)
+        for name, calls in asked.items()
+        if all(call in timed for call in calls)
     }
 
 

@@ -22,9 +22,11 @@ from frx_graph.advisor import advise_capture
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
+from frx_graph.dynamo_rewriting import rewritten_before
+from frx_graph.eager_plan import EagerPlan
 from frx_graph.errors import CaptureError, OptionError
+from frx_graph.inductor_plan import frozen_options, inductor_options
 from frx_graph.options import BackendOptions, backend_options, check_inner
-from frx_graph.planned_compile import EagerPlan, frozen_options, inductor_options, rewritten_before
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph

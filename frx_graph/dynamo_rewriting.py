@@ -7,7 +7,7 @@ outputs must be what it was, or the changes are taken back. Every step that fail
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,33 @@ from frx_graph.rewriting import RewrittenGraph
 
 _MATH = frozenset({"aten._softmax", "aten._safe_softmax"})
 """What `scaled_dot_product_attention` comes to where torch has no fused kernel for it."""
+
+
+Compiled = Callable[..., Any]
+Told = Callable[[RewrittenGraph], None]
+Failed = Callable[[Exception], None]
+
+
+def rewrite_or_leave(dynamo: fx.GraphModule, inner: str, plan: str, told: Told, failed: Failed) -> None:
+    """Rewrite `dynamo` for the compiler `inner` and tell what was done; on any failure tell that."""
+    try:
+        done = rewrite_dynamo_graph(dynamo, inner=inner, plan=plan)
+    except Exception as error:  # noqa: BLE001 - any failure of ours leaves the graph to the inner compiler as it was
+        failed(error)
+        return
+    if done is not None:
+        told(done)
+
+
+def rewritten_before(inner: Compiled, name: str, plan: str, told: Told, failed: Failed) -> Compiled:
+    """The backend `inner`, called `name`, on Dynamo graphs that are rewritten before it sees them."""
+
+    def compiled(dynamo: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Compiled:
+        rewrite_or_leave(dynamo, name, plan, told, failed)
+        result: Compiled = inner(dynamo, example_inputs, **how)
+        return result
+
+    return compiled
 
 
 def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: str) -> RewrittenGraph | None:

@@ -130,7 +130,8 @@ def _computed(frozen: FrozenWeights, keeps: Callable[[fx.Node, Tensor], bool]) -
     known = dict(frozen.values)
     with undisturbed():
         for node in frozen.graph.nodes:
-            if node in known or not _is_foldable(node) or not all(n in known for n in node.all_input_nodes):
+            # In this order: to compare the sizes of what is no constant would fix them.
+            if node in known or not all(n in known for n in node.all_input_nodes) or not _is_foldable(node):
                 continue
             args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
             value = node.target(*args, **kwargs)

@@ -8,7 +8,14 @@ from types import MappingProxyType
 
 from torch import Tensor, fx
 
-from frx_graph.anchor_times import anchor_seconds, bandwidth_of, call_seconds, device_type_of, loop_seconds
+from frx_graph.anchor_times import (
+    anchor_seconds,
+    bandwidth_of,
+    call_seconds,
+    conversion_seconds,
+    device_type_of,
+    loop_seconds,
+)
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_signature import graph_signature
@@ -69,6 +76,7 @@ def rewrite_graph(
     if plan == "solved":
         subject = replace(subject, seconds=anchor_seconds(subject))
         subject = replace(subject, loop_seconds=loop_seconds(subject))
+        subject = replace(subject, conversion_seconds=conversion_seconds(subject))
     choices = inner_choices(subject) if phase is Phase.FORWARD else ()
     untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
     applied: list[Candidate] = []

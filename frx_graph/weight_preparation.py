@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from frx_graph.anchor_times import anchor_seconds, bandwidth_of, loop_seconds
+from frx_graph.anchor_times import anchor_seconds, bandwidth_of, conversion_seconds, loop_seconds
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.capture.model_state import preserved_state
@@ -112,4 +112,5 @@ def _subject(graph: CapturedGraph, inner: str) -> RewriteSubject:
         visible=frozenset(graph.outputs_visible),
     )
     subject = replace(subject, seconds=anchor_seconds(subject, prepared=True))
-    return replace(subject, loop_seconds=loop_seconds(subject))
+    subject = replace(subject, loop_seconds=loop_seconds(subject))
+    return replace(subject, conversion_seconds=conversion_seconds(subject))

@@ -219,12 +219,12 @@ def test_random_numbers_are_no_constants() -> None:
 
 
 def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    from frx_graph import planned_compile
+    from frx_graph import eager_plan
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(planned_compile, "fold_norms", broken)
+    monkeypatch.setattr(eager_plan, "fold_norms", broken)
     model = network()
     compiled = frozen(model)
     with pytest.warns(RuntimeWarning, match="a bug"), torch.no_grad():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from frx_graph import planned_compile
+from frx_graph import current_plan, inductor_plan
 from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.plan import Plan
 from frx_graph.records import Candidate
@@ -50,13 +50,13 @@ def test_the_hash_is_the_same_in_every_process() -> None:
 
 def test_what_is_compiled_under_another_plan_is_not_found_in_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     def uuid(policy: str = "all", own_choice: bool = True) -> object:
-        return planned_compile.InductorPlan(policy, own_choice, lambda _done: None, lambda _error: None).uuid()
+        return inductor_plan.InductorPlan(policy, own_choice, lambda _done: None, lambda _error: None).uuid()
 
     before = uuid()
     assert uuid() == before
     assert uuid("solved") != before
     assert uuid(own_choice=False) != before
-    monkeypatch.setattr(planned_compile, "_code_hash", lambda: "other")
+    monkeypatch.setattr(current_plan, "code_hash", lambda: "other")
     assert uuid() != before
 
 

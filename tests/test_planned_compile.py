@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters, same
 from torch._inductor.graph import GraphLowering
 
-from frx_graph import backend, planned_compile
+from frx_graph import backend, eager_plan, inductor_plan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import Candidate
 from frx_graph.rewriting import RewrittenGraph
@@ -91,12 +91,26 @@ def test_other_sizes_compile_as_often_as_without_a_plan(inner: str) -> None:
     assert with_plan == recompiles(torch.compile(model, backend=inner))
 
 
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+def test_looking_for_constants_fixes_no_size() -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    model = nn.ConvTranspose2d(3, 2, 3, padding=1, dilation=2)
+    compiled = torch.compile(model, backend="frx", options={"plan": "all", "inner": "eager"}, dynamic=True)
+    with torch.no_grad():
+        for size in (2, 3, 5):
+            image = torch.randn(size, 3, 6, 1).expand(size, 3, 6, 5)
+            torch.testing.assert_close(compiled(image), model(image))
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: object, **_how: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(planned_compile, "rewrite_graph", broken)
+    for module in (inductor_plan, eager_plan):
+        monkeypatch.setattr(module, "rewrite_graph", broken)
     model = Branches().eval()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -141,7 +155,7 @@ def test_inductor_chooses_unless_a_rewrite_has_decided(
     rewrite: str, chooses: bool, may_choose: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = RewrittenGraph("0/0", Phase.FORWARD, (Candidate(rewrite, "0/0", ("a", "b")),), ())
-    monkeypatch.setattr(planned_compile, "rewrite_graph", lambda *_args, **_how: done)
+    monkeypatch.setattr(inductor_plan, "rewrite_graph", lambda *_args, **_how: done)
     with torch.no_grad():
         planned(nn.Conv2d(3, 3, 1).eval(), "inductor")(torch.randn(1, 3, 4, 4))
     assert may_choose == [chooses]

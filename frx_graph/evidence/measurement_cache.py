@@ -8,6 +8,7 @@ every run measure for itself.
 from __future__ import annotations
 
 import contextlib
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -122,18 +123,25 @@ class MeasuredOperators:
         self, groups: Iterable[Sequence[OperatorSignature]], *, progress: Progress = lambda _signature: None
     ) -> None:
         """Make the seconds of all calls in `groups` known, as `measure` does. Those of one group are to be compared:
-        where one is missing, all are measured."""
+        where one is missing, all are measured, and told on the scale of those that were known."""
         keys = {tuple(group): [signature_key(signature) for signature in group] for group in groups}
         wanted = {group: names for group, names in keys.items() if not all(s in self._seconds for s in group)}
         if not wanted:
             return
         stored = _read(self._path)
+        known = {
+            s: stored.seconds[name]
+            for group, names in wanted.items()
+            for s, name in zip(group, names, strict=True)
+            if name in stored.seconds
+        }
         for group, names in wanted.items():
             if all(name in stored.seconds for name in names):
                 self._seconds.update((s, stored.seconds[name]) for s, name in zip(group, names, strict=True))
         missing = [group for group in wanted if not all(s in self._seconds for s in group)]
         with disturbance() as disturbed:
-            new = time_variants(missing, on_failure=self._failed, progress=progress)
+            taken = time_variants(missing, on_failure=self._failed, progress=progress)
+        new = on_one_scale(missing, taken, known | self._seconds)
         self._seconds.update(new)
         if new and not (self._device_type == "cpu" and disturbed()):
             _merge(self._path, _StoredFile(seconds={signature_key(s): seconds for s, seconds in new.items()}))
@@ -152,6 +160,23 @@ class MeasuredOperators:
 
     def _failed(self, signature: OperatorSignature, reason: str) -> None:
         self.failures[signature] = reason
+
+
+def on_one_scale(
+    groups: Iterable[Sequence[OperatorSignature]],
+    taken: Mapping[OperatorSignature, float],
+    known: Mapping[OperatorSignature, float],
+) -> Mapping[OperatorSignature, float]:
+    """The seconds `taken` now, each group as fast as when those of it that are `known` were taken, which stay: a
+    machine is faster at one time than at another, and calls are compared across groups too."""
+    seconds: dict[OperatorSignature, float] = {}
+    for group in groups:
+        ratios = [taken[s] / known[s] for s in group if s in taken and known.get(s)]
+        scale = statistics.median(ratios) if ratios else 1.0
+        for signature in group:
+            if signature in taken:
+                seconds.setdefault(signature, known.get(signature) or taken[signature] / scale)
+    return seconds
 
 
 def measured_operators_path(device_type: str, directory: Path | None = None) -> Path:

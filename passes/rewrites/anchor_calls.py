@@ -6,8 +6,11 @@ where kernels of their own run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+
+import torch
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
@@ -19,6 +22,8 @@ from frx_graph.passes.rewrites.order_members import Member
 from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.rules.dimension_map import Order, plain_order
+
+_MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 HEADS_ORDER: Order = (0, 2, 1, 3)
 """Attention heads as a projection leaves them: (batch, heads, sequence, features) stored as (batch, sequence, ...)."""
@@ -49,6 +54,23 @@ def anchor_calls(
     weight = weight_of(member.op, facts)
     packs = weight is not None and weight.name in frozen
     return {order: _call(member, order, facts, phase, prepared, packs) for order in anchor_orders(member)}
+
+
+def conversion_calls(value: ValueFacts) -> tuple[OperatorSignature, ...]:
+    """The copies that bring an image from plain to channels-last and back; none for what is no image."""
+    rank = len(value.shape)
+    order = CHANNELS_LAST_ORDER.get(rank)
+    if order is None or not value.dense or 0 in value.shape:
+        return ()
+    formats = {plain_order(value.shape): torch.contiguous_format, order: _MEMORY_FORMATS[rank]}
+    return tuple(
+        OperatorSignature(
+            "aten.clone.default",
+            (replace(spec_of(value), strides=strides_for_order(value.shape, stored)),),
+            (("memory_format", formats[wanted]),),
+        )
+        for stored, wanted in itertools.permutations(formats)
+    )
 
 
 def weight_of(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:

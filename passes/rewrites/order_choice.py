@@ -83,6 +83,14 @@ def undecided_loops(subject: RewriteSubject) -> tuple[Member, ...]:
     return tuple(_loops_of(subject, _posed(subject, _seconds(subject))).values())
 
 
+def undecided_values(subject: RewriteSubject) -> tuple[ValueFacts, ...]:
+    """The values whose order is open, given the measured times of anchors: one of them may have to be converted."""
+    if not subject.anchors or subject.bandwidth_bytes_per_s is None:
+        return ()
+    members = _posed(subject, _seconds(subject)).members
+    return tuple({value.name: value for member in members for value in member.values}.values())
+
+
 def _loops_of(subject: RewriteSubject, posed: OrderProblem) -> Mapping[str, Member]:
     """By node name, those of the problem that have times in principle; none where all is changed whatever it costs."""
     loops = () if subject.everything else subject.loops
@@ -95,7 +103,9 @@ def _loops_of(subject: RewriteSubject, posed: OrderProblem) -> Mapping[str, Memb
 
 
 def _posed(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
-    around = Surroundings(subject.facts, subject.inner, subject.visible, _without_noise(subject.loop_seconds))
+    around = Surroundings(
+        subject.facts, subject.inner, subject.visible, _without_noise(subject.loop_seconds), subject.conversion_seconds
+    )
     bandwidth = subject.bandwidth_bytes_per_s
     return order_problem(subject.members, around, seconds, _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth)
 

@@ -4,8 +4,9 @@ An operator's label is the order in which it reads and makes values. What it cos
 - an anchor, its measured time in that order; an anchor that was not measured stays as it is;
 - a loop that the compiler writes for a pooling or for upsampling, its measured time in that order, and as much as it
   costs now in one that was not measured;
-- a value that is read in another order than it has, one copy of it for each such order, at the device's bandwidth; half
-  of that where only loops that the compiler writes read it, since they read it anyway, if less well.
+- a value that is read in another order than it has, one copy of it for each such order: as measured where the copy is
+  an operator, else its bytes at the device's bandwidth; half of that where only loops that the compiler writes read it,
+  since they read it anyway, if less well.
 Everything else is taken to cost the same in every order.
 """
 
@@ -58,12 +59,13 @@ class OrderProblem:
 @dataclass(frozen=True)
 class Surroundings:
     """What the members stand in. `visible` are the outputs whose strides somebody outside relies on. `loops` are the
-    measured seconds of loops that the compiler writes."""
+    measured seconds of loops that the compiler writes, `conversions` those of converting a value once, by its name."""
 
     facts: GraphFacts
     inner: str
     visible: Collection[str]
     loops: AnchorSeconds = field(default_factory=dict)
+    conversions: Mapping[str, float] = field(default_factory=dict)
 
     def generates(self, member: Member) -> bool:
         """True if the compiler writes the operator's loops itself."""
@@ -166,7 +168,7 @@ def _values(
         loops_only = not wanted and all(
             around.generates(members[index]) and not around.is_timed_loop(members[index]) for index, _ in readers
         )
-        seconds = 2 * first.bytes * seconds_per_byte
+        seconds = around.conversions.get(name, 2 * first.bytes * seconds_per_byte)
         yield Value(
             source=made.get(name, Given(current_order(first))),
             readers=tuple(_port(index, members[index], value, labels[index]) for index, value in readers),

@@ -24,10 +24,11 @@ class RewriteSubject:
     """One graph of an inner compiler's, before any rewrite.
 
     With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `seconds` are
-    measured times of anchors in each of their orders, `loop_seconds` of loops that the compiler writes. `visible` names
-    the outputs whose strides somebody outside relies on; `given` holds the inputs as they were traced whose strides the
-    rewritten forward has changed since. `timed` are the seconds of the calls that a rewrite asked for, as far as they
-    could be measured. `frozen` names the inputs that are constants.
+    measured times of anchors in each of their orders, `loop_seconds` of loops that the compiler writes,
+    `conversion_seconds` of one conversion of a value, by its name; a value that is not there moves its bytes at the
+    device's bandwidth. `visible` names the outputs whose strides somebody outside relies on; `given` holds the inputs
+    as they were traced whose strides the rewritten forward has changed since. `timed` are the seconds of the calls that
+    a rewrite asked for, as far as they could be measured. `frozen` names the inputs that are constants.
     """
 
     facts: GraphFacts
@@ -36,6 +37,7 @@ class RewriteSubject:
     everything: bool = False
     seconds: AnchorSeconds = field(default_factory=dict)
     loop_seconds: AnchorSeconds = field(default_factory=dict)
+    conversion_seconds: Mapping[str, float] = field(default_factory=dict)
     bandwidth_bytes_per_s: float | None = None
     visible: frozenset[str] = frozenset()
     given: Mapping[str, Tensor] = field(default_factory=dict)

@@ -2,7 +2,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from frx_graph.evidence import measurement_cache
-from frx_graph.evidence.measurement_cache import MeasuredOperators, signature_key
+from frx_graph.evidence.measurement_cache import MeasuredOperators, on_one_scale, signature_key
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.evidence.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
@@ -187,6 +187,30 @@ def test_the_environment_names_what_it_stands_for() -> None:
     environment = measurement_environment("cpu")
     assert environment.torch == torch.__version__
     assert environment.onednn in torch.__config__.show() or environment.onednn == "none"
+
+
+def test_groups_are_told_on_the_scale_of_what_was_known() -> None:
+    a, b, c, d, e = map(relu, range(1, 6))
+    taken = {a: 2.0, b: 6.0, c: 4.0, d: 5.0}
+    # The machine is half as fast as when `a` was timed.
+    assert on_one_scale([(a, b, e), (c, d)], taken, {a: 1.0}) == {a: 1.0, b: 3.0, c: 4.0, d: 5.0}
+    assert on_one_scale([(a, b, c)], taken, {a: 1.0, b: 4.0}) == {a: 1.0, b: 4.0, c: 4.0 / 1.75}
+
+
+def test_what_was_timed_stays_when_more_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slowness = [1.0]
+
+    def time_variants(groups: Iterable[Sequence[OperatorSignature]], **_how: object) -> dict[OperatorSignature, float]:
+        return {s: slowness[0] * s.tensors[0].shape[0] for group in groups for s in group}
+
+    monkeypatch.setattr(measurement_cache, "time_variants", time_variants)
+    monkeypatch.setattr(measurement_cache, "disturbance", lambda: nullcontext(lambda: False))
+    MeasuredOperators("cpu", directory=tmp_path).time([(relu(1), relu(2))])
+    slowness[0] = 3.0
+    MeasuredOperators("cpu", directory=tmp_path).time([(relu(2), relu(5))])
+    later = MeasuredOperators("cpu", directory=tmp_path)
+    later.time([(relu(1), relu(5))])
+    assert [later.seconds(relu(size)) for size in (1, 2, 5)] == [1.0, None, 5.0]
 
 
 def test_keys_tell_signatures_apart() -> None:

@@ -13,9 +13,9 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 import frx_graph
-from frx_graph import backend, planned_compile
+from frx_graph import backend, eager_plan
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.planned_compile import EagerPlan
+from frx_graph.eager_plan import EagerPlan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
 
@@ -81,7 +81,7 @@ def rewrite(monkeypatch: pytest.MonkeyPatch) -> Rewrite:
             graphs.append(Rewritten(before, module.graph, done))
             return done
 
-        monkeypatch.setattr(planned_compile, "rewrite_graph", noted)
+        monkeypatch.setattr(eager_plan, "rewrite_graph", noted)
 
         def never(error: Exception) -> None:
             raise error
@@ -157,14 +157,14 @@ def freeze(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Frozen]:
         torch._dynamo.reset()
         backend.clear()
         graphs: list[fx.Graph] = []
-        bind = planned_compile.bind
+        bind = eager_plan.bind
 
         def noted(module: fx.GraphModule, constants: Any) -> None:
             bind(module, constants)
             graphs.append(module.graph)
 
-        monkeypatch.setattr(planned_compile, "bind", noted)
-        monkeypatch.setattr(planned_compile.EagerPlan, "__init__", _strict(planned_compile.EagerPlan.__init__))
+        monkeypatch.setattr(eager_plan, "bind", noted)
+        monkeypatch.setattr(eager_plan.EagerPlan, "__init__", _strict(eager_plan.EagerPlan.__init__))
         compiled = frx_graph.compile(model.eval(), options={"inner": "eager", "plan": plan, "freeze": True}, **how)
 
         def run(*args: Tensor) -> None:

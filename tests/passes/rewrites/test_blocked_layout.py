@@ -349,7 +349,8 @@ def test_solved_packs_what_was_measured_to_be_faster(
     def seconds(groups: Sequence[Sequence[OperatorSignature]], _device_type: str) -> dict[OperatorSignature, float]:
         calls = [call for group in groups for call in group]
         asked.extend(calls)
-        return {call: 0.5 if ("mkldnn" in call.target) == faster else 1.0 for call in calls}
+        prices = {call: 0.5 if ("mkldnn" in call.target) == faster else 1.0 for call in calls}
+        return prices | {call: 1e-6 for call in calls if call.target == "aten.clone.default"}
 
     for module in (anchor_times, rewriting):
         monkeypatch.setattr(module, "call_seconds", seconds)

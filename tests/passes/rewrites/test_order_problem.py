@@ -1,6 +1,7 @@
 """Who can change its order, to what, and what the cheapest choice is when anchors have known prices."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +10,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from frx_graph.capture.aot_graph import captured_from_aot
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.passes.rewrites.anchor_calls import anchor_calls, anchor_orders
-from frx_graph.passes.rewrites.order_choice import cheapest_orders, propose_orders
+from frx_graph.passes.rewrites.anchor_calls import anchor_calls, anchor_orders, conversion_calls
+from frx_graph.passes.rewrites.order_choice import cheapest_orders, propose_orders, undecided_values
 from frx_graph.passes.rewrites.order_members import MOST_ORDERS, possible_orders
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -87,6 +88,28 @@ def test_a_difference_within_the_noise_is_none() -> None:
     subject = subject_of(*convolutions(1))
     (refusal,) = propose_orders(priced(subject, {"convolution": (100 * CONVERSION, 96 * CONVERSION)}), "test")
     assert isinstance(refusal, Refusal)
+
+
+def test_a_conversion_costs_what_was_measured() -> None:
+    subject = priced(subject_of(*convolutions(1)), {"convolution": (4 * CONVERSION, CONVERSION)})
+    for measured, chosen in ((CONVERSION, CHANNELS_LAST), (2 * CONVERSION, PLAIN)):
+        known = dict.fromkeys((value.name for value in undecided_values(subject)), measured)
+        assert cheapest_orders(replace(subject, conversion_seconds=known)) == {"convolution": chosen}
+
+
+def test_what_is_undecided_can_be_converted_both_ways() -> None:
+    subject = priced(subject_of(*convolutions(1)), {"convolution": (2.0, 1.0)})
+    image, *others = undecided_values(subject)
+    assert others
+    assert not undecided_values(subject_of(torch.relu, (2, 8, 16, 16)))
+    there, back = conversion_calls(image)
+    assert [call.args[0].strides for call in (there, back)] == [(2048, 256, 16, 1), (2048, 1, 128, 8)]
+    assert [dict(call.kwargs) for call in (there, back)] == [
+        {"memory_format": torch.channels_last},
+        {"memory_format": torch.contiguous_format},
+    ]
+    assert not conversion_calls(replace(image, shape=(2, 8), strides=(8, 1)))
+    assert not conversion_calls(replace(image, shape=(2, 8, 0, 16)))
 
 
 def test_what_is_saved_is_predicted() -> None:

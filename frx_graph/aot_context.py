@@ -1,0 +1,60 @@
+"""What AOTAutograd says, while a graph of its is compiled, of the graph's inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, fx
+from torch._guards import CompileContext, TracingContext
+
+
+def graph_id() -> str:
+    """How torch numbers the graph that is being compiled."""
+    return str(CompileContext.current_compile_id() or "graph")
+
+
+def static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]:
+    """The placeholders of parameters and buffers. AOTAutograd numbers a forward's inputs and names what a backward has
+    of them alike: `primals_3` is the third."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return frozenset()
+    static = set(context.fw_metadata.static_input_indices)
+    if backward:
+        names = {f"primals_{index + 1}" for index in static}
+        return frozenset(name for name in placeholders if name in names)
+    return frozenset(name for index, name in enumerate(placeholders) if index in static)
+
+
+def visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:
+    """The outputs that the program sees; the others are saved for the backward, which is compiled for their strides."""
+    context = TracingContext.try_get()
+    outputs = _outputs(module)
+    if backward or context is None or context.fw_metadata is None:
+        return outputs
+    metadata = context.fw_metadata
+    return outputs[: len(metadata.tokens) + metadata.num_forward_returns]
+
+
+def report_output_strides(module: fx.GraphModule) -> None:
+    """Tell AOTAutograd how the forward's results lie in memory, so that the backward is compiled for what is saved."""
+    context = TracingContext.try_get()
+    if context is None or context.output_strides is None:
+        return
+    # Tokens of effects come first, and are not counted.
+    tokens = 0 if context.fw_metadata is None else len(context.fw_metadata.tokens)
+    for node in _output_nodes(module)[tokens:]:
+        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        context.output_strides.append(tuple(value.stride()) if isinstance(value, Tensor) else None)
+
+
+def _outputs(module: fx.GraphModule) -> list[str]:
+    """Names of the graph's outputs, in order; one that is no value has an empty name."""
+    return [node.name if isinstance(node, fx.Node) else "" for node in _output_nodes(module)]
+
+
+def _output_nodes(module: fx.GraphModule) -> Sequence[Any]:
+    outputs = module.graph.output_node().args[0]
+    assert isinstance(outputs, (list, tuple)), "AOTAutograd's graphs return a flat list"
+    return outputs

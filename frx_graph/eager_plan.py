@@ -1,0 +1,158 @@
+"""A Dynamo graph compiled for eager execution: AOTAutograd's graphs, rewritten, and run as they stand."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import SymInt, Tensor, fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition
+from torch._inductor import config as inductor_config
+from torch.fx.graph import _BoxedCodeGen
+from torch.utils import _pytree as pytree
+
+from frx_graph.aot_context import graph_id, report_output_strides, static_inputs, visible_outputs
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.gradient_strides import correct_weight_gradients
+from frx_graph.capture.whole_upsampling import whole_upsampling
+from frx_graph.current_plan import current_plan
+from frx_graph.dynamo_rewriting import Compiled, Failed, Told, rewrite_or_leave
+from frx_graph.frozen_weights import FrozenWeights, bind, freeze_weights
+from frx_graph.passes.rewrites.folded_norms import fold_norms
+from frx_graph.records import Candidate
+from frx_graph.rewriting import rewrite_graph
+
+IsConstant = Callable[[Tensor], bool]
+
+
+class EagerPlan:
+    """Compiles one Dynamo graph for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
+    Weights of inference graphs that are `constant` become part of the graph; who calls it has to watch them."""
+
+    def __init__(self, plan: str, told: Told, failed: Failed, *, constant: IsConstant = lambda _: False) -> None:
+        self._plan = plan
+        self._told = told
+        self._failed = failed
+        self._constant = constant
+
+    def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        """The compiled graph, which takes what the Dynamo graph takes."""
+        rewrite_or_leave(dynamo, "eager", self._plan, self._told, self._failed)
+        compiler = aot_autograd(
+            fw_compiler=self._forward,
+            bw_compiler=self._backward,
+            inference_compiler=self._inference,
+            partition_fn=_partition,
+            keep_inference_input_mutations=True,
+        )
+        with whole_upsampling() if _may_upsample_whole(dynamo.graph) else contextlib.nullcontext():
+            compiled: Compiled = compiler(dynamo, list(example_inputs))
+        return compiled
+
+    def _inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        frozen, folded = FrozenWeights(module.graph), None
+        given = _given(module, inputs)
+        if inductor_config.freezing:
+            try:
+                frozen = freeze_weights(module, self._constant)
+                folded = fold_norms(module.graph, frozen, graph_id())
+            except Exception as error:  # noqa: BLE001 - any failure of ours leaves what is not folded yet as it is
+                self._failed(error)
+        self._rewrite(module, given, Phase.FORWARD, train=False, frozen=frozen, folded=folded)
+        bind(module, frozen)
+        return _boxed(module)
+
+    def _forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        compiled = self._compiled(module, inputs, Phase.FORWARD, train=True)
+        report_output_strides(module)
+        return compiled
+
+    def _backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        return self._compiled(module, inputs, Phase.BACKWARD, train=True)
+
+    def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], phase: Phase, *, train: bool) -> Compiled:
+        self._rewrite(module, _given(module, inputs), phase, train=train, frozen=FrozenWeights(module.graph))
+        return _boxed(module)
+
+    def _rewrite(
+        self,
+        module: fx.GraphModule,
+        given: Mapping[str, Tensor],
+        phase: Phase,
+        *,
+        train: bool,
+        frozen: FrozenWeights,
+        folded: Candidate | None = None,
+    ) -> None:
+        placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
+        try:
+            correct_weight_gradients(module.graph)
+            done = rewrite_graph(
+                module,
+                graph_id=graph_id(),
+                phase=phase,
+                train=train,
+                inner="eager",
+                plan=self._plan,
+                static_inputs=static_inputs(placeholders, phase is Phase.BACKWARD) | frozen.names,
+                visible=visible_outputs(module, phase is Phase.BACKWARD),
+                given=given,
+                frozen=frozen.names,
+            )
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
+            self._failed(error)
+            return
+        applied = done.applied if folded is None else (folded, *done.applied)
+        plan = current_plan(self._plan).of_graph(done.signature, applied).hash
+        self._told(replace(done, applied=applied, plan=plan))
+
+
+def _given(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Tensor]:
+    """The inputs whose strides are others than those that the graph was traced with, as they were traced; the graph's
+    values become those that are given."""
+    given = {}
+    for node, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        traced = node.meta.get("val")
+        if isinstance(value, Tensor) and isinstance(traced, Tensor) and value.stride() != traced.stride():
+            given[node.name] = traced
+            node.meta["val"] = value
+    return given
+
+
+def _may_upsample_whole(graph: fx.Graph) -> bool:
+    """False for a graph with sizes that may change, which the operators that run whole would fix, and for one with a
+    tensor without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`)."""
+    values = pytree.tree_leaves([node.meta.get("example_value") for node in graph.nodes])
+    sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
+    symbolic = any(isinstance(size, SymInt) for size in (*values, *sizes))
+    return not symbolic and 0 not in sizes
+
+
+def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Saves what autograd would save: recomputing pays only where loops are fused."""
+    for node in list(joint.graph.nodes):
+        # What nobody reads but must run, as it draws random numbers, torch's partitioner takes for a tensor: seen with
+        # `native_dropout`, torch 2.15.
+        if node.op == "call_function" and not node.users and isinstance(node.meta.get("val"), (tuple, list)):
+            with joint.graph.inserting_before(node.next):
+                first = joint.graph.call_function(operator.getitem, (node, 0))
+            first.meta["val"] = node.meta["val"][0]
+    divided: tuple[fx.GraphModule, fx.GraphModule] = default_partition(joint, inputs, **how)
+    return divided
+
+
+def _boxed(module: fx.GraphModule) -> Compiled:
+    """`module` as a function that takes all its arguments in one list, which it empties, as AOTAutograd prefers."""
+    module.graph.set_codegen(_BoxedCodeGen())
+    module.recompile()
+    forward = module.forward
+
+    def run(arguments: list[Any]) -> Any:
+        return forward(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells
+    return run
