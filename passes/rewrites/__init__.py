@@ -10,6 +10,7 @@ from frx_graph.passes.rewrites import (
     blocked_layout,
     cancel_permutes,
     drop_redundant_copies,
+    exact_gradients,
     flattened_features,
     hoist_copy,
     onednn_products,
@@ -31,4 +32,5 @@ REWRITES: tuple[Rewrite, ...] = (
     onednn_products.REWRITE,
     drop_redundant_copies.REWRITE,
     reuse_memory.REWRITE,
+    exact_gradients.REWRITE,
 )

@@ -1,0 +1,78 @@
+"""Gradients of convolutions in channels-last whose weight has one memory in both orders, kept in channels-last.
+
+Why: Inductor's lowering copies the image and the gradient into an order of its own for them (torch 2.15, CPU), which
+takes longer than the convolution where that is depthwise.
+How: an operator of ours stands for torch's (`frx_graph.convolution_gradients`), of which Inductor knows nothing.
+Assumes: Inductor, on a CPU; known sizes.
+Safe: torch's own kernel runs, on operands with the strides of the trace.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+
+import torch
+from torch import fx
+
+import frx_graph.convolution_gradients  # noqa: F401 - the operator
+from frx_graph.errors import RewriteError
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.layout import Layout
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate, Refusal
+
+NAME = "exact_gradients"
+
+
+def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+    """One candidate for all such convolutions of the graph."""
+    if not subject.generates_loops:
+        return
+    if found := tuple(op.node for op in subject.facts.ops if _loses_its_order(op, subject.facts)):
+        yield Candidate(NAME, subject.facts.graph_id, found)
+
+
+def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Put the operator in place; no conversion is inserted."""
+    chosen = set(candidate.nodes)
+    for node in list(module.graph.nodes):
+        if node.name in chosen:
+            _replace(node)
+    return ()
+
+
+REWRITE = Rewrite(NAME, propose, apply)
+
+
+def _loses_its_order(op: OpFacts, facts: GraphFacts) -> bool:
+    if op.operator != "aten.convolution_backward" or len(op.inputs) != 3:
+        return False
+    values = facts.input_values(op)
+    gradient, image, weight = values
+    return (
+        len(image.shape) == 4
+        and all(value.device.type == "cpu" and not value.dynamic_dims and 0 not in value.shape for value in values)
+        and gradient.layout is Layout.CHANNELS_LAST
+        and image.layout is Layout.CHANNELS_LAST
+        and 1 in (weight.shape[1], weight.shape[2] * weight.shape[3])
+    )
+
+
+def _replace(node: fx.Node) -> None:
+    mask = node.args[-1]
+    if not isinstance(mask, (list, tuple)):
+        raise RewriteError(f"{node.name} does not say which gradients it computes")
+    place = {index: sum(map(bool, mask[:index])) for index, asked in enumerate(mask) if asked}
+    node.target = torch.ops.frx_graph.convolution_gradients.default
+    node.meta["val"] = [node.meta["val"][index] for index in place]
+    for reader in list(node.users):
+        assert reader.target is operator.getitem
+        index = reader.args[1]
+        assert isinstance(index, int)
+        if index in place:
+            reader.update_arg(1, place[index])
+        elif reader.users:
+            raise RewriteError(f"{reader.name} reads a gradient that is not computed")
+        else:
+            node.graph.erase_node(reader)
