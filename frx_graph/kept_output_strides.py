@@ -18,11 +18,11 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.capture.graph_outcome import GraphOutcome, InputTensor, graph_outcome, node_values
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
+from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order
 
 _NAME = "kept_output_strides"
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ def _converted(graph: fx.Graph, node: fx.Node, order: Order) -> fx.Node:
     rank = len(order)
     if order == tuple(range(rank)):
         return _call(graph, torch.ops.aten.clone.default, node, memory_format=torch.contiguous_format)
-    if rank in _CHANNELS_LAST and order == CHANNELS_LAST_ORDER[rank]:
-        return _call(graph, torch.ops.aten.clone.default, node, memory_format=_CHANNELS_LAST[rank])
+    if rank in MEMORY_FORMATS and order == CHANNELS_LAST_ORDER[rank]:
+        return _call(graph, torch.ops.aten.clone.default, node, memory_format=MEMORY_FORMATS[rank])
     stored = _call(graph, torch.ops.aten.permute.default, node, list(order))
     with graph.inserting_after(stored):
         copied = _call(graph, torch.ops.aten.clone.default, stored, memory_format=torch.contiguous_format)

@@ -52,6 +52,11 @@ def spec_of(value: ValueFacts) -> TensorSpec:
     return TensorSpec(value.shape, value.strides, value.dtype, value.device.type)
 
 
+def turned(matrix: TensorSpec) -> TensorSpec:
+    """The transposed view of a matrix."""
+    return replace(matrix, shape=matrix.shape[::-1], strides=matrix.strides[::-1])
+
+
 def signature_of(
     op: OpFacts, facts: GraphFacts, strides: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> OperatorSignature:

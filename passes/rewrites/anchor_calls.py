@@ -18,12 +18,11 @@ from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, strides_for_orde
 from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of, spec_of
 from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.order_members import Member
 from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.rules.dimension_map import Order, plain_order
-
-_MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 HEADS_ORDER: Order = (0, 2, 1, 3)
 """Attention heads as a projection leaves them: (batch, heads, sequence, features) stored as (batch, sequence, ...)."""
@@ -62,7 +61,7 @@ def conversion_calls(value: ValueFacts) -> tuple[OperatorSignature, ...]:
     order = CHANNELS_LAST_ORDER.get(rank)
     if order is None or not value.dense or 0 in value.shape:
         return ()
-    formats = {plain_order(value.shape): torch.contiguous_format, order: _MEMORY_FORMATS[rank]}
+    formats = {plain_order(value.shape): torch.contiguous_format, order: MEMORY_FORMATS[rank]}
     return tuple(
         OperatorSignature(
             "aten.clone.default",

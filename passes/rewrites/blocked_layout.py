@@ -23,13 +23,13 @@ from torch import fx
 from frx_graph.errors import RewriteError
 from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, find_packer, packing_arguments
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, is_channels_last, strides_for_order
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.activations import Activation, activation_of
 from frx_graph.passes.rewrites.conversion import exact_strides
-from frx_graph.passes.rewrites.packed_forms import is_channels_last, packed_form
+from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.passes.rewrites.stride_sensitivity import reads_ambiguous_image
@@ -128,7 +128,7 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
         weight = op.args[position]
         if not isinstance(weight, ValueRef) or weight.name not in subject.constants:
             yield Refusal(NAME, "its weight is no constant", (op.node,))
-        elif any(value.dynamic_dims for value in (*facts.input_values(op), *facts.output_values(op))):
+        elif facts.has_dynamic_sizes(op):
             # A weight is packed for one size; for another one oneDNN would convert it again in each call.
             yield Refusal(NAME, "its sizes may change", (op.node,))
         elif reads_ambiguous_image(op, facts):
@@ -180,7 +180,7 @@ def _settled(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
         if (not copies and (not reader.view or settled is result)) or len(reader.outputs) != 1:
             break
         (seen,) = facts.output_values(reader)
-        if seen.dtype != result.dtype or (copies and not is_channels_last(spec_of(seen))):
+        if seen.dtype != result.dtype or (copies and not is_channels_last(seen.shape, seen.strides)):
             break
         if copies or (seen.shape == settled.shape and _same_places(seen, settled)):
             settled = seen

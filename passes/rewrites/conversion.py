@@ -17,7 +17,8 @@ Convert: TypeAlias = Callable[[fx.Graph, fx.Node, Order], fx.Node]
 """Adds what copies a value into a dense order at the graph's insertion point, and gives each new node its value in
 `meta["val"]`; the caller has entered the fake mode."""
 
-_MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""Torch's name for channels-last, by rank."""
 
 
 def aten_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
@@ -34,8 +35,8 @@ def _laid_out(graph: fx.Graph, copy: OpOverload, source: fx.Node, order: Order) 
     rank = len(order)
     if order == plain_order(order):
         return _call(graph, copy, source, memory_format=torch.contiguous_format)
-    if rank in _MEMORY_FORMATS and order == CHANNELS_LAST_ORDER[rank]:
-        return _call(graph, copy, source, memory_format=_MEMORY_FORMATS[rank])
+    if rank in MEMORY_FORMATS and order == CHANNELS_LAST_ORDER[rank]:
+        return _call(graph, copy, source, memory_format=MEMORY_FORMATS[rank])
     stored = _permute(graph, source, list(order))
     return _permute(graph, _call(graph, copy, stored, memory_format=torch.contiguous_format), _inverse(order))
 

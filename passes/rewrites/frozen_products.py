@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 
 from frx_graph.evidence.operator_inputs import PACKED_BY_MKL
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, turned
 from frx_graph.matrix_product import TARGET, has_onednn
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.records import Candidate
@@ -52,9 +52,8 @@ def _packed(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature,
         x, weight, bias = (_spec(node.args[position]) for position in (0, 2, 3))
         if x is None or weight is None or len(x.shape) != 2 or 0 in (*x.shape, *weight.shape):
             continue
-        turned = TensorSpec(weight.shape[::-1], weight.strides[::-1], weight.dtype, weight.device)
         packed = OperatorSignature(PACKED_BY_MKL, (x, None, weight, bias, x.shape[0]))
-        yield node, (packed, OperatorSignature(TARGET, (x, turned, bias)))
+        yield node, (packed, OperatorSignature(TARGET, (x, turned(weight), bias)))
 
 
 def _spec(argument: object) -> TensorSpec | None:

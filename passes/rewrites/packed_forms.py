@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 
 from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
+from frx_graph.facts.layout import is_channels_last, strides_for_order
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, turned
 from frx_graph.matrix_product import has_onednn
 from frx_graph.passes.rewrites.product_forms import Form, Part
 
@@ -31,7 +31,7 @@ def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form 
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, *_):
             if len(x.shape) not in (4, 5):
                 return "oneDNN packs weights for images and volumes only"
-            if not is_channels_last(results[0]):
+            if not is_channels_last(results[0].shape, results[0].strides):
                 return "packed convolutions return channels-last, which this one does not"
             return _convolution(call, x, w)
         case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w):
@@ -58,17 +58,7 @@ def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | st
         return "its image is no matrix without gaps"
     if bias is not None and (bias.shape != w.shape[1:] or bias.strides != (1,)):
         return "what is added is no bias"
-    turned = TensorSpec(w.shape[::-1], w.strides[::-1], w.dtype, w.device)
-    return Form((Part(OperatorSignature(PACKED_PRODUCT, (x, turned, bias, "none", (), ""))),))
-
-
-def is_channels_last(result: TensorSpec) -> bool:
-    """True for what has the strides of channels-last wherever they mean anything."""
-    order = CHANNELS_LAST_ORDER.get(len(result.shape))
-    if order is None:
-        return False
-    wanted = strides_for_order(result.shape, order)
-    return all(n == 1 or have == want for n, have, want in zip(result.shape, result.strides, wanted, strict=True))
+    return Form((Part(OperatorSignature(PACKED_PRODUCT, (x, turned(w), bias, "none", (), ""))),))
 
 
 def _has_type(dtype: torch.dtype) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from frx_graph.facts.layout import strides_for_order
+from frx_graph.facts.layout import is_channels_last, strides_for_order
 from frx_graph.facts.operator_signature import TensorSpec
 from frx_graph.passes.rewrites.conversion import inductor_conversion
 
@@ -19,25 +19,13 @@ _NHWC, _NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 def lies_by_pixels(tensor: TensorSpec) -> bool:
     """True for four dimensions whose memory is a matrix of pixels and channels: channels-last without gaps."""
-    if len(tensor.shape) != 4:
-        return False
-    expected = 1
-    for dim in reversed(_NHWC):
-        if tensor.shape[dim] != 1 and tensor.strides[dim] != expected:
-            return False
-        expected *= tensor.shape[dim]
-    return True
+    return len(tensor.shape) == 4 and is_channels_last(tensor.shape, tensor.strides)
 
 
 def pixels_of(tensor: TensorSpec) -> TensorSpec:
     """The matrix that a tensor which `lies_by_pixels` is."""
     batch, channels, height, width = tensor.shape
     return TensorSpec((batch * height * width, channels), (channels, 1), tensor.dtype, tensor.device)
-
-
-def turned(matrix: TensorSpec) -> TensorSpec:
-    """The transposed view of a matrix."""
-    return TensorSpec(matrix.shape[::-1], matrix.strides[::-1], matrix.dtype, matrix.device)
 
 
 def as_pixels(image: fx.Node, *, generated: bool) -> fx.Node:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
-from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec, turned
 from frx_graph.matrix_product import TARGET, has_onednn
-from frx_graph.passes.rewrites.pixel_products import lies_by_pixels, pixels_of, turned
+from frx_graph.passes.rewrites.pixel_products import lies_by_pixels, pixels_of
 from frx_graph.unfolded_convolution import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 
 
