@@ -93,6 +93,36 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", text)))
 
 
+class JoinedImages(nn.Module):
+    """What a decoder does with images of several sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 16, 3, padding=1), nn.Conv2d(4, 16, 3, stride=2, padding=1)
+        self.last = nn.Conv2d(32, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        images = [self.first(x), self.second(x)]
+        return self.last(torch.cat([functional.interpolate(image, (12, 12), mode="bilinear") for image in images], 1))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_upsampled_images_are_written_side_by_side(
+    memory_format: torch.memory_format, last_is_faster: list[GeneratedCall]
+) -> None:
+    torch.manual_seed(0)
+    model, x = JoinedImages().eval(), torch.randn(2, 4, 8, 8).to(memory_format=memory_format)
+    with torch.no_grad():
+        expected = model(x)
+        result, (code,) = run_and_get_code(solved(model), x)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    assert result.stride() == expected.stride()
+    assert last_is_faster
+    joined = re.findall(r"empty_strided_cpu\((\(2, 32, 12, 12\)), (\(.*?\))", code)
+    assert [dimension_order(*map(_numbers, image)) for image in joined] == [(0, 2, 3, 1)]
+    assert not re.findall(r"empty_strided_cpu\(\(2, 16, 12, 12\)", code)
+
+
 @pytest.mark.parametrize("between", ["maximum", "bilinear"])
 def test_a_step_of_training_gives_the_same(between: str, last_is_faster: list[GeneratedCall]) -> None:
     torch.manual_seed(0)

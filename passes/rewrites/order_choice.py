@@ -132,6 +132,7 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
         freed=freed,
         kept_outputs=subject.visible,
         given=subject.given,
+        made={member.op.node: labels[member.op.node] for member in members if member.resizes},
         pins=not subject.generates_loops,
     )
 

@@ -45,6 +45,11 @@ class Member:
         return self.row.role is LayoutRole.ANCHOR
 
     @property
+    def resizes(self) -> bool:
+        """True for what upsampling is taken apart into."""
+        return self.row is _RESIZING
+
+    @property
     def keeps_dimensions(self) -> bool:
         """True if dimension i of each value is dimension i of every other."""
         return self.row.dimensions is DimensionMap.SAME

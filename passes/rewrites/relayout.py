@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites.conversion import Convert, aten_pin, exact_strides
+from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import as_run, is_doubtful, is_view
 from frx_graph.rules.dimension_map import Order
 from frx_graph.traced_strides import noted_strides
@@ -95,15 +95,17 @@ def relayout(
     freed: Collection[str] = (),
     kept_outputs: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
+    made: Mapping[str, Order] = MappingProxyType({}),
     pins: bool = False,
 ) -> tuple[str, ...]:
     """Meet `demands`; returns the names of the conversions that were inserted, in order.
 
     `freed` names copies that are told a memory format and from now on keep the order of what they copy. `kept_outputs`
     names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs were whose strides
-    have changed already. With `pins` the operators will run as they stand, and results whose strides their fakes cannot
-    be trusted with are brought to what was predicted. Raises `RewriteError`, the graph left as it was, where an
-    operator cannot run on the strides that it would get.
+    have changed already. `made` holds the orders in which loops that a compiler writes are to make results that the
+    operators' own kernels, and so their fakes, make in one order only. With `pins` the operators will run as they
+    stand, and results whose strides their fakes cannot be trusted with are brought to what was predicted. Raises
+    `RewriteError`, the graph left as it was, where an operator cannot run on the strides that it would get.
     """
     mode = _fake_mode(graph)
     edit = _Edit(graph, convert, frozenset(graph.nodes))
@@ -121,6 +123,8 @@ def relayout(
                     _relayout_node(edit, node, demands.get(node.name, {}), keeps_strides, pins)
                     if pins and node in edit.before and is_doubtful(node):
                         _pin(edit, node)
+                    if node.name in made:
+                        _say(edit, node, made[node.name])
     except RewriteError:
         edit.undo()
         raise
@@ -242,14 +246,28 @@ def _pin(edit: _Edit, node: fx.Node) -> None:
         value = original
     if value.numel() == 0 or not is_dense(shape_hint(value), stride_hint(value)):
         return
-    readers = list(node.users)
     with edit.graph.inserting_before(node.next):
         pin = aten_pin(edit.graph, node, _order_of(node, value))
         pin = exact_strides(edit.graph, pin, value) or pin
-    edit.pinned[pin] = node
-    edit.before[pin] = original
-    for reader in readers:
-        edit.reroute(reader, node, pin)
+    _put_behind(edit, node, pin, original)
+
+
+def _say(edit: _Edit, node: fx.Node, order: Order) -> None:
+    """Let what reads `node` take it for laid out in `order`. Inductor ignores what a copy is told, and writes none; but
+    it goes by the fakes, and computes them again from the graph."""
+    value = node.meta["val"]
+    if not same_strides(value, strides_for_order(shape_hint(value), order)):
+        with edit.graph.inserting_before(node.next):
+            said = aten_conversion(edit.graph, node, order)
+        _put_behind(edit, node, said, edit.before.get(node, value))
+
+
+def _put_behind(edit: _Edit, node: fx.Node, stand_in: fx.Node, original: Any) -> None:
+    """All that reads `node`, which was `original`, reads what was made of it."""
+    edit.pinned[stand_in] = node
+    edit.before[stand_in] = original
+    for reader in [reader for reader in node.users if reader in edit.original]:
+        edit.reroute(reader, node, stand_in)
 
 
 def _order_of(node: fx.Node, value: Tensor) -> Order:
