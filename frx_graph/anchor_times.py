@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.device_calibration import device_profile
@@ -16,6 +17,15 @@ from frx_graph.passes.rewrites.order_choice import undecided_loops, undecided_va
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.rules.dimension_map import Order
+
+
+def with_measured_times(subject: RewriteSubject, *, prepared: bool = False) -> RewriteSubject:
+    """The subject with all times that its layout is to be decided by: of anchors first, since they say which loops and
+    conversions are in question at all. With `prepared`, weights are stored in the order of their convolution."""
+    subject = replace(subject, bandwidth_bytes_per_s=bandwidth_of(subject.facts))
+    subject = replace(subject, seconds=anchor_seconds(subject, prepared=prepared))
+    subject = replace(subject, loop_seconds=loop_seconds(subject))
+    return replace(subject, conversion_seconds=conversion_seconds(subject))
 
 
 def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> AnchorSeconds:

@@ -8,14 +8,7 @@ from types import MappingProxyType
 
 from torch import Tensor, fx
 
-from frx_graph.anchor_times import (
-    anchor_seconds,
-    bandwidth_of,
-    call_seconds,
-    conversion_seconds,
-    device_type_of,
-    loop_seconds,
-)
+from frx_graph.anchor_times import call_seconds, device_type_of, with_measured_times
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_signature import graph_signature
@@ -68,15 +61,12 @@ def rewrite_graph(
         phase=phase,
         inner=inner,
         everything=plan == "all",
-        bandwidth_bytes_per_s=bandwidth_of(facts) if plan == "solved" else None,
         visible=frozenset(visible),
         given=given,
         frozen=frozenset(frozen),
     )
     if plan == "solved":
-        subject = replace(subject, seconds=anchor_seconds(subject))
-        subject = replace(subject, loop_seconds=loop_seconds(subject))
-        subject = replace(subject, conversion_seconds=conversion_seconds(subject))
+        subject = with_measured_times(subject)
     choices = inner_choices(subject) if phase is Phase.FORWARD else ()
     untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
     applied: list[Candidate] = []

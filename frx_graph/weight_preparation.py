@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from frx_graph.anchor_times import anchor_seconds, bandwidth_of, conversion_seconds, loop_seconds
+from frx_graph.anchor_times import with_measured_times
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.capture.model_state import preserved_state
@@ -102,15 +102,11 @@ def _in_order(tensor: torch.Tensor, order: Order) -> torch.Tensor:
 
 
 def _subject(graph: CapturedGraph, inner: str) -> RewriteSubject:
-    facts = build_graph_facts(graph)
     subject = RewriteSubject(
-        facts=facts,
+        facts=build_graph_facts(graph),
         # Forward and backward are in one graph here, each convolution with its own times.
         phase=Phase.BACKWARD if graph.train else Phase.FORWARD,
         inner="inductor" if inner == "inductor" else "eager",
-        bandwidth_bytes_per_s=bandwidth_of(facts),
         visible=frozenset(graph.outputs_visible),
     )
-    subject = replace(subject, seconds=anchor_seconds(subject, prepared=True))
-    subject = replace(subject, loop_seconds=loop_seconds(subject))
-    return replace(subject, conversion_seconds=conversion_seconds(subject))
+    return with_measured_times(subject, prepared=True)

@@ -149,12 +149,12 @@ def test_a_weight_that_something_else_reads_stays(monkeypatch: pytest.MonkeyPatc
 
 
 def _fastest_in_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    from frx_graph import weight_preparation
+    from frx_graph import anchor_times
     from frx_graph.passes.rewrites.anchor_calls import anchor_orders
 
     def seconds(subject, *, prepared):
         orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
         return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
 
-    monkeypatch.setattr(weight_preparation, "anchor_seconds", seconds)
-    monkeypatch.setattr(weight_preparation, "bandwidth_of", lambda _facts: 1e10)
+    monkeypatch.setattr(anchor_times, "anchor_seconds", seconds)
+    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e10)

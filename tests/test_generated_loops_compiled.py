@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch._inductor.utils import run_and_get_code
 from torch.nn import functional
 
-from frx_graph import anchor_times, backend, rewriting
+from frx_graph import anchor_times, backend
 from frx_graph.evidence import generated_cache, generated_timing
 from frx_graph.facts.generated_call import GeneratedCall
 from frx_graph.facts.layout import dimension_order
@@ -44,7 +44,7 @@ def last_is_faster(monkeypatch: pytest.MonkeyPatch) -> list[GeneratedCall]:
     """Convolutions cost the same in both orders, and loops nothing in channels-last; the loops that were asked for."""
     asked: list[GeneratedCall] = []
 
-    def convolutions(subject: RewriteSubject) -> AnchorSeconds:
+    def convolutions(subject: RewriteSubject, *, prepared: bool) -> AnchorSeconds:
         return {m.op.node: dict.fromkeys(anchor_orders(m), 1.0) for m in subject.anchors}
 
     def loops(groups, _device_type: str) -> Mapping[GeneratedCall, float]:
@@ -52,8 +52,8 @@ def last_is_faster(monkeypatch: pytest.MonkeyPatch) -> list[GeneratedCall]:
         asked.extend(calls)
         return {call: float(is_plain(call)) for call in calls}
 
-    monkeypatch.setattr(rewriting, "anchor_seconds", convolutions)
-    monkeypatch.setattr(rewriting, "bandwidth_of", lambda _facts: 1e9)
+    monkeypatch.setattr(anchor_times, "anchor_seconds", convolutions)
+    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e9)
     monkeypatch.setattr(anchor_times, "generated_seconds", loops)
     return asked
 

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 import frx_graph
-from frx_graph import backend, weight_preparation
+from frx_graph import anchor_times, backend
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.kept_output_strides import keep_output_strides
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders
@@ -30,8 +30,8 @@ def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
         return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
 
-    monkeypatch.setattr(weight_preparation, "anchor_seconds", seconds)
-    monkeypatch.setattr(weight_preparation, "bandwidth_of", lambda _facts: 1e10)
+    monkeypatch.setattr(anchor_times, "anchor_seconds", seconds)
+    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e10)
     torch._dynamo.reset()
     backend.clear()
     with torch._inductor.utils.fresh_cache():

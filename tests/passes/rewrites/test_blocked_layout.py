@@ -354,7 +354,7 @@ def test_solved_packs_what_was_measured_to_be_faster(
 
     for module in (anchor_times, rewriting):
         monkeypatch.setattr(module, "call_seconds", seconds)
-        monkeypatch.setattr(module, "bandwidth_of", lambda _facts: 1e12)
+    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e12)
     frozen = freeze(nn.Sequential(convolution(), nn.Conv2d(16, 8, 3)), plan="solved")
     frozen.run(IMAGE)
     assert frozen.targets().count(PACKED_CONVOLUTION) == (2 if faster else 0)
