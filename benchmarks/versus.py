@@ -51,13 +51,14 @@ def cases(
     batches: Sequence[int],
     dtypes: Sequence[str],
     inners: Sequence[Inner],
+    train_batch: int | None = None,
 ) -> Iterator[Case]:
-    """Every combination; training runs at the entry's own batch."""
+    """Every combination; training runs at `train_batch`, the entry's own where none is given."""
     for entry in entries:
         for dtype in dtypes:
             for inner in inners:
                 for mode in modes:
-                    for batch in batches if mode is Mode.INFERENCE else (entry.train_batch,):
+                    for batch in batches if mode is Mode.INFERENCE else (train_batch or entry.train_batch,):
                         yield Case(entry, mode, batch, dtype, inner)
 
 
@@ -75,6 +76,7 @@ def cases_of(given: argparse.Namespace) -> Iterator[Case]:
         [int(batch) for batch in chosen["batches"]],
         chosen["dtypes"],
         [Inner(inner) for inner in chosen["inners"]],
+        given.train_batch,
     )
 
 
@@ -134,6 +136,9 @@ def parsed(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     parser.add_argument("--entries", type=_names, help="names from the zoo; all if not given")
     for axis, values in EVERYTHING.items():
         parser.add_argument(f"--{axis}", type=_names, help=f"default: {','.join(values)}")
+    parser.add_argument(
+        "--train-batch", type=int, metavar="N", help="of a training step; each entry's own if not given"
+    )
     parser.add_argument("--arms", type=_names, help="all that this build supports if not given")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--block-seconds", type=float, default=0.1, help="length of a block of steps")

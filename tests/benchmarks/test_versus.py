@@ -159,6 +159,8 @@ def result_of(title: str) -> CaseResult:
 def test_no_case_is_begun_when_the_budget_is_spent() -> None:
     planned = list(cases([ENTRY], list(Mode), [1, 8], ["fp32"], [Inner.EAGER]))
     assert [(case.mode.value, case.batch) for case in planned] == [("inference", 1), ("inference", 8), ("training", 4)]
+    (training,) = cases([ENTRY], [Mode.TRAINING], [1, 8], ["fp32"], [Inner.EAGER], 16)
+    assert training.batch == 16
     times = iter([0.0, 0.0, 5.0, 10.0])
     reports: list[int] = []
     results, left_out = run(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from versus_arms import Inner, Kind
 from versus_case import Mode
-from versus_results import ArmResult, CaseResult, Verdict, verdicts
+from versus_results import BACKWARD_BATCH, ArmResult, CaseResult, Verdict, verdicts
 from versus_tables import WIDTH, number, print_results
 from versus_timing import Ratio
 from zoo_entry import Group
@@ -116,9 +116,10 @@ def test_the_inner_compilers_are_judged_apart() -> None:
 
 
 def test_one_bound_is_about_another_torch() -> None:
-    training = replace(case(1.4, entry="mobilenet_v2"), mode=Mode.TRAINING)
+    training = replace(case(1.4, entry="mobilenet_v2"), mode=Mode.TRAINING, batch=BACKWARD_BATCH)
     assert verdict([training], "MobileNetV2", "2.13.0+cpu").holds is True
     assert verdict([training], "MobileNetV2", "2.15.0").holds is None
+    assert verdict([replace(training, batch=4)], "MobileNetV2", "2.13.0+cpu").holds is None
 
 
 @pytest.mark.parametrize(
