@@ -80,6 +80,8 @@ def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: str) -> Re
     fused: list[_Fused] = []
     for one in written:
         try:
+            if _differentiates_forward(dynamo.graph):
+                raise RewriteError("fused kernels have no derivative in forward mode")
             fused.append(_fused(dynamo, one, mode, inner, measured))
         except RewriteError as error:
             refused.append(_refusal(one, str(error)))
@@ -104,7 +106,7 @@ def _fused(
     """The attention put into the graph. Raises `RewriteError` where it cannot be, or where times speak against it; with
     `measured` they are asked."""
     with _changing(mode):
-        fused = insert(dynamo.graph, found)
+        fused = insert(dynamo.graph, found, inner)
     if measured is None:
         return _Fused(fused, None)
     written, single = attention_seconds(dynamo, fused, mode, inner, measured)
@@ -141,6 +143,10 @@ def _settled(
         settle(dynamo.graph, one.attention)
     applied = (Candidate(NAME, graph_id, one.attention.written.names, predicted_seconds=one.seconds) for one in kept)
     return tuple(applied), tuple(refused)
+
+
+def _differentiates_forward(graph: fx.Graph) -> bool:
+    return any("_enter_dual_level" in str(node.target) for node in graph.nodes)
 
 
 def _refusal(written: WrittenAttention, reason: str) -> Refusal:

@@ -168,7 +168,7 @@ def number_in(facts: GraphFacts, argument: object) -> float | None:
     if isinstance(argument, ValueRef):
         *_, origin = source_of(facts, argument.name)
         op = facts.producer(origin)
-        if op is None or op.operator not in _CONSTANTS:
+        if op is None or op.operator not in _CONSTANTS or _CONSTANTS[op.operator] in op.symbolic:
             return None
         argument = op.args[_CONSTANTS[op.operator]]
     return float(argument) if isinstance(argument, (int, float)) else None

@@ -66,7 +66,9 @@ def _square(facts: GraphFacts, value: str) -> bool:
 def _parts(facts: GraphFacts, value: str, depth: int) -> Parts | None:
     """What the two parts of `value` hold; None where they are not known to hold one number each."""
     op = facts.producer(value)
-    if op is None or depth > _MAX_DEPTH or facts.values[value].mutated or op.kwargs.get("alpha", 1) != 1:
+    if op is None or depth > _MAX_DEPTH or facts.values[value].mutated:
+        return None
+    if op.kwargs.get("alpha", 1) != 1 or "alpha" in op.symbolic:
         return None
     made = _made(facts, op, depth)
     if made is not None and facts.values[value].dtype is torch.bool:
@@ -76,7 +78,9 @@ def _parts(facts: GraphFacts, value: str, depth: int) -> Parts | None:
 
 def _made(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | None:
     def parts_at(position: int) -> Parts | None:
-        parts = _argument_parts(facts, op.args[position], depth) if position < len(op.args) else None
+        if position >= len(op.args) or position in op.symbolic:
+            return None
+        parts = _argument_parts(facts, op.args[position], depth)
         return parts if parts is not None and (parts[0] == parts[1] or _aligned(facts, op, op.args[position])) else None
 
     if op.operator in _FILLED:
@@ -87,7 +91,7 @@ def _made(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | None:
     if op.operator in ("aten.triu", "aten.tril"):
         diagonal = op.args[1] if len(op.args) > 1 else op.kwargs.get("diagonal", 0)
         upper = op.operator == "aten.triu"
-        if first is None or first[0] != first[1] or diagonal != (1 if upper else 0):
+        if first is None or first[0] != first[1] or op.symbolic or diagonal != (1 if upper else 0):
             return None
         return (0, first[1]) if upper else (first[0], 0)
     if op.operator in LAYOUT_COPIES or (is_view(op) and _keeps_place(facts, op)):
@@ -129,6 +133,6 @@ def _keeps_place(facts: GraphFacts, view: OpFacts) -> bool:
     """True if every element stays on its side of the diagonal."""
     if view.operator == "aten.slice":
         start, step = (view.args[position] if position < len(view.args) else None for position in (2, 4))
-        return start in (0, None) and step in (1, None)
+        return start in (0, None) and step in (1, None) and view.symbolic.isdisjoint((2, 4))
     before, after = facts.values[view.inputs[0]].shape, facts.values[view.outputs[0]].shape
     return view.operator in _IN_PLACE and before[-2:] == after[-2:]

@@ -19,6 +19,7 @@ from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFact
 from frx_graph.facts.size_hint import size_hint
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
@@ -123,6 +124,7 @@ def _op_facts(
         view=called.view,
         pointwise=called.pointwise,
         opaque=called.opaque,
+        symbolic=frozenset(place for place, a in (*enumerate(node.args), *node.kwargs.items()) if _is_symbolic(a)),
     )
 
 
@@ -187,13 +189,18 @@ def _written(node: fx.Node, arguments: tuple[tuple[int, str], ...]) -> list[str]
     return written
 
 
+def _is_symbolic(value: Any) -> bool:
+    value = value.meta.get("val") if isinstance(value, fx.Node) else value
+    return isinstance(value, _SYMBOLIC)
+
+
 def _argument(value: Any) -> Argument:
     if isinstance(value, fx.Node):
         inner = value.meta.get("val")
         return ValueRef(value.name) if isinstance(inner, (Tensor, tuple, list)) else _argument(inner)
     if isinstance(value, (list, tuple)):
         return tuple(_argument(item) for item in value)
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(value, _SYMBOLIC):
         hint = value.node.hint
         return hint if isinstance(hint, (int, float, bool)) else repr(value)
     if value is None or isinstance(

@@ -103,7 +103,8 @@ class OpFacts:
 
     `target` is the overload (`aten.convolution.default`), `operator` its packet (`aten.convolution`). `inputs` and
     `outputs` name values in argument order. `view` outputs share memory with an input; `mutates` names values written
-    in place. `opaque` operators are custom or higher-order: nothing is known about what they do inside.
+    in place. `opaque` operators are custom or higher-order: nothing is known about what they do inside. `symbolic`
+    are the positions and names of arguments that are numbers which may be others in the next call.
     """
 
     node: str
@@ -119,6 +120,7 @@ class OpFacts:
     view: bool = False
     pointwise: bool = False
     opaque: bool = False
+    symbolic: frozenset[int | str] = frozenset()
 
 
 @dataclass(frozen=True)

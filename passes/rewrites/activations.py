@@ -25,6 +25,8 @@ def activation_of(op: OpFacts) -> Activation | None:
         value = argument_of(op, name)
         return float(value) if isinstance(value, (int, float)) else math.nan
 
+    if op.symbolic:
+        return None
     match op.operator:
         case "aten.relu" | "aten.sigmoid" | "aten.tanh" | "aten.hardswish" | "aten.hardsigmoid":
             found = Activation(op.operator.removeprefix("aten."))

@@ -41,10 +41,10 @@ class FusedAttention:
     result: fx.Node
 
 
-def insert(graph: fx.Graph, written: WrittenAttention) -> FusedAttention:
+def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAttention:
     """Put the fused call in front of the second product, whose users then read it. The old nodes stay until `settle`
-    or `undo`. The caller has entered the fake mode of the graph's example values. Raises `RewriteError` where the call
-    does not give what the product gave; the graph is left as it was."""
+    or `undo`. The caller has entered the fake mode of the graph's example values. Raises `RewriteError` where the call,
+    compiled by `inner`, does not give what the product gave; the graph is left as it was."""
     edit = _Edit(graph, [])
     batch = _four_dimensional(written.batch)
     second, product = written.second, written.second.meta["example_value"]
@@ -64,9 +64,16 @@ def insert(graph: fx.Graph, written: WrittenAttention) -> FusedAttention:
                 # Taken apart and put together again it also has a new tensor's strides where dimensions are of size 1;
                 # `view` would make it a view, which a product is not.
                 result = edit.add(_aten.contiguous.default, result)
-                if not _lies_like(result, product):
-                    result = edit.add(_aten._unsafe_view.default, result, [-1])
-                    result = edit.add(_aten._unsafe_view.default, result, list(product.shape))
+            if written.returned and _memory(result) == _memory(call):
+                # The caller may write into it, and the fused kernel keeps it for its backward.
+                if inner == "inductor":  # which takes such a copy away (`remove_noop_ops`, torch 2.15)
+                    raise RewriteError(
+                        "its result is returned, and kept for the backward: the caller may write into it"
+                    )
+                result = edit.add(_aten.clone.default, result, memory_format=torch.contiguous_format)
+            if not _lies_like(result, product):
+                result = edit.add(_aten._unsafe_view.default, result, [-1])
+                result = edit.add(_aten._unsafe_view.default, result, list(product.shape))
         if result.meta["example_value"].dtype is not product.dtype or not _lies_like(result, product):
             raise RewriteError("the fused call's result has another type or other strides than the product's")
     except Exception:
@@ -152,6 +159,10 @@ def _restored(edit: _Edit, call: fx.Node, mask: fx.Node) -> fx.Node:
 def _lies_like(node: fx.Node, wanted: Tensor) -> bool:
     value: Tensor = node.meta["example_value"]
     return (value.shape, value.stride()) == (wanted.shape, wanted.stride())
+
+
+def _memory(node: fx.Node) -> int:
+    return int(node.meta["example_value"].untyped_storage()._cdata)
 
 
 def _shape(node: fx.Node) -> tuple[int, ...]:

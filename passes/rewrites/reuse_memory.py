@@ -17,7 +17,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
@@ -54,7 +54,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         return
     facts = subject.facts
     position = {op.node: place for place, op in enumerate(facts.ops)}
-    found = tuple(op.node for op in facts.ops if _may_write(op, facts, position))
+    found = tuple(op.node for op in facts.ops if _may_write(op, subject, position))
     if found:
         yield Candidate(NAME, facts.graph_id, found)
 
@@ -78,7 +78,8 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
 REWRITE = Rewrite(NAME, propose, apply)
 
 
-def _may_write(op: OpFacts, facts: GraphFacts, position: Mapping[str, int]) -> bool:
+def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]) -> bool:
+    facts = subject.facts
     if not op.pointwise or len(op.outputs) != 1 or op.view or op.mutates or _in_place(op.target) is None:
         return False
     first = op.args[0] if op.args else None
@@ -90,6 +91,9 @@ def _may_write(op: OpFacts, facts: GraphFacts, position: Mapping[str, int]) -> b
     others = {value.name for value in sharing} - {operand.name}
     return (
         all(value.producer is not None and not value.user_visible for value in sharing)
+        # What is made of constants alone is computed once, for all calls.
+        and operand.name not in subject.constants
+        and not any(_reads_bits_otherwise(facts.producer(value.name)) for value in sharing)
         and not others & set(op.inputs)
         and _allocates(facts.producer(sharing[0].name))
         and all(position[user] <= position[op.node] for value in sharing for user in value.users)
@@ -103,6 +107,12 @@ def _alike(operand: ValueFacts, result: ValueFacts) -> bool:
         result.dtype,
         result.device,
     )
+
+
+def _reads_bits_otherwise(op: OpFacts | None) -> bool:
+    """True for views in which memory is read as another number: what is written into one keeps its mark, of which a new
+    tensor is free, and which `view_as_real` does not take."""
+    return op is not None and op.operator in ("aten._conj", "aten._neg_view")
 
 
 def _allocates(op: OpFacts | None) -> bool:

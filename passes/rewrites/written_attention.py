@@ -18,7 +18,7 @@ from torch import Tensor, fx
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention, attentions
-from frx_graph.passes.attention_walks import BIASES, MASKS, SCALES, number_in
+from frx_graph.passes.attention_walks import BIASES, MASKS, SCALES, number_in, source_of
 from frx_graph.passes.causal_mask import is_causal_bias
 from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.records import Refusal
@@ -50,7 +50,8 @@ class MaskUse:
 @dataclass(frozen=True)
 class WrittenAttention:
     """One attention in a Dynamo graph. `path` are the nodes from the first product to the operand of `second`, which
-    nobody else reads; `batch` are the dimensions in front of queries and keys where the mask is applied."""
+    nobody else reads; `batch` are the dimensions in front of queries and keys where the mask is applied. `returned` is
+    true where it trains and the caller gets its result, or a view of that."""
 
     attention: Attention
     query: fx.Node
@@ -62,6 +63,7 @@ class WrittenAttention:
     causal: bool
     mask: MaskUse | None
     batch: tuple[int, ...]
+    returned: bool
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,7 +120,8 @@ def _checked(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts]
     causal, mask, batch = _mask(attention, steps, facts, origin, path, trains)
     batch = _shape(query)[:-2] if batch is None else batch
     _require(mask is None or len(batch) <= 2, "a mask is applied to scores of more than four dimensions")
-    return WrittenAttention(attention, query, key_transposed, value, path, second, scale, causal, mask, batch)
+    returned = trains and any(facts.values[name].user_visible for name in attention.second.outputs)
+    return WrittenAttention(attention, query, key_transposed, value, path, second, scale, causal, mask, batch, returned)
 
 
 def _steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
@@ -164,6 +167,7 @@ def _check_values(attention: Attention, steps: tuple[OpFacts, ...], facts: Graph
     _require(not any(v.dynamic_dims for v in every), "its sizes are symbolic")
     _require(all(v.numel for v in every), "it has no elements")
     for op, result in zip(steps[1:], made[1:], strict=True):
+        _require(not op.symbolic, f"{op.operator} is told a number that may change")
         moved = result.numel != scores.numel or result.shape[-2:] != scores.shape[-2:]
         _require(not moved, f"{op.operator} moves the scores to other places")
         known = _RESHAPES if is_view(op) else LAYOUT_COPIES | SCALES | BIASES | MASKS | {attention.softmax.operator}
@@ -180,6 +184,7 @@ def _tensors(op: OpFacts) -> int:
 
 def _operands(product: fx.Node) -> tuple[fx.Node, fx.Node]:
     _require(product.target in _PRODUCTS and not product.kwargs, f"its product is part of {product.target}")
+    _require(len(product.args) == 2, f"{product.name} is told more than its factors")
     left, right = product.args
     assert isinstance(left, fx.Node) and isinstance(right, fx.Node), "products are of tensors"
     return left, right
@@ -199,6 +204,9 @@ def _path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node
     members = {*path, second}
     used = [user.name for member in path for user in member.users if user not in members]
     _require(not used, f"scores or weights are also used by {', '.join(dict.fromkeys(used))}")
+    # What nobody reads, and is no operator of the scores, is there for its effect, and would go with them.
+    effects = [member.name for member in path if not member.users and member not in steps]
+    _require(not effects, f"scores or weights are also given to {', '.join(effects)}")
     return tuple(path)
 
 
@@ -234,10 +242,11 @@ def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
 
 
 def _read(attention: Attention, facts: GraphFacts) -> list[ValueFacts]:
-    """Everything that the operators between the products read."""
+    """Everything that the operators between the products read, and what that was copied from: products copy operands
+    that they cannot take as they lie, which a fused call reads where they are."""
     names = {name for op in (*attention.between, attention.second) for name in op.inputs}
     made = {name for op in attention.between for name in op.outputs}
-    read = [facts.values[name] for name in names - made]
+    read = [facts.values[source] for name in names - made for source in source_of(facts, name)]
     own = {facts.values[name].storage for name in made}
     return [value for value in read if value.storage not in own]
 

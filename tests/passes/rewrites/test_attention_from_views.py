@@ -253,6 +253,40 @@ class WritesValues(nn.Module):
         return weights @ v + keys
 
 
+class WritesHeads(nn.Module):
+    """Heads as a projection leaves them: the product reads copies of them, a fused kernel reads what is written."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys = k.transpose(1, 2).contiguous().transpose(1, 2)
+        weights = torch.softmax(q @ keys.transpose(-2, -1), -1)
+        keys.zero_()
+        return weights @ v + keys
+
+
+class Keeps(nn.Module):
+    """Writes down what nobody reads from there before the values have been summed."""
+
+    def __init__(self, keep: Callable[[Tensor, Tensor], object]) -> None:
+        super().__init__()
+        self.keep = keep
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        kept = torch.zeros(2, 4, 16, 16)
+        weights = torch.softmax(q @ k.transpose(-2, -1), -1)
+        self.keep(kept, weights)
+        return weights @ v, kept
+
+
+def hiding(write: Callable[[Tensor], object]) -> nn.Module:
+    """Scores that are written to through a view, by a statement."""
+
+    def on_scores(scores: Tensor) -> Tensor:
+        write(scores)
+        return scores
+
+    return Attend(on_scores)
+
+
 class WithoutGradient(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with torch.no_grad():
@@ -268,6 +302,12 @@ REFUSED = {
     "weights returned": (ReturnsWeights(), "also used by"),
     "scores used": (UsesScores(), "also used by"),
     "keys written to": (WritesValues(), "writes into an operand"),
+    "heads written to": (WritesHeads(), "writes into an operand"),
+    "weights copied elsewhere": (Keeps(lambda kept, weights: kept.copy_(weights)), "also given to copy_"),
+    "weights stored elsewhere": (Keeps(lambda kept, weights: kept.__setitem__(slice(None), weights)), "also given to"),
+    "a column of scores set": (hiding(lambda s: s.__setitem__((..., 3), -math.inf)), "also given to"),
+    "the diagonal hidden": (hiding(lambda s: s.diagonal(dim1=-2, dim2=-1).fill_(-1e9)), "also given to fill_"),
+    "scaled through a view": (hiding(lambda s: s.view(-1).mul_(0.5)), "also given to mul_"),
     "no gradient for the weights": (WithoutGradient(), "changes how torch computes"),
     "scores transposed": (Attend(lambda s: s.transpose(-1, -2)), "aten.transpose"),
     "heads permuted": (Attend(lambda s: s / 3, lambda w: w.flip(1)), None),
@@ -287,7 +327,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("program", "reason"), REFUSED.values(), ids=REFUSED)
 def test_what_must_stay_as_it_is_written(program: nn.Module, reason: str | None) -> None:
-    outcome = run(program, *QKV, train=not isinstance(program, WritesValues))
+    outcome = run(program, *QKV, train=not isinstance(program, WritesValues | WritesHeads | Keeps))
     assert outcome.applied == 0
     if reason is not None:
         (refusal,) = outcome.refused
@@ -374,6 +414,63 @@ def test_solved_asks_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not timed" in times(1e-3, None).refused[0].reason
 
 
+@pytest.mark.parametrize("of", ["the scale", "the diagonal", "the fill"])
+def test_numbers_that_change_from_call_to_call(of: str) -> None:
+    """Dynamo compiles the third call for any number; what is seen there is the second's."""
+    hide = ~KEEP
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, number: int) -> Tensor:
+        scores = q @ k.transpose(-2, -1)
+        if of == "the scale":
+            scores = scores / number
+        elif of == "the diagonal":
+            scores = scores.masked_fill(torch.ones(16, 16).triu(number - 3) > 0, -math.inf)
+        else:
+            scores = scores.masked_fill(hide, number * -1e30)
+        return torch.softmax(scores, -1) @ v
+
+    compiled = torch.compile(attend, backend="frx", options={"plan": "all", "inner": "eager"})
+    for number in (3, 4, 5, 7):
+        torch.testing.assert_close(compiled(*QKV, number), attend(*QKV, number), equal_nan=True)
+
+
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+@pytest.mark.parametrize("shape", [(2, 1, 16, 8), (2, 16, 8)], ids=str)
+def test_what_is_returned_may_be_written_into_before_the_backward(shape: tuple[int, ...], inner: str) -> None:
+    """A product keeps its operands for the backward and not its result, which a fused kernel does."""
+
+    def attend(x: Tensor) -> Tensor:
+        q, k, v = (x * 1.0).unbind(-2)
+        attended: Tensor = torch.softmax(q @ k.transpose(-2, -1), -1) @ v
+        return attended
+
+    def gradient(program: Callable[[Tensor], Tensor]) -> Tensor:
+        x = torch.randn(*shape[:-1], 3, shape[-1], generator=torch.Generator().manual_seed(0)).requires_grad_()
+        program(x).mul_(2).square().sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    compiled = torch.compile(attend, backend="frx", options={"plan": "all", "inner": inner})
+    torch.testing.assert_close(gradient(compiled), gradient(attend), rtol=1e-4, atol=1e-4)
+
+
+def test_there_is_no_forward_derivative_of_a_fused_kernel() -> None:
+    """Nor may the attempt leave torch in the middle of taking one."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.func.jvp(lambda one: torch.softmax(one @ k.transpose(-2, -1), -1) @ v, (q,), (2 * q,))
+
+    (refusal,) = run(attend, *QKV).refused
+    assert "forward mode" in refusal.reason
+
+
+class Onward(Attend):
+    """The same, with its result read by something else than the caller."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, *extra: Tensor) -> Tensor:
+        return super().forward(q, k, v, *extra) * 2
+
+
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 @pytest.mark.parametrize("train", [False, True])
 def test_both_ways_are_timed(inner: str, train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +482,7 @@ def test_both_ways_are_timed(inner: str, train: bool, monkeypatch: pytest.Monkey
         return seen[-1]
 
     monkeypatch.setattr(dynamo_rewriting, "attention_seconds", noted)
-    run(FIRES["causal"], *QKV, plan="solved", inner=inner, train=train)
+    run(Onward(lambda s: causal(s / 3)), *QKV, plan="solved", inner=inner, train=train)
     ((written, single),) = seen
     assert written > 0
     assert single > 0

@@ -80,6 +80,27 @@ def test_near_misses(rewrite, program) -> None:
         assert not written(graph), graph.targets()
 
 
+def test_what_is_computed_once_for_all_calls_is_not_written_into(rewrite) -> None:
+    def program(weight, x):
+        return weight.clone(memory_format=torch.channels_last) * x
+
+    operands = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    (graph,) = rewrite(program, *operands).graphs
+    assert written(graph) == ["aten.mul_.Tensor"]
+    (graph,) = rewrite(program, *operands, frozen={"arg0_1"}).graphs
+    assert not written(graph), graph.targets()
+
+
+def test_a_conjugate_is_not_written_into(rewrite) -> None:
+    """It would stay marked as one, which `view_as_real` refuses."""
+
+    def program(x):
+        return torch.view_as_real(x.exp().conj() * 2)
+
+    (graph,) = rewrite(program, torch.randn(4, 5, dtype=torch.complex64)).graphs
+    assert not written(graph), graph.targets()
+
+
 def test_what_is_saved_for_the_backward_stays(rewrite) -> None:
     found = rewrite(lambda x: x.exp().tanh().sin(), torch.randn(4, 5, requires_grad=True), train=True)
     # The first results are saved, the last is returned.
