@@ -127,7 +127,6 @@ def run(given: argparse.Namespace) -> Summary:
                 print(
                     f"{seed + 1 - given.seed} of {given.examples}, {rate:.1f} a second: {_counts(summary)}", flush=True
                 )
-        seed += 1
     return summary
 
 

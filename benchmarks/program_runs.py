@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -32,10 +33,11 @@ Arm = Callable[[nn.Module, RandomProgram], Callable[..., Any]]
 @dataclass(frozen=True)
 class Step:
     """One call. `values` are copies of everything that has numbers in it, by name; `facts` is what must be equal:
-    shapes, strides, dtypes, and who shares memory with whom."""
+    shapes, strides, dtypes, and who shares memory with whom. `outputs` are what the call returned."""
 
     values: dict[str, Tensor] = field(default_factory=dict)
     facts: dict[str, object] = field(default_factory=dict)
+    outputs: list[Tensor] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,10 @@ def observe(
             if noise:
                 _disturb(inputs, noise, drawn)
             steps.append(_step(program, model, function, inputs))
+        for step in steps:
+            # What a call has returned, a later one may not write over.
+            for index, output in enumerate(step.outputs):
+                step.values[f"output {index} at the end"] = output.detach().clone()
     # Whatever a compiler raises is what is observed.
     except Exception as error:  # noqa: BLE001
         return Observation(tuple(steps), f"{type(error).__name__}: {error}")
@@ -106,14 +112,37 @@ def differences(reference: Observation, other: Observation, exact: Observation |
                 continue
             truth = exact.steps[number].values.get(name) if exact and len(exact.steps) > number else None
             if not _same_numbers(theirs.values[name], ours.values[name], truth):
-                yield f"value of {name} in step {number}"
+                yield _differing_value(name, number)
+
+
+def distances(reference: Observation, other: Observation) -> dict[str, float]:
+    """How far the values of `other` are off at most, each by what `differences` says where that is too far."""
+    return {
+        _differing_value(name, number): _distance(theirs.values[name], ours.values[name])
+        for number, (theirs, ours) in enumerate(zip(reference.steps, other.steps, strict=False))
+        for name in theirs.values.keys() & ours.values.keys()
+    }
+
+
+def _differing_value(name: str, step: int) -> str:
+    return f"value of {name} in step {step}"
+
+
+def _distance(reference: Tensor, other: Tensor) -> float:
+    """The largest difference; infinite where one has NaN or infinities that the other has not."""
+    if reference.shape != other.shape or not _same_specials(reference, other):
+        return math.inf
+    finite = reference.isfinite()
+    if not finite.any():
+        return 0.0
+    return float((reference[finite].to(torch.complex128) - other[finite].to(torch.complex128)).abs().max())
 
 
 def _step(program: RandomProgram, model: nn.Module, function: Callable[..., Any], inputs: Sequence[Tensor]) -> Step:
     torch.default_generator.manual_seed(3)
     with torch.set_grad_enabled(program.train):
         outputs = list(function(*inputs))
-    step = Step()
+    step = Step(outputs=outputs)
     named = {f"output {i}": value for i, value in enumerate(outputs)}
     given = {f"input {i}": value for i, value in enumerate(inputs)}
     for name, value in {**named, **given}.items():
@@ -185,6 +214,15 @@ def _same_numbers(reference: Tensor, other: Tensor, exact: Tensor | None) -> boo
         return True
     if exact is not None and (exact.dtype != torch.float64 or exact.shape != reference.shape):
         exact = None
+    if not _same_specials(reference, other):
+        return False
+    # Torch's oracle takes any two tensors for the same that have NaN or infinities where the exact one has.
+    special = ~reference.isfinite()
+    if special.any():
+        reference, other = reference.masked_fill(special, 0), other.masked_fill(special, 0)
+        exact = None if exact is None else exact.masked_fill(special, 0)
+    if exact is not None and not exact.isfinite().all():
+        exact = None
     return bool(
         same(
             reference,
@@ -195,6 +233,15 @@ def _same_numbers(reference: Tensor, other: Tensor, exact: Tensor | None) -> boo
             log_error=_not_said,
             use_larger_multiplier_for_smaller_tensor=reference.dtype == torch.bfloat16,
         )
+    )
+
+
+def _same_specials(reference: Tensor, other: Tensor) -> bool:
+    """True if both have NaN and infinities in the same places."""
+    if reference.is_complex() and other.is_complex():
+        reference, other = (torch.view_as_real(value.resolve_conj()) for value in (reference, other))
+    return all(
+        torch.equal(special(reference), special(other)) for special in (torch.isnan, torch.isposinf, torch.isneginf)
     )
 
 

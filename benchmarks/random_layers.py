@@ -57,6 +57,19 @@ def pointwise(draft: Draft) -> bool:
     return draft.add(draft.pick(UNARY).format(x=x))
 
 
+def weighted(draft: Draft) -> bool:
+    """With a weight of the value's own size, which is a constant where weights are frozen."""
+    names = draft.floats()
+    if not names:
+        return False
+    x = draft.recent(names)
+    weight = draft.add_module(f"nn.Parameter(torch.randn({list(draft.value(x).shape)}))")
+    if weight is None:
+        return False
+    text = draft.pick(["{w} * {x}", "{w} - {x}", "{w} + {x}", "{x} * {w}", "torch.sigmoid({w}) * {x}"])
+    return draft.add(text.format(w=weight, x=x)) or _dropped(draft)
+
+
 def masked(draft: Draft) -> bool:
     """Where an integer input, which no rounding touches, says so."""
     names, masks = draft.floats(), draft.integers()
@@ -289,6 +302,7 @@ LAYERS: Mapping[Writer, int] = {
     join: 3,
     reduction: 3,
     pointwise: 5,
+    weighted: 1,
     masked: 1,
     dropout: 1,
 }

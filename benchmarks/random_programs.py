@@ -77,9 +77,7 @@ def _input(draft: Draft) -> None:
         return
     sizes = [part.strip() for part in text.split(",")]
     rank = len(sizes)
-    kind = draft.pick(
-        ["plain", "plain", "plain", "channels_last", "permuted", "sliced", "expanded", "stepped", "alias"]
-    )
+    kind = draft.pick(INPUT_KINDS)
     made = f"torch.randn({text}, dtype={draft.dtype})"
     if kind == "channels_last" and rank in (4, 5):
         made += f".to(memory_format=torch.channels_last{'_3d' if rank == 5 else ''})"

@@ -198,14 +198,38 @@ def attention(draft: Draft) -> bool:
             f"F.scaled_dot_product_attention({q}, {k}, {v})",
             f"F.scaled_dot_product_attention({q}, {k}, {v}, is_causal=True)",
             f"({q} @ {k}.transpose(-2, -1) * 0.5).softmax(-1) @ {v}",
+            "",
         ]
     )
-    if not draft.add(attended):
+    if not (draft.add(attended) if attended else _written_attention(draft, q, k, v)):
         return False
     merged = f"{draft.names[-1]}.transpose(1, 2).flatten(2)"
     if len(shape) == 4 and draft.chance(60):
         merged += f".transpose(1, 2).unflatten(2, ({x}.shape[2], {x}.shape[3]))"
     return draft.add(merged)
+
+
+def _written_attention(draft: Draft, q: str, k: str, v: str) -> bool:
+    """Line by line, with something between the lines that reads or writes what they name."""
+    scores, weights = f"{draft.fresh()}s", f"{draft.fresh()}w"
+    if not draft.add_line(f"{scores} = {q} @ {k}.transpose(-2, -1)", scores):
+        return False
+    between = [
+        f"{scores}.mul_(0.5)",
+        f"{scores}[..., 0] = 0.5",
+        f"{scores}.diagonal(dim1=-2, dim2=-1).fill_(-1e9)",
+        f"{k}.mul_(0.5)",
+        f"{q}.zero_()",
+    ]
+    if draft.chance(60):
+        draft.add_line(draft.pick(between))
+    if not draft.add_line(f"{weights} = {scores}.softmax(-1)", weights):
+        return False
+    if draft.chance(30):
+        draft.add_line(draft.pick([f"{weights}[..., 0] = 0.1", f"{k}.mul_(0.5)", f"{v}.mul_(0.5)"]))
+    if draft.chance(20):
+        draft.add(f"torch.zeros_like({weights}).copy_({weights})")
+    return draft.add(f"{weights} @ {v}")
 
 
 VIEWS: Mapping[Writer, int] = {

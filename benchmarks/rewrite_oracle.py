@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from program_runs import Observation, Runnable, differences, eager, observe
+from program_runs import Observation, Runnable, differences, distances, eager, observe
 from random_program import RandomProgram
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
@@ -36,6 +37,9 @@ NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}
 
 DISTURBED_RUNS = 4
 """With noise: of places that jump in every other run, 15 in 16 are seen to."""
+
+AS_LARGE = 4.0
+"""A difference up to so many times the largest that noise makes counts as large as that."""
 
 FROZEN = "eager frozen"
 """In the place of an inner compiler: eager, through `frx_graph.compile`, with weights that are constants."""
@@ -119,7 +123,7 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
                 return Verdict(Outcome.BASELINE, tuple(found))
             if _only_strides(problems) and (lies := _lies(run)):
                 return Verdict(Outcome.BASELINE, (f"fakes predict other strides: {', '.join(lies)}", *problems))
-            if _only_rounding(problems) and _unstable(program, run, plain, exact, problems):
+            if _only_rounding(problems) and _unstable(program, run, plain, exact, ours, problems):
                 return Verdict(Outcome.UNSTABLE, tuple(problems))
             if ours.error is not None:
                 problems.append(ours.error)
@@ -252,14 +256,19 @@ def _unstable(
     run: Callable[..., Observation],
     plain: Observation,
     exact: Observation,
+    ours: Observation,
     problems: list[str],
 ) -> bool:
-    """True if eager alone, on inputs and weights that differ by a few roundings, differs in the same places: what
-    jumps where a value changes its sign does so in about every other run."""
-    found: set[str] = set()
+    """True if eager alone, on inputs and weights that differ by a few roundings, differs in the same places, and about
+    as much: what jumps where a value changes its sign does so in about every other run."""
+    found: dict[str, float] = {}
     for seed in range(DISTURBED_RUNS):
-        found.update(differences(plain, run(eager, noise=NOISE[program.dtype], noise_seed=seed), exact))
-    return set(problems) <= found
+        disturbed = run(eager, noise=NOISE[program.dtype], noise_seed=seed)
+        far = distances(plain, disturbed)
+        for problem in differences(plain, disturbed, exact):
+            found[problem] = max(found.get(problem, 0.0), far.get(problem, math.inf))
+    own = distances(plain, ours)
+    return all(problem in found and own[problem] <= AS_LARGE * found[problem] for problem in problems)
 
 
 @contextlib.contextmanager

@@ -184,6 +184,17 @@ INDUCTOR = {
         ("v2", "v1"),
         dtype="torch.float64",
     ),
+    "a size that is 1 in the example only": RandomProgram(
+        ("torch.randn(n, 8, 9, dtype=torch.float32)",),
+        ("self.m0 = nn.Parameter(torch.randn(2, 2, 3, 3) * 0.3)",),
+        (
+            "v0 = i0 + i0.stride(0)",
+            "v1 = i0.unflatten(1, (2, -1))",
+            "v2 = F.conv2d(v1, self.m0.contiguous(memory_format=torch.channels_last), stride=2)",
+        ),
+        ("v2",),
+        dynamic=True,
+    ),
 }
 
 

@@ -43,7 +43,8 @@ def _laid_out(graph: fx.Graph, copy: OpOverload, source: fx.Node, order: Order) 
 
 def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node | None:
     """A view of `source` with the strides of `wanted` also in dimensions of size 1, where strides mean nothing but can
-    be seen; the two differ nowhere else. None where sizes are symbolic and the strides are not those of an order."""
+    be seen; the two differ nowhere else. None where sizes are symbolic and the strides are not those of an order, or a
+    size is 1 in the example only."""
     hints = shape_hint(wanted)
     for order in (
         dimension_order(hints, stride_hint(wanted)),
@@ -59,6 +60,8 @@ def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node |
         return _call(graph, torch.ops.aten.as_strided.default, source, list(shape), list(strides))
     # A dimension that is taken away and put back has the stride that it would have in a new tensor.
     ones = [place for place, dim in enumerate(order) if hints[dim] == 1]
+    if not all(isinstance(wanted.shape[order[place]], int) for place in ones):
+        return None
     plain = order == plain_order(hints)
     node = source if plain else _permute(graph, source, list(order))
     node = _call(graph, torch.ops.aten.squeeze.dims, node, ones)

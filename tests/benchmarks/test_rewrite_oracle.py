@@ -118,6 +118,46 @@ def test_what_is_planted_is_caught(
     assert said in verdict.problems
 
 
+@pytest.mark.parametrize("special", ["nan", "inf"])
+def test_a_wrong_value_beside_nan_or_infinity_is_caught(special: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's oracle says of any two tensors with the same NaN that they are the same."""
+    lines = (*PROGRAM.lines[:2], "v2 = v1.clone()", f"v2[0, 0, 0, 0] = float('{special}')")
+    program = replace(PROGRAM, lines=lines, outputs=("v2",))
+    plant(monkeypatch, _other_values)
+    assert "value of output 0 in step 0" in check_program(program).problems
+    plant(monkeypatch, _nothing)
+    assert check_program(program).outcome is Outcome.OK
+
+
+def test_a_difference_larger_than_what_rounding_makes_is_not_put_down_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In half precision any value moves with its inputs' last digits: a little."""
+    program = replace(
+        PROGRAM,
+        inputs=tuple(text.replace("float32", "bfloat16") for text in PROGRAM.inputs),
+        lines=("v0 = self.m0(i0) * 4", "v1 = torch.tanh(v0.sin())", "v2 = v1 * 1"),
+        outputs=("v2",),
+        dtype="torch.bfloat16",
+    )
+    plant(monkeypatch, _other_values)
+    assert check_program(program).outcome is Outcome.WRONG
+
+
+def test_a_result_that_a_later_call_writes_over_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[torch.Tensor] = []
+
+    def into_one_place(value: torch.Tensor) -> torch.Tensor:
+        kept.append(value.clone()) if not kept else kept[0].copy_(value)
+        return kept[0]
+
+    def remembers(graph: fx.Graph) -> None:
+        _after(graph, torch.ops.aten.tanh.default, lambda node: graph.call_function(into_one_place, (node,)))
+
+    plant(monkeypatch, remembers)
+    verdict = check_program(replace(PROGRAM, outputs=("v1",)))
+    assert verdict.outcome is Outcome.WRONG
+    assert "value of output 0 at the end in step 0" in verdict.problems
+
+
 def test_outputs_that_come_to_share_memory_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     program = RandomProgram(
         ("torch.randn(n, 4, 6, 5, dtype=torch.float32)",), (), ("v0 = i0.tanh()", "v1 = v0 * 2"), ("v0", "v1")
