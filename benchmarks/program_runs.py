@@ -116,7 +116,7 @@ def differences(reference: Observation, other: Observation, exact: Observation |
 
 
 def distances(reference: Observation, other: Observation) -> dict[str, float]:
-    """How far the values of `other` are off at most, each by what `differences` says where that is too far."""
+    """How far the values of `other` are off, each by what `differences` says where that is too far."""
     return {
         _differing_value(name, number): _distance(theirs.values[name], ours.values[name])
         for number, (theirs, ours) in enumerate(zip(reference.steps, other.steps, strict=False))
@@ -129,13 +129,15 @@ def _differing_value(name: str, step: int) -> str:
 
 
 def _distance(reference: Tensor, other: Tensor) -> float:
-    """The largest difference; infinite where one has NaN or infinities that the other has not."""
+    """The root of the mean square of the differences; infinite where one has NaN or infinities that the other has not.
+    """
     if reference.shape != other.shape or not _same_specials(reference, other):
         return math.inf
     finite = reference.isfinite()
     if not finite.any():
         return 0.0
-    return float((reference[finite].to(torch.complex128) - other[finite].to(torch.complex128)).abs().max())
+    differences = reference[finite].to(torch.complex128) - other[finite].to(torch.complex128)
+    return float(differences.abs().square().mean().sqrt())
 
 
 def _step(program: RandomProgram, model: nn.Module, function: Callable[..., Any], inputs: Sequence[Tensor]) -> Step:
