@@ -62,9 +62,9 @@ def _other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iter
     if call.kwargs or not has_onednn() or not all(map(_fits, call.tensors)):
         return
     match call.target, call.args:
-        case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w):
+        case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w) if _lies_apart(w):
             yield Form((Part(_product(x, w)),))
-        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w):
+        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w) if _lies_apart(w):
             if bias.shape == w.shape[1:] and bias.strides == (1,):
                 yield Form((Part(_product(x, w, bias)),))
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, bias, stride, padding, *rest):
@@ -82,6 +82,13 @@ def _other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iter
         ):
             if rest == _TWO_DIMENSIONS and _is_worth_unfolding(x, w, stride, padding):
                 yield from _gradients(call, results)
+
+
+def _lies_apart(w: TensorSpec) -> bool:
+    """False for a matrix whose rows, or columns, reach into each other, as windows that slide do: oneDNN does not take
+    it for a weight. It does take an expanded one."""
+    inner, outer = sorted((stride, size) for size, stride in zip(w.shape, w.strides, strict=True))
+    return 1 in w.shape or inner[0] == 0 or outer[0] >= inner[0] * inner[1]
 
 
 def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None = None) -> OperatorSignature:

@@ -1,9 +1,9 @@
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from frx_graph import backend, rewriting
 from frx_graph.capture.captured_graph import Phase
@@ -30,6 +30,22 @@ def test_a_linear_layer_is_a_product_forward_and_backward(rewrite) -> None:
     assert found.graph(Phase.BACKWARD).targets().count(PRODUCT) == 2
 
 
+@pytest.mark.parametrize(
+    "turned",
+    [
+        pytest.param(lambda w: w[:, :1].expand(4, 6), id="expanded"),
+        pytest.param(lambda w: w[:1, :1].expand(4, 6), id="expanded twice"),
+        pytest.param(lambda w: w.expand(2, 4, 6)[:, 1], id="a row repeated"),
+        pytest.param(lambda w: w.t()[::2, 1:], id="with gaps"),
+    ],
+)
+def test_weights_that_lie_in_any_way(rewrite, turned: Callable[[Tensor], Tensor]) -> None:
+    weight = torch.randn(4, 6)
+    program = lambda x, w: x[:, : turned(w).shape[0]] @ turned(w)  # noqa: E731
+    (graph,) = rewrite(program, torch.randn(3, 4), weight).graphs
+    assert PRODUCT in graph.targets()
+
+
 def test_a_product_without_a_bias(rewrite) -> None:
     (graph,) = rewrite(torch.mm, torch.randn(3, 4), torch.randn(6, 4).t()).graphs
     assert graph.targets() == [PRODUCT]
@@ -43,6 +59,8 @@ def test_a_product_without_a_bias(rewrite) -> None:
         pytest.param(lambda x, y: torch.addmm(x, x, y), id="a bias of two dimensions"),
         pytest.param(lambda x, y: torch.addmm(x[0], x, y, beta=2), id="a factor"),
         pytest.param(lambda x, y: torch.addmm(x[:1, :1].view(1), x, y), id="a bias that is expanded"),
+        pytest.param(lambda x, y: x @ y.view(16)[:7].unfold(0, 4, 1), id="windows that slide"),
+        pytest.param(lambda x, y: torch.addmm(x[0], x, y.view(16)[:7].unfold(0, 4, 1)), id="and a bias"),
         pytest.param(lambda x, y: torch.bmm(x[None], y[None]), id="a batch"),
         pytest.param(lambda x, y: x[:, :0] @ y[:0], id="nothing to sum"),
         pytest.param(lambda x, y: x[:0] @ y, id="no rows"),
