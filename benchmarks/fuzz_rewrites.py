@@ -5,7 +5,7 @@
 
 Prints how many programs stayed the same (rewritten, refused, or with nothing to rewrite), how many the inner compiler
 alone fails on or gets wrong, every reason for which something was refused, and for each kind of fault the smallest
-program that shows it, as Python source. Exit code 1 if anything is wrong.
+program that shows it, as Python source. Exit code 1 if anything is wrong, or if not one of many was rewritten.
 
 Programs are numbered: the same `--seed` makes the same ones. They run in a process that is started anew every few
 hundred, and whose death is counted and costs one program.
@@ -31,6 +31,8 @@ from rewrite_oracle import FROZEN, Outcome, Verdict, check_program, general_reas
 from smallest_program import smallest
 
 PER_PROCESS = 250
+MANY = 100
+"""Of as many programs more than half are rewritten."""
 PROGRESS_SECONDS = 10.0
 
 
@@ -49,7 +51,12 @@ class Summary:
 
     @property
     def failed(self) -> bool:
-        return bool(self.faults or self.deaths)
+        return bool(self.faults or self.deaths) or self.says_nothing
+
+    @property
+    def says_nothing(self) -> bool:
+        """True where of so many programs not one was rewritten: then none can have been found wrong."""
+        return self.examples >= MANY and not self.applied
 
     def note(self, seed: int, verdict: Verdict) -> None:
         self.examples += 1
@@ -186,6 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(reproducer(random_program(seeds[0], given.max_lines), given.inner, given.plan).source)
     for seed in summary.deaths:
         print(f"\nDIED on seed {seed}")
+    if summary.says_nothing:
+        print("\nNot one program was rewritten")
     return 1 if summary.failed else 0
 
 

@@ -129,7 +129,7 @@ def _differing_value(name: str, step: int) -> str:
 
 
 def _distance(reference: Tensor, other: Tensor) -> float:
-    """The root of the mean square of the differences; infinite where one has NaN or infinities that the other has not."""
+    """The root of the mean square of the differences; infinite where one has NaN or infinities that the other lacks."""
     if reference.shape != other.shape or not _same_specials(reference, other):
         return math.inf
     finite = reference.isfinite()
