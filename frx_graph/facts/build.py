@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,7 +124,7 @@ def _op_facts(
         view=called.view,
         pointwise=called.pointwise,
         opaque=called.opaque,
-        symbolic=frozenset(place for place, a in (*enumerate(node.args), *node.kwargs.items()) if _is_symbolic(a)),
+        symbolic=frozenset(_symbolic(node)),
     )
 
 
@@ -187,6 +187,11 @@ def _written(node: fx.Node, arguments: tuple[tuple[int, str], ...]) -> list[str]
         value = node.args[position] if position < len(node.args) else node.kwargs.get(name)
         written.extend(n.name for n in pytree.tree_leaves(value) if isinstance(n, fx.Node))
     return written
+
+
+def _symbolic(node: fx.Node) -> Iterator[int | str]:
+    yield from (position for position, value in enumerate(node.args) if _is_symbolic(value))
+    yield from (name for name, value in node.kwargs.items() if _is_symbolic(value))
 
 
 def _is_symbolic(value: Any) -> bool:
