@@ -20,6 +20,8 @@ from frx_graph.passes.rewrites.fake_values import fake_mode_of, without_guards
 def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Let all that reads an input of `given`, which holds by name what they were, read a copy with those strides.
     Returns the names of the copies. What was expanded stays as it comes, and what had gaps and symbolic sizes."""
+    if not given:
+        return ()
     copies: list[str] = []
     first = next(node for node in graph.nodes if node.op != "placeholder")
     with without_guards(fake_mode_of(graph)), graph.inserting_before(first):
@@ -37,12 +39,15 @@ def _copy(graph: fx.Graph, node: fx.Node, traced: Tensor) -> fx.Node | None:
         order = dimension_order(shape_hint(traced), stride_hint(traced))
         copy = aten_conversion(graph, node, order)
         copy = exact_strides(graph, copy, traced) or copy
-    elif all(isinstance(n, int) for n in (*shape, *strides, traced.storage_offset())) and not is_expanded(shape, strides):
+    elif all(isinstance(n, int) for n in (*shape, *strides, traced.storage_offset())) and not is_expanded(
+        shape, strides
+    ):
         offset = traced.storage_offset()
-        room = graph.call_function(torch.ops.aten.new_empty.default, (node, [offset + storage_extent(shape, strides)]))
+        size = [offset + storage_extent(shape, strides)]
+        room = graph.call_function(torch.ops.aten.new_empty.default, (node, size))
         place = graph.call_function(torch.ops.aten.as_strided.default, (room, shape, strides, offset))
         copy = graph.call_function(torch.ops.aten.copy_.default, (place, node))
-        room.meta["val"] = traced.new_empty(room.args[1])
+        room.meta["val"] = traced.new_empty(size)
         copy.meta["val"] = place.meta["val"] = traced
     else:
         return None

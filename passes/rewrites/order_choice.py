@@ -138,8 +138,7 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
 
 def meet_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
     """Let a graph that nothing was chosen for run on inputs in other orders than it was traced with: what it returns
-    keeps its strides, and where it cannot run on them, they are brought back first. Returns the conversions inserted."""
-
+    keeps its strides, and where it cannot run on them, they are brought back first. Returns what was inserted."""
     try:
         return relayout(
             module.graph,

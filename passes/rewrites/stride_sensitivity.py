@@ -25,8 +25,8 @@ _TOLD_STRIDES = _TOLD_PLACES | {
 
 
 def is_told_strides(op: OpFacts) -> bool:
-    """True for operators that are told strides or storage, or tell them, that write into an operand, that draw random numbers in the
-    order of memory, or of which nothing is known: they must be given what they were traced with."""
+    """True for operators that are told strides or storage, or tell them, that write into an operand, that draw random
+    numbers in the order of memory, or of which nothing is known: they must be given what they were traced with."""
     if op.opaque or op.operator in _TOLD_STRIDES or op.target == "aten.view.dtype":
         return True
     if op.operator in WRITING_COPIES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from torch import Tensor, nn
 
 from frx_graph import rewriting
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.eager_plan import EagerPlan
 from frx_graph.errors import RewriteError
 from frx_graph.passes.rewrites import order_choice, propagate_layout
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate, Refusal
 
 
 @pytest.fixture
@@ -81,3 +85,33 @@ def test_a_saved_slice_with_gaps_is_read_as_it_was(rewrite: Any, reading: str, l
     assert found.graph(Phase.FORWARD).done.applied
     applied = {candidate.rewrite for candidate in found.graph(Phase.BACKWARD).done.applied}
     assert ("backward_layout" in applied) is laid_out
+
+
+def test_after_a_failure_of_ours_the_program_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its forward has saved in channels-last, and its backward views what was saved."""
+
+    class Viewing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 4, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(Doubled.apply(self.first(x), "view"))
+
+    def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+        if subject.phase is Phase.BACKWARD:
+            raise LookupError("planted")
+        yield from propagate_layout.propose(subject)
+
+    planted = Rewrite(propagate_layout.NAME, propose, propagate_layout.REWRITE.apply)
+    monkeypatch.setattr(rewriting, "REWRITES", (planted,))
+    failures: list[Exception] = []
+    program, image = Viewing(), torch.randn(2, 4, 6, 5)
+    expected = torch.autograd.grad(program(image).square().sum(), list(program.parameters()))
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend=EagerPlan("all", lambda _done: None, failures.append))
+    found = torch.autograd.grad(compiled(image).square().sum(), list(program.parameters()))
+    assert [str(failure) for failure in failures] == ["planted"]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()

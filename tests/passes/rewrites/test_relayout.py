@@ -60,9 +60,7 @@ def test_outputs_keep_even_the_strides_that_mean_nothing() -> None:
 
 def test_inductors_conversion_asks_for_strides() -> None:
     module = traced(lambda x: x.sin(), (2, 3, 4, 5))
-    (name,) = relayout(
-        module.graph, {"sin": {"x_1": CHANNELS_LAST}}, convert=inductor_conversion, reads=anything
-    )
+    (name,) = relayout(module.graph, {"sin": {"x_1": CHANNELS_LAST}}, convert=inductor_conversion, reads=anything)
     (node,) = [node for node in module.graph.nodes if node.name == name]
     assert node.target is torch.ops.prims.inductor_force_stride_order.default
     assert node.args[1] == (60, 1, 15, 3)
