@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from frx_graph.anchor_times import call_seconds, device_type_of, with_measured_times
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
@@ -55,6 +57,7 @@ def rewrite_graph(
     whose strides are others now: the graph runs on those, whatever is raised. `frozen` names inputs that are constants.
     """
     unmet = dict(given)
+    seen = [name in visible for name in _outputs(module.graph)]
     try:
         signature = graph_signature(module.graph)
         captured = captured_from_aot(
@@ -96,7 +99,13 @@ def rewrite_graph(
                         unmet.clear()
             if changed:
                 # The next rewrite looks at the graph as this one has left it.
-                subject = replace(subject, facts=build_graph_facts(renewed(captured)), given=dict(unmet))
+                subject = replace(
+                    subject,
+                    facts=build_graph_facts(renewed(captured)),
+                    given=dict(unmet),
+                    # What is returned may be a conversion now, under a name of its own.
+                    visible=frozenset(itertools.compress(_outputs(module.graph), seen)),
+                )
         if unmet:
             conversions.extend(meet_inputs(subject, module))
     except Exception:
@@ -106,3 +115,9 @@ def rewrite_graph(
     return RewrittenGraph(
         graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature, untried=untried
     )
+
+
+def _outputs(graph: fx.Graph) -> list[str]:
+    """The names of what the graph returns, in order; one that is no value has an empty name."""
+    leaves = pytree.tree_leaves(graph.output_node().args, is_leaf=lambda leaf: leaf is None)
+    return [leaf.name if isinstance(leaf, fx.Node) else "" for leaf in leaves]
