@@ -23,11 +23,11 @@ from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._functorch.partitioners import default_partition
 from torch._inductor import config as inductor_config
 
 import frx_graph
 from frx_graph import backend
+from frx_graph.eager_plan import eager_partition
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.rewrite_log import RewriteLog
 from frx_graph.rewriting import RewrittenGraph
@@ -231,7 +231,7 @@ def _lies(run: Callable[..., Observation]) -> list[str]:
     def compiled(module: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
         return make_boxed_func(lambda *args: Compared(module).run(*args))
 
-    traced = aot_autograd(fw_compiler=compiled, partition_fn=default_partition, keep_inference_input_mutations=True)
+    traced = aot_autograd(fw_compiler=compiled, partition_fn=eager_partition, keep_inference_input_mutations=True)
     run(lambda model, program: torch.compile(model, backend=traced, dynamic=program.dynamic or None))
     return list(found)
 

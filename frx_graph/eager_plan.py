@@ -46,7 +46,7 @@ class EagerPlan:
             fw_compiler=self._forward,
             bw_compiler=self._backward,
             inference_compiler=self._inference,
-            partition_fn=_partition,
+            partition_fn=eager_partition,
             keep_inference_input_mutations=True,
         )
         with whole_upsampling() if _may_upsample_whole(dynamo.graph) else contextlib.nullcontext():
@@ -132,7 +132,7 @@ def _may_upsample_whole(graph: fx.Graph) -> bool:
     return not symbolic and 0 not in sizes
 
 
-def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Saves what autograd would save: recomputing pays only where loops are fused."""
     for node in list(joint.graph.nodes):
         # What nobody reads but must run, as it draws random numbers, torch's partitioner takes for a tensor: seen with

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from frx_graph.anchor_times import call_seconds, device_type_of, with_measured_times
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
@@ -14,8 +16,9 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.passes.rewrites import DECIDE_LAYOUT, REWRITES
+from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
 from frx_graph.passes.rewrites.inner_choice import inner_choices
+from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.order_choice import meet_inputs
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -50,54 +53,71 @@ def rewrite_graph(
     given: Mapping[str, Tensor] = MappingProxyType({}),
     frozen: Collection[str] = (),
 ) -> RewrittenGraph:
-    """Apply to `module`, in place, what measured times say is worth it. `frozen` names inputs that are constants."""
-    signature = graph_signature(module.graph)
-    captured = captured_from_aot(
-        module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
-    )
-    facts = build_graph_facts(captured)
-    subject = RewriteSubject(
-        facts=facts,
-        phase=phase,
-        inner=inner,
-        everything=plan == "all",
-        visible=frozenset(visible),
-        given=given,
-        frozen=frozenset(frozen),
-    )
-    if plan == "solved":
-        subject = with_measured_times(subject)
-    choices = inner_choices(subject) if phase is Phase.FORWARD else ()
-    untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
-    applied: list[Candidate] = []
-    refused: list[Refusal] = []
-    conversions: list[str] = []
-    for rewrite in REWRITES:
-        changed = False
+    """Apply to `module`, in place, what measured times say is worth it. `given` holds the inputs as they were traced
+    whose strides are others now: the graph runs on those, whatever is raised. `frozen` names inputs that are constants.
+    """
+    unmet = dict(given)
+    seen = [name in visible for name in _outputs(module.graph)]
+    try:
+        signature = graph_signature(module.graph)
+        captured = captured_from_aot(
+            module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
+        )
+        facts = build_graph_facts(captured)
+        subject = RewriteSubject(
+            facts=facts,
+            phase=phase,
+            inner=inner,
+            everything=plan == "all",
+            visible=frozenset(visible),
+            given=given,
+            frozen=frozenset(frozen),
+        )
         if plan == "solved":
-            subject = replace(subject, timed=call_seconds(rewrite.asks(subject), device_type_of(facts)))
-        for outcome in rewrite.propose(subject):
-            if isinstance(outcome, Refusal):
-                refused.append(outcome)
-                continue
-            try:
-                conversions.extend(rewrite.apply(subject, module, outcome))
-            except RewriteError as error:
-                refused.append(Refusal(rewrite.name, str(error), outcome.nodes))
-            else:
-                changed = True
-                applied.append(outcome)
-        if changed:
-            # The next rewrite looks at the graph as this one has left it.
-            met = rewrite.name in DECIDE_LAYOUT
-            subject = replace(
-                subject, facts=build_graph_facts(renewed(captured)), given={} if met else dict(subject.given)
-            )
-    if subject.given:
-        try:
+            subject = with_measured_times(subject)
+        choices = inner_choices(subject) if phase is Phase.FORWARD else ()
+        untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
+        applied: list[Candidate] = []
+        refused: list[Refusal] = []
+        conversions: list[str] = []
+        for rewrite in REWRITES:
+            changed = False
+            if plan == "solved":
+                subject = replace(subject, timed=call_seconds(rewrite.asks(subject), device_type_of(facts)))
+            for outcome in rewrite.propose(subject):
+                if isinstance(outcome, Refusal):
+                    refused.append(outcome)
+                    continue
+                try:
+                    conversions.extend(rewrite.apply(subject, module, outcome))
+                except RewriteError as error:
+                    refused.append(Refusal(rewrite.name, str(error), outcome.nodes))
+                else:
+                    changed = True
+                    applied.append(outcome)
+                    if rewrite.name in MEET_INPUTS:
+                        unmet.clear()
+            if changed:
+                # The next rewrite looks at the graph as this one has left it.
+                subject = replace(
+                    subject,
+                    facts=build_graph_facts(renewed(captured)),
+                    given=dict(unmet),
+                    # What is returned may be a conversion now, under a name of its own.
+                    visible=frozenset(itertools.compress(_outputs(module.graph), seen)),
+                )
+        if unmet:
             conversions.extend(meet_inputs(subject, module))
-        except RewriteError as error:
-            refused.append(Refusal("inputs in another order", str(error), tuple(subject.given)))
+    except Exception:
+        # Whatever went wrong, the graph is to run, and on the inputs that it gets.
+        read_as_traced(module.graph, unmet)
+        raise
     return RewrittenGraph(
         graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature, untried=untried
     )
+
+
+def _outputs(graph: fx.Graph) -> list[str]:
+    """The names of what the graph returns, in order; one that is no value has an empty name."""
+    leaves = pytree.tree_leaves(graph.output_node().args, is_leaf=lambda leaf: leaf is None)
+    return [leaf.name if isinstance(leaf, fx.Node) else "" for leaf in leaves]

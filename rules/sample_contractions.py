@@ -18,7 +18,16 @@ def reduction_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
         x = tensors.normal(*shape)
         for keepdim in (False, True):
             for dims in ((0,), (1,), (-1,), (1, 2), (0, -1)):
-                for name in ("mean.dim", "sum.dim_IntList", "amax", "amin", "logsumexp", "any.dims", "all.dims"):
+                for name in (
+                    "mean.dim",
+                    "sum.dim_IntList",
+                    "nansum",
+                    "amax",
+                    "amin",
+                    "logsumexp",
+                    "any.dims",
+                    "all.dims",
+                ):
                     yield call(name, x, dims, keepdim)
                 for name in ("var", "var_mean", "std", "std_mean"):
                     yield call(f"{name}.correction", x, dims, correction=0, keepdim=keepdim)

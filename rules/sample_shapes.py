@@ -156,6 +156,13 @@ def activation_samples(tensors: SampleTensors) -> Iterator[OperatorSample]:
         slope = tensors.normal(shape[1]).view(1, -1, *(1,) * (len(shape) - 2))
         yield call("_prelu_kernel", x, slope)
         yield call("_prelu_kernel_backward", gradient, x, slope)
+        yield call("log_sigmoid_forward", x)
+        yield call("log_sigmoid_backward", gradient, x, tensors.positive(*shape))
+        for loss, settings in (("mse_loss", (1,)), ("smooth_l1_loss", (1, 1.0)), ("huber_loss", (1, 1.0))):
+            yield call(f"{loss}_backward", tensors.normal(1).squeeze(), x, gradient, *settings)
+        yield call("fake_quantize_per_tensor_affine_cachemask", x, 0.1, 0, -128, 127)
+        scales, zeros = tensors.positive(shape[1]), tensors.indices(1, shape[1]).int()
+        yield call("fake_quantize_per_channel_affine_cachemask", x, scales, zeros, 1, -128, 127)
         yield call("where.self", tensors.mask(*shape), x, gradient)
         yield call("where.ScalarOther", tensors.mask(*shape), x, 0.0)
 

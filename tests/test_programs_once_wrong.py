@@ -123,6 +123,12 @@ FOUND = {
         ("v0 = i0.clone(memory_format=torch.contiguous_format)", "v1, v2 = v0.split([1, 3], 2)"),
         ("v2", "self.m0(i0)"),
     ),
+    "a copy of an output that two rewrites lay out": RandomProgram(
+        ("torch.randn(6, 1, 6, 1, dtype=torch.float32).permute([1, 3, 2, 0])",),
+        ("self.m0 = nn.ConvTranspose2d(1, 2, 3, padding=1, dilation=2)",),
+        ("v0 = self.m0(i0)", "v1 = v0.bfloat16()"),
+        ("v1", "v0"),
+    ),
     "attention whose result is written into": RandomProgram(
         ("torch.randn(1, 36, 1, dtype=torch.float32)",),
         ("self.m0 = nn.Linear(1, 3)",),

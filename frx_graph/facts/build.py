@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.size_hint import size_hint
+from frx_graph.facts.size_hint import is_known, size_hint
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -87,18 +87,30 @@ class _StorageGroups:
 
 def _tuple_outputs(graph: fx.Graph) -> dict[str, dict[str, Tensor]]:
     """For nodes that return several values: the value names (the `getitem` node's where there is one) and tensors."""
-    named: dict[str, dict[str, Tensor]] = {}
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if node.op != "call_function" or not isinstance(value, (tuple, list)):
-            continue
-        taken = {user.args[1]: user.name for user in node.users if user.target is operator.getitem}
-        named[node.name] = {
-            taken.get(index, f"{node.name}.{index}"): item
-            for index, item in enumerate(value)
-            if isinstance(item, Tensor)
-        }
-    return named
+    named = {
+        node.name: _elements(node)
+        for node in graph.nodes
+        if node.op == "call_function" and node.target is not operator.getitem
+    }
+    return {name: elements for name, elements in named.items() if elements}
+
+
+def _elements(node: fx.Node) -> dict[str, Tensor]:
+    """Those of a tuple, and of the tuples in it that are read; of a node that carries no value, as some higher-order
+    operators do, those that are read."""
+    value = node.meta.get("val")
+    taken = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    if value is None:
+        items = {index: user.meta.get("val") for index, user in taken.items()}
+    else:
+        items = dict(enumerate(value)) if isinstance(value, (tuple, list)) else {}
+    found: dict[str, Tensor] = {}
+    for index, item in items.items():
+        if isinstance(item, Tensor):
+            found[taken[index].name if index in taken else f"{node.name}.{index}"] = item
+        elif index in taken:
+            found |= _elements(taken[index])
+    return found
 
 
 def _single_output(node: fx.Node) -> dict[str, Tensor]:
@@ -241,4 +253,5 @@ def _value_facts(
         mutated=storage in mutated,
         user_visible=storage in visible,
         dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if not isinstance(n, int)),
+        data_dependent=not all(is_known(n) for n in value.shape),
     )

@@ -40,7 +40,8 @@ class ValueFacts:
     """One tensor of the graph.
 
     `strides` are in elements, `bytes` is `numel * itemsize`, `storage` groups values that share memory. Sizes that are
-    symbolic appear as their hints, with the dimension listed in `dynamic_dims`.
+    symbolic appear as their hints, with the dimension listed in `dynamic_dims`; one that depends on data, and makes the
+    value `data_dependent`, as 1.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ValueFacts:
     mutated: bool = False
     user_visible: bool = False
     dynamic_dims: tuple[int, ...] = ()
+    data_dependent: bool = False
 
     @cached_property
     def numel(self) -> int:

@@ -13,6 +13,12 @@ def size_hint(size: int | SymInt) -> int:
     return int(node.hint) if node.hint is not None else 1
 
 
+def is_known(size: int | SymInt) -> bool:
+    """False for a data-dependent size: nothing is known of it before a program runs."""
+    node = getattr(size, "node", None)
+    return node is None or node.hint is not None
+
+
 def shape_hint(value: Tensor) -> tuple[int, ...]:
     """The shape of the captured example."""
     return tuple(size_hint(n) for n in value.shape)

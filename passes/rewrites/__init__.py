@@ -22,6 +22,9 @@ from frx_graph.passes.rewrites.rewrite import Rewrite
 DECIDE_LAYOUT = frozenset({propagate_layout.NAME, backward_layout.NAME})
 """Those that, under Inductor, stand in the place of its own choice for all convolutions of a graph."""
 
+MEET_INPUTS = DECIDE_LAYOUT | {cancel_permutes.NAME}
+"""Those after which a graph runs on inputs in other orders than it was traced with."""
+
 REWRITES: tuple[Rewrite, ...] = (
     hoist_copy.REWRITE,
     propagate_layout.REWRITE,

@@ -8,14 +8,13 @@ from torch import fx
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts
-from frx_graph.facts.layout import dimension_order, is_dense
-from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders, conversion_weight, weight_of
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
+from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.order_members import Member
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds, OrderProblem, Surroundings, order_problem
-from frx_graph.passes.rewrites.relayout import Wanted, relayout
+from frx_graph.passes.rewrites.relayout import Reads, Wanted, relayout
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.passes.rewrites.shallow_volumes import needs_plain_volumes, volumes_of
 from frx_graph.passes.rewrites.stride_sensitivity import reads_any_order
@@ -128,7 +127,7 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
             **_plain_volumes(subject),
         },
         convert=inductor_conversion if subject.generates_loops else aten_conversion,
-        keeps_strides=lambda node: node not in choices and _keeps_strides(subject, node),
+        reads=lambda node: Reads.ANY if node in choices else _reads(subject, node),
         freed=freed,
         kept_outputs=subject.visible,
         given=subject.given,
@@ -139,36 +138,19 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
 
 def meet_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
     """Let a graph that nothing was chosen for run on inputs in other orders than it was traced with: what it returns
-    keeps its strides, and where it cannot run on them, they are brought back first. Returns the conversions inserted.
-    Raises `RewriteError`, the graph left as it was, where neither can be done."""
-
-    def met(demands: dict[str, dict[str, Wanted]]) -> tuple[str, ...]:
+    keeps its strides, and where it cannot run on them, they are brought back first. Returns what was inserted."""
+    try:
         return relayout(
             module.graph,
-            demands,
+            {},
             convert=inductor_conversion if subject.generates_loops else aten_conversion,
-            keeps_strides=lambda node: _keeps_strides(subject, node),
+            reads=lambda node: _reads(subject, node),
             kept_outputs=subject.visible,
             given=subject.given,
             pins=not subject.generates_loops,
         )
-
-    try:
-        return met({})
     except RewriteError:
-        return met(_as_traced(subject, module.graph))
-
-
-def _as_traced(subject: RewriteSubject, graph: fx.Graph) -> dict[str, dict[str, Wanted]]:
-    """Every reader of an input reads it as it was traced; one with gaps as it is."""
-    demands: dict[str, dict[str, Wanted]] = {}
-    for node in graph.find_nodes(op="placeholder"):
-        traced = subject.given.get(node.name)
-        if traced is not None and is_dense(shape_hint(traced), stride_hint(traced)):
-            wanted = Wanted(dimension_order(shape_hint(traced), stride_hint(traced)))
-            for reader in node.users:
-                demands.setdefault(reader.name, {})[node.name] = wanted
-    return demands
+        return read_as_traced(module.graph, subject.given)
 
 
 def _text(order: Order) -> str:
@@ -203,14 +185,16 @@ def _without_noise(measured: AnchorSeconds) -> AnchorSeconds:
     return quiet
 
 
-def _keeps_strides(subject: RewriteSubject, node: str) -> bool:
-    """Operators that stay as they are, where they run as they were traced; under Inductor only those that must."""
+def _reads(subject: RewriteSubject, node: str) -> Reads:
+    """What an operator can run on that stays as it is; under Inductor most can on anything."""
     op: OpFacts | None = subject.facts.op_by_node.get(node)
     if op is None:
-        return False
-    if subject.generates_loops:
-        return subject.keeps_its_strides(op)
-    return not all(reads_any_order(op, value, subject.inner) for value in subject.facts.input_values(op))
+        return Reads.ANY
+    if subject.keeps_its_strides(op):
+        return Reads.STRIDES
+    values = subject.facts.input_values(op)
+    free = subject.generates_loops or all(reads_any_order(op, value, subject.inner) for value in values)
+    return Reads.ANY if free else Reads.ORDER
 
 
 def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, Wanted]:

@@ -60,32 +60,38 @@ class Member:
         return (*self.operands, *self.results)
 
     @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """The dimensions that a label orders: those of the value with most of them longer than 1."""
+    def _telling(self) -> ValueFacts:
+        """The value whose order a label is: that with most dimensions longer than 1, since the others have no place."""
         if not self.keeps_dimensions:
-            return self.operands[0].shape
-        return max((value.shape for value in self.values), key=lambda shape: sum(n > 1 for n in shape))
+            return self.operands[0]
+        return max((*self.results, *self.operands), key=lambda value: sum(n > 1 for n in value.shape))
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions that a label orders."""
+        return self._telling.shape
 
     @cached_property
     def current(self) -> Order:
         """The label that the operator has as the graph stands."""
-        return current_order((self.results or self.operands)[0] if self.keeps_dimensions else self.operands[0])
+        return current_order(self._telling)
 
     def order_of(self, value: ValueFacts, label: Order) -> Order | None:
         """The order that `value` is read or made in when the operator has `label`; None where that cannot be. The
-        label is an order of the dimensions that all values share, or else of the first operand's."""
-        if self.keeps_dimensions:
+        label is an order of the dimensions that all values share, or else of the operands'."""
+        if self._is_labelled(value):
             return canonical(value.shape, label)
-        first = self.operands[0]
-        if value.name == first.name:
-            return canonical(first.shape, label)
-        return mapped_order(self.row.dimensions, self.op, first.shape, label, value.shape)
+        return mapped_order(self.row.dimensions, self.op, self.operands[0].shape, label, value.shape)
 
     def label_for(self, value: ValueFacts, order: Order) -> Order | None:
         """The label under which `value` has `order`, as far as one is determined; `order_of` backwards."""
-        if self.keeps_dimensions or value.name == self.operands[0].name:
+        if self._is_labelled(value):
             return canonical(self.shape, order)
         return _inverse(self, value, order)
+
+    def _is_labelled(self, value: ValueFacts) -> bool:
+        """True if a label is an order of the value's own dimensions."""
+        return self.keeps_dimensions or any(value.name == operand.name for operand in self.operands)
 
 
 def members_of(facts: GraphFacts, inner: str, may_change: Callable[[OpFacts], bool]) -> tuple[Member, ...]:

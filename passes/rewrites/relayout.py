@@ -7,8 +7,8 @@ the truth about the result. A graph that cannot be changed as asked is put back 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import enum
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError, first_line
@@ -24,6 +23,7 @@ from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strid
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import as_run, is_doubtful, is_view
+from frx_graph.passes.rewrites.fake_values import fake_mode_of, without_guards
 from frx_graph.rules.dimension_map import Order
 from frx_graph.traced_strides import noted_strides
 
@@ -40,8 +40,19 @@ class Wanted:
 Demands: TypeAlias = Mapping[str, Mapping[str, Wanted]]
 """Operator → value that it reads → how it wants it; all by node name."""
 
-KeepsStrides: TypeAlias = Callable[[str], bool]
-"""True for the name of an operator that has to be given exactly the strides that it was given before."""
+
+class Reads(enum.Enum):
+    """On which strides an operator can run, for what it is not demanded to read in another order."""
+
+    ANY = "any"
+    ORDER = "order"
+    """The dimensions in the order that they had; where there were gaps there need be none."""
+    STRIDES = "strides"
+    """Those that it was given before."""
+
+
+ReadsBy: TypeAlias = Callable[[str], Reads]
+"""What the operator of this name can run on."""
 
 
 @dataclass
@@ -91,7 +102,7 @@ def relayout(
     demands: Demands,
     *,
     convert: Convert,
-    keeps_strides: KeepsStrides,
+    reads: ReadsBy,
     freed: Collection[str] = (),
     kept_outputs: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
@@ -107,20 +118,20 @@ def relayout(
     stand, and results whose strides their fakes cannot be trusted with are brought to what was predicted. Raises
     `RewriteError`, the graph left as it was, where an operator cannot run on the strides that it would get.
     """
-    mode = _fake_mode(graph)
+    mode = fake_mode_of(graph)
     edit = _Edit(graph, convert, frozenset(graph.nodes))
     for node in graph.find_nodes(op="placeholder"):
         if node.name in given:
             edit.before[node] = given[node.name]
     try:
-        with _quietly(mode):
+        with without_guards(mode):
             for node in list(graph.nodes):
                 if node.op == "output":
                     _restore_outputs(edit, node, kept_outputs, pins)
                 elif node.op == "call_function":
                     if node.name in freed:
                         edit.free(node)
-                    _relayout_node(edit, node, demands.get(node.name, {}), keeps_strides, pins)
+                    _relayout_node(edit, node, demands.get(node.name, {}), reads(node.name), pins)
                     if pins and node in edit.before and is_doubtful(node):
                         _pin(edit, node)
                     if node.name in made:
@@ -138,14 +149,11 @@ def relayout(
 def same_strides(value: Tensor, strides: Collection[int]) -> bool:
     """True if `value` has these strides (hints where they are symbolic), dimensions of size 1 aside."""
     pairs = zip(shape_hint(value), stride_hint(value), strides, strict=True)
-    return value.numel() == 0 or all(n == 1 or have == want for n, have, want in pairs)
+    return 0 in shape_hint(value) or all(n == 1 or have == want for n, have, want in pairs)
 
 
-def _relayout_node(
-    edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], keeps_strides: KeepsStrides, pins: bool
-) -> None:
+def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], reads: Reads, pins: bool) -> None:
     changed = node in edit.freed
-    keeps = keeps_strides(node.name)
     written = _written(node)
     for source in node.all_input_nodes:
         value = source.meta.get("val")
@@ -158,12 +166,13 @@ def _relayout_node(
         wanted = demand.get(edit.name_of(source))
         if wanted is not None and not _satisfies(value, wanted):
             value = _converted(edit, source, wanted.order, node).meta["val"]
-        elif wanted is None and keeps and not same_strides(value, stride_hint(original)):
-            value = _converted(edit, source, _order_of(source, original), node).meta["val"]
-            changed = True
+        elif wanted is None and reads is not Reads.ANY and not same_strides(value, stride_hint(original)):
+            order = _order_of(source, original, gaps=reads is Reads.ORDER)
+            if not same_strides(value, strides_for_order(shape_hint(value), order)):
+                value = _converted(edit, source, order, node).meta["val"]
         # A view of what has moved has the same strides in other memory; who shares whose is read from the fakes. Of
         # what has no elements a kernel may make other strides than its fake.
-        moved = source in edit.before and (is_view(node) or value.numel() == 0)
+        moved = source in edit.before and (is_view(node) or 0 in shape_hint(value))
         changed = changed or moved or stride_hint(value) != stride_hint(original)
     if changed:
         value = _checked(node, _run(node))
@@ -202,7 +211,7 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: 
         if not same_strides(source.meta["val"], stride_hint(original)):
             ours = _converted(edit, source, _order_of(source, original), output)
         # Without elements an operator may make any strides, whatever its fake says.
-        doubtful = pins and ours is source and original.numel() == 0
+        doubtful = pins and ours is source and 0 in shape_hint(original)
         if stride_hint(ours.meta["val"]) == stride_hint(original) and not doubtful:
             continue
         # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
@@ -244,7 +253,7 @@ def _pin(edit: _Edit, node: fx.Node) -> None:
     value, original = node.meta["val"], edit.before[node]
     if same_strides(value, stride_hint(original)):
         value = original
-    if value.numel() == 0 or not is_dense(shape_hint(value), stride_hint(value)):
+    if 0 in shape_hint(value) or not is_dense(shape_hint(value), stride_hint(value)):
         return
     with edit.graph.inserting_before(node.next):
         pin = aten_pin(edit.graph, node, _order_of(node, value))
@@ -270,9 +279,10 @@ def _put_behind(edit: _Edit, node: fx.Node, stand_in: fx.Node, original: Any) ->
         edit.reroute(reader, node, stand_in)
 
 
-def _order_of(node: fx.Node, value: Tensor) -> Order:
+def _order_of(node: fx.Node, value: Tensor, *, gaps: bool = False) -> Order:
+    """The order that a copy of `node` needs to lie as `value` does, or, with `gaps`, as it does but for those."""
     shape, strides = shape_hint(value), stride_hint(value)
-    if not is_dense(shape, strides):
+    if is_expanded(shape, strides) or not (gaps or is_dense(shape, strides)):
         raise RewriteError(f"{node.name} has gaps in memory that a copy would not have")
     return dimension_order(shape, strides)
 
@@ -309,22 +319,3 @@ def _same_but_strides(old: Any, new: Any) -> bool:
     if isinstance(old, Tensor) and isinstance(new, Tensor):
         return (shape_hint(old), old.dtype, old.device) == (shape_hint(new), new.dtype, new.device)
     return type(old) is type(new)
-
-
-def _fake_mode(graph: fx.Graph) -> FakeTensorMode:
-    for node in graph.nodes:
-        if isinstance(value := node.meta.get("val"), FakeTensor):
-            return value.fake_mode
-    raise RewriteError("the graph carries no fake tensors")
-
-
-@contextlib.contextmanager
-def _quietly(mode: FakeTensorMode) -> Iterator[None]:
-    """In `mode`, without adding guards on symbolic sizes or tracking fresh ones."""
-    with contextlib.ExitStack() as stack:
-        if mode.shape_env is not None:
-            stack.enter_context(mode.shape_env.suppress_guards())
-            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
-        stack.enter_context(mode)
-        stack.enter_context(torch.no_grad())
-        yield

@@ -15,7 +15,7 @@ from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.shallow_volumes import needs_plain_volumes
-from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides, reads_ambiguous_image
+from frx_graph.passes.rewrites.stride_sensitivity import is_told_places, is_told_strides, reads_ambiguous_image
 from frx_graph.records import Candidate, Refusal
 
 
@@ -50,20 +50,26 @@ class RewriteSubject:
         return members_of(self.facts, self.inner, self._may_change)
 
     @cached_property
-    def _returned_together(self) -> frozenset[int]:
-        """Memory in which several outputs lie."""
-        values = self.facts.values
-        counted = Counter(values[name].storage for name in self.visible if name in values)
-        return frozenset(storage for storage, times in counted.items() if times > 1)
+    def _kept_memory(self) -> frozenset[int]:
+        """Memory whose views stay as they are, since copies of them would not do: that of several outputs, which share
+        it; of an output or an operand that must keep gaps; of an operand of which places are told."""
+        values, ops = self.facts.values, self.facts.ops
+        returned = [values[name] for name in self.visible if name in values]
+        counted = Counter(value.storage for value in returned)
+        told = [value for op in ops if is_told_strides(op) for value in self.facts.input_values(op)]
+        placed = [value for op in ops if is_told_places(op) for value in self.facts.input_values(op)]
+        kept = (value for value in (*returned, *told) if counted[value.storage] > 1 or not value.dense)
+        return frozenset(value.storage for value in (*kept, *placed))
 
     def keeps_its_strides(self, op: OpFacts) -> bool:
-        """True for an operator that must be given the strides that it was traced with. So must a view that is returned
-        beside what it views: brought back each by itself, the two would share no memory any more."""
+        """True for an operator that must be given the strides that it was traced with. Of sizes that depend on data
+        fakes do not even know the order that a convolution makes."""
         values = self.facts.values
         return (
             is_told_strides(op)
+            or any(value.data_dependent for value in (*self.facts.input_values(op), *self.facts.output_values(op)))
             or needs_plain_volumes(op, self.facts)
-            or (op.view and any(values[name].storage in self._returned_together for name in op.outputs))
+            or (op.view and any(values[name].storage in self._kept_memory for name in op.outputs))
         )
 
     def _may_change(self, op: OpFacts) -> bool:

@@ -11,30 +11,34 @@ from frx_graph.facts.operator_overload import argument_of, find_overload
 from frx_graph.rules.layout_operator import LayoutRole
 from frx_graph.rules.operator_table import layout_operator
 
-_TOLD_STRIDES = frozenset(
-    {
-        "aten.as_strided",
-        "aten.as_strided_",
-        "aten.as_strided_copy",
-        "aten.as_strided_scatter",
-        "aten.resize",
-        "aten.resize_",
-        "aten.set_",
-        "aten.view_as_complex",
-        "aten.view_as_real",
-    }
+_TOLD_PLACES = frozenset(
+    {"aten.as_strided", "aten.as_strided_", "aten.as_strided_copy", "aten.as_strided_scatter", "aten.set_"}
 )
+_TOLD_STRIDES = _TOLD_PLACES | {
+    "aten.resize",
+    "aten.resize_",
+    "aten.sym_storage_offset",
+    "aten.sym_stride",
+    "aten.view_as_complex",
+    "aten.view_as_real",
+}
 
 
 def is_told_strides(op: OpFacts) -> bool:
-    """True for operators that are told strides or storage, that write into an operand, that draw random numbers in the
-    order of memory, or of which nothing is known: they must be given what they were traced with."""
+    """True for operators that are told strides or storage, or tell them, that write into an operand, that draw random
+    numbers in the order of memory, or of which nothing is known: they must be given what they were traced with."""
     if op.opaque or op.operator in _TOLD_STRIDES or op.target == "aten.view.dtype":
         return True
     if op.operator in WRITING_COPIES:
         return False
     overload = find_overload(op.target)
     return overload is None or overload._schema.is_mutable or _draws(op, overload)
+
+
+def is_told_places(op: OpFacts) -> bool:
+    """True for operators that are told places in the memory of an operand, counted from where that begins: of a view
+    that is elsewhere than where the view does."""
+    return op.operator in _TOLD_PLACES
 
 
 def reads_ambiguous_image(op: OpFacts, facts: GraphFacts) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from frx_graph import rewriting
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.eager_plan import EagerPlan
 from frx_graph.errors import RewriteError
 from frx_graph.passes.rewrites import order_choice, propagate_layout
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate, Refusal
 
 
 @pytest.fixture
@@ -35,18 +39,79 @@ def test_gradients_keep_their_strides(rewrite: Any) -> None:
 
 @pytest.mark.usefixtures("no_backward")
 def test_what_cannot_run_on_them_gets_them_as_they_were(rewrite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, asked = order_choice.relayout, list[bool]()
+    own, failed = order_choice.relayout, list[bool]()
 
     def relayout(graph: Any, demands: Any, **how: Any) -> tuple[str, ...]:
         if how["given"]:
-            asked.append(bool(demands))
-            if not demands:
-                raise RewriteError("planted")
+            failed.append(True)
+            raise RewriteError("planted")
         return own(graph, demands, **how)
 
     monkeypatch.setattr(order_choice, "relayout", relayout)
     graph = rewrite(model(), torch.randn(2, 4, 6, 5), train=True).graph(Phase.BACKWARD)
-    assert asked == [False, True]
+    assert failed
     assert graph.done.conversions
     (call, *_) = [n for n in graph.after.nodes if str(n.target) == "aten.convolution_backward.default"]
     assert call.args[1].meta["val"].stride() == (96, 12, 3, 1)
+
+
+class Doubled(torch.autograd.Function):
+    """Its backward, `reading` what was saved, depends on how that lies."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, reading: str) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.reading = reading
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        read = x.view(x.shape[0], x.shape[1], -1) if ctx.reading == "view" else torch.as_strided(x, (2, 3), (1, 2))
+        return gradient * read.sum(), None
+
+
+@pytest.mark.parametrize(("reading", "laid_out"), [("view", True), ("as_strided", False)])
+def test_a_saved_slice_with_gaps_is_read_as_it_was(rewrite: Any, reading: str, laid_out: bool) -> None:
+    class Sliced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(Doubled.apply(self.first(x)[:, 4:], reading))
+
+    found = rewrite(Sliced(), torch.randn(2, 4, 6, 5, requires_grad=True), train=True)
+    assert found.graph(Phase.FORWARD).done.applied
+    applied = {candidate.rewrite for candidate in found.graph(Phase.BACKWARD).done.applied}
+    assert ("backward_layout" in applied) is laid_out
+
+
+def test_after_a_failure_of_ours_the_program_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its forward has saved in channels-last, and its backward views what was saved."""
+
+    class Viewing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 4, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(Doubled.apply(self.first(x), "view"))
+
+    def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+        if subject.phase is Phase.BACKWARD:
+            raise LookupError("planted")
+        yield from propagate_layout.propose(subject)
+
+    planted = Rewrite(propagate_layout.NAME, propose, propagate_layout.REWRITE.apply)
+    monkeypatch.setattr(rewriting, "REWRITES", (planted,))
+    failures: list[Exception] = []
+    program, image = Viewing(), torch.randn(2, 4, 6, 5)
+    expected = torch.autograd.grad(program(image).square().sum(), list(program.parameters()))
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend=EagerPlan("all", lambda _done: None, failures.append))
+    found = torch.autograd.grad(compiled(image).square().sum(), list(program.parameters()))
+    assert [str(failure) for failure in failures] == ["planted"]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride()

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from frx_graph.passes.rewrites.conversion import aten_conversion, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import is_doubtful
-from frx_graph.passes.rewrites.relayout import Wanted, relayout
+from frx_graph.passes.rewrites.relayout import Reads, Wanted, relayout
 
 CHANNELS_LAST = Wanted((0, 2, 3, 1))
 
@@ -38,7 +38,7 @@ def shuffled_and_viewed(x: Tensor) -> Tensor:
 def test_what_reads_a_doubtful_result_can_rely_on_the_prediction(pins: bool) -> None:
     module = traced(shuffled_and_viewed, (2, 4, 6, 6))
     demands = {"sin": {"x_1": CHANNELS_LAST}}
-    relayout(module.graph, demands, convert=aten_conversion, keeps_strides=lambda _: False, pins=pins)
+    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=pins)
     module.recompile()
     x = torch.randn(2, 4, 6, 6)
     if pins:
@@ -51,7 +51,7 @@ def test_what_reads_a_doubtful_result_can_rely_on_the_prediction(pins: bool) -> 
 def test_what_is_not_doubtful_is_not_pinned() -> None:
     module = traced(lambda x: x.sin().cos(), (2, 4, 6, 6))
     demands = {"sin": {"x_1": CHANNELS_LAST}}
-    relayout(module.graph, demands, convert=aten_conversion, keeps_strides=lambda _: False, pins=True)
+    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
     calls = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
     assert calls == ["aten.clone.default", "aten.sin.default", "aten.cos.default"]
 
@@ -84,7 +84,7 @@ def test_what_is_written_into_is_not_converted() -> None:
 
     module = traced(program, (2, 4, 6, 6))
     demands = {"sin": {"x_1": CHANNELS_LAST}, "copy_": {"x_1": CHANNELS_LAST, "sin": CHANNELS_LAST}}
-    relayout(module.graph, demands, convert=aten_conversion, keeps_strides=lambda _: False)
+    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.ANY)
     module.recompile()
     x = torch.randn(2, 4, 6, 6)
     expected = x.sin()

@@ -212,3 +212,17 @@ def test_a_weight_in_channels_last_is_paid_for_by_a_plain_convolution() -> None:
     prepared = anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD, prepared=True)
     assert prepared[PLAIN].moved_bytes == 0
     assert prepared[PLAIN].calls[0][0].calls[0].tensors[1].strides == (72, 9, 3, 1)
+
+
+def test_an_image_that_becomes_one_place_tells_no_order() -> None:
+    """What a convolution makes of a whole image lies in both orders at once: its own order is that of what it reads."""
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        return torch.conv2d(x.permute(0, 3, 1, 2), w)
+
+    subject = subject_of(program, (2, 6, 6, 8), (16, 8, 6, 6), inner="inductor")
+    (anchor,) = subject.anchors
+    assert anchor.current == CHANNELS_LAST
+    (candidate,) = propose_orders(priced(subject, {"convolution": (1.0, 1.0)}), "test")
+    assert isinstance(candidate, Candidate)
+    assert dict(zip(candidate.nodes, candidate.choices, strict=True)) == {"convolution": "0,2,3,1"}

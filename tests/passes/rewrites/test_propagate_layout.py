@@ -1,6 +1,10 @@
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from frx_graph.capture.captured_graph import Phase
 
@@ -136,3 +140,98 @@ def test_an_image_of_a_batch_of_one_that_is_flattened_whole_is_made_plain_first(
     found = rewrite(model, torch.randn(1, 4, 8, 8))
     assert found.graphs[0].strides(CONVOLUTION) == [(288, 1, 48, 8), (64, 1, 16, 4)]
     assert not found.graphs[0].done.refused
+
+
+class Between(nn.Module):
+    """What `program` makes of the result of one convolution, and of the next."""
+
+    def __init__(self, program: Callable[[nn.Module, nn.Module, Tensor], object]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.program = program
+
+    def forward(self, x: Tensor) -> object:
+        return self.program(self.first, self.second, x)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(lambda first, _, x: first(x)[:, :, :5, 1:], id="cropped"),
+        pytest.param(lambda first, _, x: first(x)[:, :, 1:][..., 1:].transpose(1, 2), id="cropped twice"),
+        pytest.param(lambda first, _, x: first(x).chunk(2, 1)[1], id="a part"),
+        pytest.param(lambda first, _, x: first(x).unsqueeze(1).expand(2, 3, 8, 6, 6), id="expanded"),
+        pytest.param(lambda first, second, x: second(first(x).chunk(2, 1)[1].softmax(1)), id="a softmax of a part"),
+        pytest.param(lambda first, second, x: second(first(x)[:, 4:].cumsum(1)), id="a sum of a part"),
+        pytest.param(lambda first, second, x: second(torch.rand_like(first(x)[:, 4:])), id="a draw like a part"),
+    ],
+)
+@pytest.mark.parametrize("train", [False, True])
+def test_gaps_are_no_reason_to_leave_a_convolution_as_it_is(rewrite, program, train: bool) -> None:
+    found = rewrite(Between(program), torch.randn(2, 8, 6, 6), train=train)
+    forward = found.graph(Phase.FORWARD)
+    assert forward.strides(CONVOLUTION)[0] == (288, 1, 48, 8)
+    assert not [refusal for refusal in forward.done.refused if "gaps" in refusal.reason]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(lambda first, _, x: torch.as_strided(first(x)[1:], (4, 4), (3, 1), 300) + 1, id="dense"),
+        pytest.param(lambda first, _, x: torch.as_strided(first(x).relu()[:, 2:], (4, 4), (3, 1), 2) + 1, id="gaps"),
+        pytest.param(lambda first, _, x: torch.as_strided(first(x).permute(0, 2, 3, 1), (4,), (9,)), id="permuted"),
+    ],
+)
+def test_places_that_an_operator_is_told_are_those_of_the_whole_memory(rewrite, program) -> None:
+    (graph,) = rewrite(Between(program), torch.randn(2, 8, 6, 6)).graphs
+    assert graph.strides(CONVOLUTION) == [(288, 1, 48, 8)]
+
+
+def test_a_branch_between_convolutions_is_given_what_it_was_traced_with(rewrite) -> None:
+    def program(first: nn.Module, second: nn.Module, x: Tensor) -> Tensor:
+        y = first(x)
+        return second(torch.cond(y.sum() > 0, torch.sin, torch.cos, (y,))[:, :4])
+
+    (graph,) = rewrite(Between(program), torch.randn(2, 8, 6, 6)).graphs
+    assert graph.strides(CONVOLUTION) == [(288, 1, 48, 8), (144, 1, 24, 4)]
+
+
+def test_what_is_computed_again_with_its_random_numbers_is_drawn_as_before(rewrite) -> None:
+    def program(first: nn.Module, _: nn.Module, x: Tensor) -> Tensor:
+        def dropped(t: Tensor) -> Tensor:
+            return functional.dropout(functional.relu(first(t)), 0.5)
+
+        return first(checkpoint(dropped, x, use_reentrant=False))
+
+    found = rewrite(Between(program), torch.randn(2, 8, 6, 6, requires_grad=True), train=True)
+    assert [graph.done.applied[0].rewrite for graph in found.graphs] == ["propagate_layout", "backward_layout"]
+
+
+def test_sizes_that_depend_on_data_keep_their_order(rewrite) -> None:
+    """Of those fakes do not know whether a convolution makes them channels-last."""
+
+    def program(first: nn.Module, second: nn.Module, x: Tensor) -> Tensor:
+        chosen = (x[:, 0, 0, 0] > -9).nonzero()[:, 0]
+        return second(first(x)[chosen][:, :4]).relu()
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        (graph,) = rewrite(Between(program), torch.randn(2, 8, 6, 6)).graphs
+    first, second = graph.strides(CONVOLUTION)
+    assert first == (288, 1, 48, 8)
+    assert second == (144, 36, 6, 1)
+
+
+def test_stacked_images_become_a_volume_in_channels_last(rewrite) -> None:
+    class Stacked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(8, 4, 3), nn.Conv2d(8, 4, 3)
+            self.third = nn.Conv3d(4, 4, (2, 3, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.third(torch.stack([self.first(x), self.second(x)], 2))
+
+    (graph,) = rewrite(Stacked(), torch.randn(2, 8, 6, 6)).graphs
+    assert graph.strides("aten.stack.default") == [(128, 1, 64, 16, 4)]
+    # In and out: nothing is converted where the images are stacked.
+    assert len(graph.done.conversions) == 2

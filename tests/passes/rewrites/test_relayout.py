@@ -6,7 +6,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from frx_graph.errors import RewriteError
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
-from frx_graph.passes.rewrites.relayout import Wanted, relayout, same_strides
+from frx_graph.passes.rewrites.relayout import Reads, Wanted, relayout, same_strides
 
 CHANNELS_LAST = Wanted((0, 2, 3, 1))
 
@@ -20,18 +20,14 @@ def as_text(graph: fx.Graph) -> list[str]:
     return [f"{n.format_node()} {getattr(n.meta.get('val'), 'stride', tuple)()}" for n in graph.nodes]
 
 
-def keeps_all(_node: str) -> bool:
-    return True
-
-
-def keeps_none(_node: str) -> bool:
-    return False
+def anything(_node: str) -> Reads:
+    return Reads.ANY
 
 
 def test_a_value_is_converted_once_for_all_its_readers() -> None:
     module = traced(lambda x: (x.sin() + x.cos(), x.exp()), (2, 3, 4, 5))
     demands = {"sin": {"x_1": CHANNELS_LAST}, "cos": {"x_1": CHANNELS_LAST}}
-    inserted = relayout(module.graph, demands, convert=aten_conversion, keeps_strides=keeps_none)
+    inserted = relayout(module.graph, demands, convert=aten_conversion, reads=anything)
     assert len(inserted) == 1
     strides = {node.name: node.meta["val"].stride() for node in module.graph.nodes if "val" in node.meta}
     assert strides["add"] == (60, 1, 15, 3)
@@ -44,7 +40,7 @@ def test_who_keeps_its_strides_gets_them_back() -> None:
         module.graph,
         {"sin": {"x_1": CHANNELS_LAST}},
         convert=aten_conversion,
-        keeps_strides=lambda node: node == "cos",
+        reads=lambda node: Reads.STRIDES if node == "cos" else Reads.ANY,
     )
     assert len(inserted) == 2
     x = torch.randn(2, 3, 4, 5)
@@ -57,16 +53,14 @@ def test_who_keeps_its_strides_gets_them_back() -> None:
 def test_outputs_keep_even_the_strides_that_mean_nothing() -> None:
     module = traced(lambda x: x.sin(), (2, 1, 4, 5))
     demands = {"sin": {"x_1": Wanted((0, 2, 3, 1), exactly=True)}}
-    relayout(module.graph, demands, convert=aten_conversion, keeps_strides=keeps_none, kept_outputs=["sin"])
+    relayout(module.graph, demands, convert=aten_conversion, reads=anything, kept_outputs=["sin"])
     module.recompile()
     assert module(torch.randn(2, 1, 4, 5)).stride() == (20, 20, 5, 1)
 
 
 def test_inductors_conversion_asks_for_strides() -> None:
     module = traced(lambda x: x.sin(), (2, 3, 4, 5))
-    (name,) = relayout(
-        module.graph, {"sin": {"x_1": CHANNELS_LAST}}, convert=inductor_conversion, keeps_strides=keeps_none
-    )
+    (name,) = relayout(module.graph, {"sin": {"x_1": CHANNELS_LAST}}, convert=inductor_conversion, reads=anything)
     (node,) = [node for node in module.graph.nodes if node.name == name]
     assert node.target is torch.ops.prims.inductor_force_stride_order.default
     assert node.args[1] == (60, 1, 15, 3)
@@ -74,7 +68,7 @@ def test_inductors_conversion_asks_for_strides() -> None:
 
 def test_a_general_order_is_a_copy_between_two_permutes() -> None:
     module = traced(lambda x: x.sin(), (2, 3, 4))
-    relayout(module.graph, {"sin": {"x_1": Wanted((2, 0, 1))}}, convert=aten_conversion, keeps_strides=keeps_none)
+    relayout(module.graph, {"sin": {"x_1": Wanted((2, 0, 1))}}, convert=aten_conversion, reads=anything)
     module.recompile()
     x = torch.randn(2, 3, 4)
     result = module(x)
@@ -88,7 +82,7 @@ def test_what_cannot_run_on_the_strides_leaves_the_graph_as_it_was() -> None:
     before = as_text(module.graph)
     demands = {"sin": {"x_1": CHANNELS_LAST}}
     with pytest.raises(RewriteError, match="cannot be laid out"):
-        relayout(module.graph, demands, convert=aten_conversion, keeps_strides=keeps_none)
+        relayout(module.graph, demands, convert=aten_conversion, reads=anything)
     assert as_text(module.graph) == before
     module.graph.lint()
 
@@ -97,10 +91,47 @@ def test_gaps_are_not_filled_for_an_order_that_is_there() -> None:
     module = traced(lambda x: x[:, :2].sin(), (2, 3, 4, 5))
     (sliced,) = [node for node in module.graph.nodes if "slice" in node.name]
     plain = {"sin": {sliced.name: Wanted((0, 1, 2, 3))}}
-    assert relayout(module.graph, plain, convert=aten_conversion, keeps_strides=keeps_none) == ()
+    assert relayout(module.graph, plain, convert=aten_conversion, reads=anything) == ()
 
 
 def test_strides_of_dimensions_of_size_one_mean_nothing() -> None:
     assert same_strides(torch.empty(2, 1, 4), (4, 99, 1))
     assert not same_strides(torch.empty(2, 2, 4), (8, 99, 1))
     assert same_strides(torch.empty(0, 2, 4), (1, 1, 1))
+
+
+@pytest.mark.parametrize(("reads", "strides"), [(Reads.ORDER, (40, 20, 5, 1)), (Reads.ANY, (60, 1, 15, 3))])
+def test_who_reads_an_order_needs_no_gaps(reads: Reads, strides: tuple[int, ...]) -> None:
+    module = traced(lambda x: x.sin()[:, 1:].cos(), (2, 3, 4, 5))
+    relayout(
+        module.graph,
+        {"sin": {"x_1": CHANNELS_LAST}},
+        convert=aten_conversion,
+        reads=lambda node: reads if node == "cos" else Reads.ANY,
+    )
+    (cos,) = [node for node in module.graph.nodes if node.name == "cos"]
+    assert cos.args[0].meta["val"].stride() == strides
+    x = torch.randn(2, 3, 4, 5)
+    module.recompile()
+    assert torch.equal(module(x), x.sin()[:, 1:].cos())
+
+
+def test_who_is_told_strides_cannot_be_given_gaps_by_a_copy() -> None:
+    module = traced(lambda x: x.sin()[:, 1:].cos(), (2, 3, 4, 5))
+    demands = {"sin": {"x_1": CHANNELS_LAST}}
+    with pytest.raises(RewriteError, match="gaps"):
+        relayout(
+            module.graph,
+            demands,
+            convert=aten_conversion,
+            reads=lambda node: Reads.STRIDES if node == "cos" else Reads.ANY,
+        )
+
+
+def test_who_is_given_the_strides_from_before_is_not_run_again() -> None:
+    module = traced(lambda x: x.sin().cos(), (2, 3, 4, 5))
+    (cos,) = [node for node in module.graph.nodes if node.name == "cos"]
+    value = cos.meta["val"]
+    demands = {"sin": {"x_1": CHANNELS_LAST}}
+    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.STRIDES)
+    assert cos.meta["val"] is value

@@ -1,0 +1,32 @@
+"""Running operators of a graph again on the fake tensors that it carries."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from frx_graph.errors import RewriteError
+
+
+def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:
+    """The mode of the graph's fake tensors. Raises `RewriteError` where it carries none."""
+    for node in graph.nodes:
+        if isinstance(value := node.meta.get("val"), FakeTensor):
+            return value.fake_mode
+    raise RewriteError("the graph carries no fake tensors")
+
+
+@contextlib.contextmanager
+def without_guards(mode: FakeTensorMode) -> Iterator[None]:
+    """In `mode`, without adding guards on symbolic sizes or tracking fresh ones."""
+    with contextlib.ExitStack() as stack:
+        if mode.shape_env is not None:
+            stack.enter_context(mode.shape_env.suppress_guards())
+            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+        stack.enter_context(mode)
+        stack.enter_context(torch.no_grad())
+        yield
