@@ -4,8 +4,8 @@ Why: tracing takes away the in-place operators that a program was written with. 
 result of its own, and moves it through the caches beside its operand. Inductor reuses memory by itself.
 How: the operator gives way to its in-place form.
 Assumes: the graph is functional but for the writes into inputs at its end.
-Safe: done where the operand's memory is the graph's own, was made by an operator that always allocates, is neither
-returned nor saved, is read by nobody afterwards, and has the shape, dtype and strides of the result.
+Safe: done where the operand's memory is the graph's own, was made in this call by an operator that always allocates, is
+neither returned nor saved, is read by nobody afterwards, and has the shape, dtype and strides of the result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
@@ -54,7 +54,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         return
     facts = subject.facts
     position = {op.node: place for place, op in enumerate(facts.ops)}
-    found = tuple(op.node for op in facts.ops if _may_write(op, facts, position))
+    found = tuple(op.node for op in facts.ops if _may_write(op, subject, position))
     if found:
         yield Candidate(NAME, facts.graph_id, found)
 
@@ -78,12 +78,14 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
 REWRITE = Rewrite(NAME, propose, apply)
 
 
-def _may_write(op: OpFacts, facts: GraphFacts, position: Mapping[str, int]) -> bool:
+def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]) -> bool:
+    facts = subject.facts
     if not op.pointwise or len(op.outputs) != 1 or op.view or op.mutates or _in_place(op.target) is None:
         return False
     first = op.args[0] if op.args else None
     operand = facts.values.get(first.name) if isinstance(first, ValueRef) else None
-    if operand is None or not _alike(operand, facts.values[op.outputs[0]]):
+    # What is computed of constants alone is computed once, and read in every call.
+    if operand is None or operand.name in subject.constants or not _alike(operand, facts.values[op.outputs[0]]):
         return False
     sharing = facts.values_by_storage[operand.storage]
     # Read through a view, an operand would change while it is read.
