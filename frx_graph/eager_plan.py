@@ -72,7 +72,7 @@ class EagerPlan:
         return _boxed(module)
 
     def _or_as_traced(self, module: fx.GraphModule, change: Callable[[], RewrittenGraph]) -> bool:
-        """Change `module` and tell what was done. A failure is told, too, leaves it as it was traced, and gives False."""
+        """Change `module`, and tell what was done. A failure is told, leaves it as it was traced, and gives False."""
         try:
             with as_it_was_on_failure(module):
                 done = change()
