@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from frx_graph.anchor_times import call_seconds, device_type_of, with_measured_times
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
@@ -56,6 +57,7 @@ def rewrite_graph(
         module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
     )
     facts = build_graph_facts(captured)
+    seen = [place for place, name in enumerate(_returned(module)) if name in visible]
     subject = RewriteSubject(
         facts=facts,
         phase=phase,
@@ -88,10 +90,13 @@ def rewrite_graph(
                 changed = True
                 applied.append(outcome)
         if changed:
-            # The next rewrite looks at the graph as this one has left it.
-            met = rewrite.name in DECIDE_LAYOUT
+            # The next rewrite looks at the graph as this one has left it, which may return a value's conversion.
+            returned = _returned(module)
             subject = replace(
-                subject, facts=build_graph_facts(renewed(captured)), given={} if met else dict(subject.given)
+                subject,
+                facts=build_graph_facts(renewed(captured)),
+                visible=frozenset(returned[place] for place in seen),
+                given={} if rewrite.name in DECIDE_LAYOUT else dict(subject.given),
             )
     if subject.given:
         try:
@@ -101,3 +106,8 @@ def rewrite_graph(
     return RewrittenGraph(
         graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature, untried=untried
     )
+
+
+def _returned(module: fx.GraphModule) -> list[str]:
+    """What the graph returns, by name; what is no value by what it is."""
+    return [str(value) for value in pytree.tree_leaves(module.graph.output_node().args)]

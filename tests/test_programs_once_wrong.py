@@ -123,6 +123,12 @@ FOUND = {
         ("v0 = i0.clone(memory_format=torch.contiguous_format)", "v1, v2 = v0.split([1, 3], 2)"),
         ("v2", "self.m0(i0)"),
     ),
+    "a conversion of an output that a later rewrite finds": RandomProgram(
+        ("torch.randn(2 * n, 1, 1, 6, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(1, 3, 2, padding=1, bias=False)",),
+        ("v0 = self.m0(i0)", "v1 = F.glu(v0, 0)"),
+        ("v0", "v1[:1]"),
+    ),
     "attention whose result is written into": RandomProgram(
         ("torch.randn(1, 36, 1, dtype=torch.float32)",),
         ("self.m0 = nn.Linear(1, 3)",),
