@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._guards import CompileContext
 
 from frx_graph.advisor import advise_capture
+from frx_graph.aot_context import graph_id
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
@@ -26,7 +26,7 @@ from frx_graph.dynamo_rewriting import rewritten_before
 from frx_graph.eager_plan import EagerPlan
 from frx_graph.errors import CaptureError, OptionError
 from frx_graph.inductor_plan import frozen_options, inductor_options
-from frx_graph.options import BackendOptions, backend_options, check_inner
+from frx_graph.options import BackendOptions, backend_options, check_together
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
@@ -119,6 +119,7 @@ def frx(
     checked = backend_options(options, mode)
     if checked.freeze:
         raise OptionError("a backend cannot freeze weights: it is called after tracing", "use frx_graph.compile")
+    check_together(checked)
     inner = _inner_backend(checked) if checked.plan is None else _planned_backend(checked, checked.plan)
     try:
         _session.record(dynamo, example_inputs, checked)
@@ -178,30 +179,20 @@ def frozen_backend(options: BackendOptions, constant: Callable[[Tensor], bool]) 
 
 
 def _inner_backend(options: BackendOptions) -> Compiled:
-    check_inner(options.inner)
     if options.inner == "inductor":
         # torch's own wrapper validates mode and options and patches the configuration as backend="inductor" does.
         return torch._TorchCompileInductorWrapper(options.inner_mode, dict(options.inner_options), None)
-    if options.inner_mode or options.inner_options:
-        raise OptionError(
-            f"inner backend {options.inner!r} takes neither inner_mode nor inner_options", "they are Inductor's"
-        )
     found: Compiled = torch._dynamo.lookup_backend(options.inner)
     return found
 
 
 def _planned_backend(options: BackendOptions, plan: str) -> Compiled:
-    check_inner(options.inner)
     _session.warn_unproved(plan)
     if options.inner == "inductor":
         planned = inductor_options(plan, options.inner_options, LOG.add_cached, _session.not_rewritten)
         inductor = _collecting(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None))
         return rewritten_before(inductor, "inductor", plan, LOG.add, _session.not_rewritten)
-    if options.inner in ("eager", "aot_eager"):
-        return EagerPlan(plan, LOG.add, _session.not_rewritten)
-    raise OptionError(
-        f"no plan can be given to inner backend {options.inner!r}", "inductor, eager and aot_eager take one"
-    )
+    return EagerPlan(plan, LOG.add, _session.not_rewritten)
 
 
 def _collecting(inner: Compiled) -> Compiled:
@@ -210,7 +201,7 @@ def _collecting(inner: Compiled) -> Compiled:
     def compile_and_collect(*args: Any, **kwargs: Any) -> Any:
         LOG.collect()
         compiled = inner(*args, **kwargs)
-        LOG.collect(str(CompileContext.current_compile_id() or "graph"))
+        LOG.collect(graph_id())
         return compiled
 
     return compile_and_collect

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
-from torch._guards import CompileContext
+from torch import fx, nn
 from torch._inductor import config as inductor_config
 from torch.nn.parameter import is_lazy
-from torch.utils import _pytree as pytree
 
+from frx_graph.aot_context import graph_id
 from frx_graph.backend import frozen_backend
+from frx_graph.call_signature import call_signature
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.errors import FrxError, OptionError, first_line
 from frx_graph.input_pinning import PinnedInputs
 from frx_graph.kept_output_strides import StoredAnew, as_they_were, keep_output_strides
 from frx_graph.noted_graph import noted
-from frx_graph.options import BackendOptions, backend_options
+from frx_graph.options import BackendOptions, backend_options, check_together
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
@@ -30,10 +31,12 @@ from frx_graph.weight_watch import WeightWatch
 
 _MOST_VERSIONS = 3
 """How often frozen weights are compiled anew before they count as no constants."""
+_MOST_KINDS = 256
+"""Kinds of calls that are remembered; what is met after that costs some microseconds more a call."""
 
 
 def compile(
-    model: nn.Module,
+    model: nn.Module | Callable[..., Any],
     *,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -51,31 +54,34 @@ def compile(
     for options that the backend does not know.
     """
     checked = backend_options(options, mode)
+    check_together(checked)
     if checked.freeze and checked.inner != "inductor" and (checked.inner != "eager" or checked.plan is None):
         raise OptionError(
             f"inner backend {checked.inner!r} freezes nothing", "freeze takes inductor, or eager with a plan"
         )
-    given = checked.model_dump(exclude_defaults=True, exclude={"freeze"})
+    if checked.freeze and not isinstance(model, nn.Module):
+        raise OptionError("a function has no weights to freeze", "give the module itself")
+    given = {name: getattr(checked, name) for name in checked.model_fields_set - {"freeze"}} or None
+    if not isinstance(model, nn.Module):
+        return torch.compile(model, backend="frx", options=given, **how)
     backend = None if checked.plan is None else _PlannedBackend(model)
-    compiled: Any = torch.compile(model, backend="frx" if backend is None else backend, options=given or None, **how)
-    if backend is None and not checked.freeze:
+    compiled: Any = torch.compile(model, backend="frx" if backend is None else backend, options=given, **how)
+    if (backend is None and not checked.freeze) or compiled is model:
+        # Where compiling is switched off, torch returns the model itself.
         return compiled
     forward: Callable[..., Any] = compiled.forward
     frozen = _Frozen(model, checked, how) if checked.freeze else None
-    prepared = False
+    preparation = None if backend is None else _Preparation(model, checked.inner, backend, frozen)
 
     @functools.wraps(forward)
     def prepared_forward(*args: Any, **kwargs: Any) -> Any:
-        nonlocal prepared
         if frozen is not None and not model.training and not torch.is_grad_enabled():
             program = frozen.program()
             if program is not None:
                 return program(*args, **kwargs)
-        if backend is None:
+        if backend is None or preparation is None:
             return forward(*args, **kwargs)
-        if not prepared:
-            prepared = True
-            backend.stored = _prepare(model, args, kwargs, checked.inner)
+        preparation.once(args, kwargs)
         return backend.pins.run(forward, args, kwargs)
 
     compiled.forward = prepared_forward
@@ -93,11 +99,10 @@ class _PlannedBackend:
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
         try:
-            graph_id = str(CompileContext.current_compile_id() or "graph")
             inputs = graph_inputs(example_inputs)
             before = as_they_were(inputs, self.stored)
             outcome = graph_outcome(dynamo, before)
-            graph = noted(graph_id, dynamo, before, outcome)
+            graph = noted(graph_id(), dynamo, before, outcome)
             if before != inputs:
                 for refusal in keep_output_strides(dynamo, inputs, before, outcome):
                     _told(refusal)
@@ -109,6 +114,31 @@ class _PlannedBackend:
         return self._compile(dynamo, example_inputs, **how)
 
 
+class _Preparation:
+    """Prepares a model's weights before the first call; calls of other threads wait for it."""
+
+    def __init__(self, model: nn.Module, inner: str, backend: _PlannedBackend, frozen: _Frozen | None) -> None:
+        self._model = model
+        self._inner = inner
+        self._backend = backend
+        self._frozen = frozen
+        # A model may call its own compiled program.
+        self._lock = threading.RLock()
+        self._begun = self._done = False
+
+    def once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Does nothing from the second call on."""
+        if self._done:
+            return
+        with self._lock:
+            if not self._begun:
+                self._begun = True
+                if self._frozen is not None:
+                    self._frozen.let_go()
+                self._backend.stored = _prepare(self._model, args, kwargs, self._inner)
+                self._done = True
+
+
 class _Frozen:
     """A model compiled with its weights as constants, for as long as they are."""
 
@@ -116,6 +146,7 @@ class _Frozen:
         self._model = model
         self._options = options
         self._how = how
+        self._lock = threading.RLock()
         self._watch: WeightWatch | None = None
         self._program: Callable[..., Any] | None = None
         self._versions = 0
@@ -124,17 +155,23 @@ class _Frozen:
         """The program for the weights as they are; None where they are no constants."""
         if self._versions > _MOST_VERSIONS:
             return None
-        if self._watch is None or not self._watch.unchanged():
-            self._versions += 1
+        with self._lock:
             try:
-                if self._versions > _MOST_VERSIONS:
-                    raise ValueError("they change from call to call")
-                self._watch, self._program = WeightWatch(self._model), self._compiled()
-            except ValueError as error:
+                if self._watch is None or not self._watch.unchanged():
+                    self._versions += 1
+                    if self._versions > _MOST_VERSIONS:
+                        raise ValueError("they change from call to call")
+                    self._watch, self._program = WeightWatch(self._model), self._compiled()
+            except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
                 self._versions = _MOST_VERSIONS + 1
                 self._watch = self._program = None
-                _warn(f"the weights are not frozen: {error}")
-        return self._program
+                _warn(f"the weights are not frozen: {error if isinstance(error, ValueError) else first_line(error)}")
+            return self._program
+
+    def let_go(self) -> None:
+        """Hold the weights' memory no longer: they are frozen anew when they are needed."""
+        with self._lock:
+            self._watch = self._program = None
 
     def _compiled(self) -> Callable[..., Any]:
         # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights.
@@ -150,13 +187,14 @@ class _Frozen:
         met: set[tuple[Any, ...]] = set()
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            known = _signature(args, kwargs)
+            known = _kind_of_call(args, kwargs)
             if known in met:
                 return compiled(*args, **kwargs)
-            # Dynamo and Inductor read the setting while they compile, which new sizes and strides make them do.
+            # Dynamo and Inductor read the setting while they compile, which new kinds of calls make them do.
             with inductor_config.patch(freezing=True):
                 result = compiled(*args, **kwargs)
-            met.add(known)
+            if known is not None and len(met) < _MOST_KINDS:
+                met.add(known)
             return result
 
         return run
@@ -167,11 +205,11 @@ def _told(outcome: Candidate | Refusal) -> None:
     LOG.add(RewrittenGraph(outcome.graph_id if isinstance(outcome, Candidate) else "", Phase.FORWARD, applied, refused))
 
 
-def _signature(args: Any, kwargs: Any) -> tuple[Any, ...]:
-    leaves: Sequence[Any] = (*args, *kwargs.values())
-    if any(isinstance(leaf, (tuple, list, dict)) for leaf in leaves):
-        leaves = pytree.tree_leaves(leaves)
-    return tuple((leaf.shape, leaf.stride(), leaf.dtype) if isinstance(leaf, Tensor) else type(leaf) for leaf in leaves)
+def _kind_of_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Equal for calls that run what is compiled already; None where nothing is known of an argument."""
+    call = call_signature(args, kwargs)
+    autocast = tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda"))
+    return None if call is None else (call.key, call.strides, autocast, torch.is_inference_mode_enabled())
 
 
 def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], inner: str) -> tuple[StoredAnew, ...]:

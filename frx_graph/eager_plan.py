@@ -21,10 +21,11 @@ from frx_graph.capture.gradient_strides import correct_weight_gradients
 from frx_graph.capture.whole_upsampling import whole_upsampling
 from frx_graph.current_plan import current_plan
 from frx_graph.dynamo_rewriting import Compiled, Failed, Told, rewrite_or_leave
-from frx_graph.frozen_weights import FrozenWeights, bind, freeze_weights
+from frx_graph.frozen_weights import bind, freeze_weights
+from frx_graph.graph_kept import as_it_was_on_failure
 from frx_graph.passes.rewrites.folded_norms import fold_norms
-from frx_graph.records import Candidate
-from frx_graph.rewriting import rewrite_graph
+from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
+from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
 IsConstant = Callable[[Tensor], bool]
 
@@ -54,61 +55,68 @@ class EagerPlan:
         return compiled
 
     def _inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        frozen, folded = FrozenWeights(module.graph), None
         given = _given(module, inputs)
-        if inductor_config.freezing:
-            try:
-                frozen = freeze_weights(module, self._constant)
-                folded = fold_norms(module.graph, frozen, graph_id())
-            except Exception as error:  # noqa: BLE001 - any failure of ours leaves what is not folded yet as it is
-                self._failed(error)
-        self._rewrite(module, given, Phase.FORWARD, train=False, frozen=frozen, folded=folded)
-        bind(module, frozen)
+        if not (inductor_config.freezing and self._changed(module, lambda: self._frozen(module, given))):
+            self._rewrite(module, given, Phase.FORWARD, train=False)
         return _boxed(module)
 
     def _forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        compiled = self._compiled(module, inputs, Phase.FORWARD, train=True)
+        self._rewrite(module, _given(module, inputs), Phase.FORWARD, train=True)
+        compiled = _boxed(module)
         report_output_strides(module)
         return compiled
 
     def _backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        return self._compiled(module, inputs, Phase.BACKWARD, train=True)
-
-    def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], phase: Phase, *, train: bool) -> Compiled:
-        self._rewrite(module, _given(module, inputs), phase, train=train, frozen=FrozenWeights(module.graph))
+        self._rewrite(module, _given(module, inputs), Phase.BACKWARD, train=True)
         return _boxed(module)
 
-    def _rewrite(
+    def _rewrite(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> None:
+        """Rewrite `module`, or leave it as it was traced; it runs on the inputs that it gets."""
+        if not self._changed(module, lambda: self._rewritten(module, given, phase, train=train)):
+            read_as_traced(module.graph, given)
+
+    def _changed(self, module: fx.GraphModule, change: Callable[[], RewrittenGraph]) -> bool:
+        """Change `module`, and tell what was done. A failure is told, leaves it as it was traced, and gives False."""
+        try:
+            with as_it_was_on_failure(module):
+                done = change()
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
+            self._failed(error)
+            return False
+        plan = current_plan(self._plan).of_graph(done.signature, done.applied)
+        self._told(replace(done, plan=plan.hash))
+        return True
+
+    def _frozen(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:
+        frozen = freeze_weights(module, self._constant)
+        folded = fold_norms(module.graph, frozen, graph_id())
+        done = self._rewritten(module, given, Phase.FORWARD, train=False, constants=frozen.names)
+        bind(module, frozen)
+        return done if folded is None else replace(done, applied=(folded, *done.applied))
+
+    def _rewritten(
         self,
         module: fx.GraphModule,
         given: Mapping[str, Tensor],
         phase: Phase,
         *,
         train: bool,
-        frozen: FrozenWeights,
-        folded: Candidate | None = None,
-    ) -> None:
+        constants: frozenset[str] = frozenset(),
+    ) -> RewrittenGraph:
         placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
-        try:
-            correct_weight_gradients(module.graph)
-            done = rewrite_graph(
-                module,
-                graph_id=graph_id(),
-                phase=phase,
-                train=train,
-                inner="eager",
-                plan=self._plan,
-                static_inputs=static_inputs(placeholders, phase is Phase.BACKWARD) | frozen.names,
-                visible=visible_outputs(module, phase is Phase.BACKWARD),
-                given=given,
-                frozen=frozen.names,
-            )
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
-            self._failed(error)
-            return
-        applied = done.applied if folded is None else (folded, *done.applied)
-        plan = current_plan(self._plan).of_graph(done.signature, applied).hash
-        self._told(replace(done, applied=applied, plan=plan))
+        correct_weight_gradients(module.graph)
+        return rewrite_graph(
+            module,
+            graph_id=graph_id(),
+            phase=phase,
+            train=train,
+            inner="eager",
+            plan=self._plan,
+            static_inputs=static_inputs(placeholders, phase is Phase.BACKWARD) | constants,
+            visible=visible_outputs(module, phase is Phase.BACKWARD),
+            given=given,
+            frozen=constants,
+        )
 
 
 def _given(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.current_plan import code_hash, current_plan
 from frx_graph.dynamo_rewriting import Failed, Told
 from frx_graph.evidence.measurement_environment import measurement_environment
+from frx_graph.graph_kept import as_it_was_on_failure
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
@@ -46,7 +47,8 @@ class InductorPlan(CustomGraphPass):
         if module is None:
             return
         try:
-            done = _rewrite_for_inductor(module, self._policy)
+            with as_it_was_on_failure(module):
+                done = _rewrite_for_inductor(module, self._policy)
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
             self._failed(error)
             return

@@ -13,6 +13,7 @@ whenever one is compiled; what the program keeps is told by who refers to its in
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,11 @@ _MOST_SIGNATURES = 256
 """Calls are told apart no further: a program that never repeats a shape would fill memory with what is known of it."""
 _MOST_SEARCHES = 16
 """How often who refers to an input is searched for: it takes some ten milliseconds, only when something is compiled."""
+
+_DYNAMOS = ("_dynamo_", "_has_dynamo")
+"""How attributes begin by which `mark_dynamic` and its like tell Dynamo of a tensor's sizes; copies may lack them."""
+_BOOKKEEPING = threading.RLock()
+"""What is known of calls is changed by one thread at a time."""
 
 Pinned = Callable[[Candidate | Refusal], None]
 
@@ -76,13 +82,14 @@ class PinnedInputs:
             return program(*args, **kwargs)
         key = (self._model.training, *call.key)
         known = self._known.get(key)
+        how = None if known is None else known.how.get(call.strides)
+        if known is None or how is None:
+            with _BOOKKEEPING:
+                if len(self._known) < _MOST_SIGNATURES or key in self._known:
+                    known = self._known.setdefault(key, _Known())
+                    how = self._decided(known, call, args, kwargs)
         if known is None:
-            if len(self._known) >= _MOST_SIGNATURES:
-                return program(*args, **kwargs)
-            known = self._known[key] = _Known()
-        how = known.how.get(call.strides)
-        if how is None:
-            how = self._decided(known, call, args, kwargs)
+            return program(*args, **kwargs)
         if how and self._may_copy(call, how):
             return self._run_on_copies(program, args, kwargs, call, known, how)
         return self._run_as_it_is(program, args, kwargs, call, known)
@@ -102,7 +109,8 @@ class PinnedInputs:
         before = [referrers(tensor) for tensor in call.tensors] if searched else None
         result = program(*args, **kwargs)
         if self._compiled or _frames() != frames:
-            self._learn(known, call, args, kwargs, frames, before, result)
+            with _BOOKKEEPING:
+                self._learn(known, call, args, kwargs, frames, before, result)
         return result
 
     def _run_on_copies(
@@ -139,7 +147,7 @@ class PinnedInputs:
             return False
         inference = torch.is_inference_mode_enabled()
         tensors = [call.tensors[i] for i in how]
-        if any(tensor.is_neg() or tensor.is_inference() != inference for tensor in tensors):
+        if any(tensor.is_neg() or tensor.is_inference() != inference or _has_attributes(tensor) for tensor in tensors):
             return False
         if not self._writes_elsewhere:
             return True
@@ -213,6 +221,9 @@ class PinnedInputs:
         returned = {id(leaf) for leaf in pytree.tree_leaves(result)}
         gc.collect()
         found = places(args, kwargs)
+        if len(found) != len(call.tensors):
+            self._give_up("the program changes the lists or dictionaries that it is given")
+            return
         # By number: `zip` would itself refer to the tensor.
         for i in range(len(found)):
             position = by_identity.get(id(call.tensors[i]))
@@ -237,9 +248,10 @@ class PinnedInputs:
         known.how[call.strides] = ()
 
     def _give_up(self, reason: str) -> None:
-        self._given_up = True
-        self._known.clear()
-        self._report("", Refusal(NAME, reason))
+        with _BOOKKEEPING:
+            self._given_up = True
+            self._known.clear()
+            self._report("", Refusal(NAME, reason))
 
     def _report(self, place: str, outcome: Candidate | Refusal) -> None:
         key = f"{place} {type(outcome).__name__}"
@@ -252,6 +264,11 @@ def _frames() -> tuple[int, int]:
     """How many frames Dynamo has looked at, and how many of them it has compiled."""
     frames = counters["frames"]
     return frames["total"], frames["ok"]
+
+
+def _has_attributes(tensor: Tensor) -> bool:
+    """True if somebody has hung something on the tensor, which a copy would lack."""
+    return any(not name.startswith(_DYNAMOS) for name in tensor.__dict__)
 
 
 def _memories(tensors: Sequence[Tensor]) -> set[int]:

@@ -38,6 +38,10 @@ class BackendOptions(BaseModel):
     )
 
 
+PLANNED = frozenset({"inductor", "eager", "aot_eager"})
+"""The inner backends whose graphs a plan can rewrite."""
+
+
 def check_inner(name: str) -> None:
     """Raise `OptionError`, with the nearest name, for an inner backend that torch does not have or that is us."""
     known = [backend for backend in torch._dynamo.list_backends(None) if backend != "frx"]
@@ -45,6 +49,19 @@ def check_inner(name: str) -> None:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         raise OptionError(f"{name!r} cannot be the inner backend", hint)
+
+
+def check_together(options: BackendOptions) -> None:
+    """Raise `OptionError` for an unknown inner backend, and for one that does not take what it is given."""
+    check_inner(options.inner)
+    if options.inner != "inductor" and (options.inner_mode or options.inner_options):
+        raise OptionError(
+            f"inner backend {options.inner!r} takes neither inner_mode nor inner_options", "they are Inductor's"
+        )
+    if options.plan is not None and options.inner not in PLANNED:
+        raise OptionError(
+            f"no plan can be given to inner backend {options.inner!r}", "inductor, eager and aot_eager take one"
+        )
 
 
 def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:

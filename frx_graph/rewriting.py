@@ -18,7 +18,6 @@ from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
 from frx_graph.passes.rewrites.inner_choice import inner_choices
-from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.order_choice import meet_inputs
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -54,64 +53,58 @@ def rewrite_graph(
     frozen: Collection[str] = (),
 ) -> RewrittenGraph:
     """Apply to `module`, in place, what measured times say is worth it. `given` holds the inputs as they were traced
-    whose strides are others now: the graph runs on those, whatever is raised. `frozen` names inputs that are constants.
-    """
+    whose strides are others now: the graph is made to run on those. `frozen` names inputs that are constants."""
     unmet = dict(given)
     seen = [name in visible for name in _outputs(module.graph)]
-    try:
-        signature = graph_signature(module.graph)
-        captured = captured_from_aot(
-            module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
-        )
-        facts = build_graph_facts(captured)
-        subject = RewriteSubject(
-            facts=facts,
-            phase=phase,
-            inner=inner,
-            everything=plan == "all",
-            visible=frozenset(visible),
-            given=given,
-            frozen=frozenset(frozen),
-        )
+    signature = graph_signature(module.graph)
+    captured = captured_from_aot(
+        module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
+    )
+    facts = build_graph_facts(captured)
+    subject = RewriteSubject(
+        facts=facts,
+        phase=phase,
+        inner=inner,
+        everything=plan == "all",
+        visible=frozenset(visible),
+        given=given,
+        frozen=frozenset(frozen),
+    )
+    if plan == "solved":
+        subject = with_measured_times(subject)
+    choices = inner_choices(subject) if phase is Phase.FORWARD else ()
+    untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
+    applied: list[Candidate] = []
+    refused: list[Refusal] = []
+    conversions: list[str] = []
+    for rewrite in REWRITES:
+        changed = False
         if plan == "solved":
-            subject = with_measured_times(subject)
-        choices = inner_choices(subject) if phase is Phase.FORWARD else ()
-        untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
-        applied: list[Candidate] = []
-        refused: list[Refusal] = []
-        conversions: list[str] = []
-        for rewrite in REWRITES:
-            changed = False
-            if plan == "solved":
-                subject = replace(subject, timed=call_seconds(rewrite.asks(subject), device_type_of(facts)))
-            for outcome in rewrite.propose(subject):
-                if isinstance(outcome, Refusal):
-                    refused.append(outcome)
-                    continue
-                try:
-                    conversions.extend(rewrite.apply(subject, module, outcome))
-                except RewriteError as error:
-                    refused.append(Refusal(rewrite.name, str(error), outcome.nodes))
-                else:
-                    changed = True
-                    applied.append(outcome)
-                    if rewrite.name in MEET_INPUTS:
-                        unmet.clear()
-            if changed:
-                # The next rewrite looks at the graph as this one has left it.
-                subject = replace(
-                    subject,
-                    facts=build_graph_facts(renewed(captured)),
-                    given=dict(unmet),
-                    # What is returned may be a conversion now, under a name of its own.
-                    visible=frozenset(itertools.compress(_outputs(module.graph), seen)),
-                )
-        if unmet:
-            conversions.extend(meet_inputs(subject, module))
-    except Exception:
-        # Whatever went wrong, the graph is to run, and on the inputs that it gets.
-        read_as_traced(module.graph, unmet)
-        raise
+            subject = replace(subject, timed=call_seconds(rewrite.asks(subject), device_type_of(facts)))
+        for outcome in rewrite.propose(subject):
+            if isinstance(outcome, Refusal):
+                refused.append(outcome)
+                continue
+            try:
+                conversions.extend(rewrite.apply(subject, module, outcome))
+            except RewriteError as error:
+                refused.append(Refusal(rewrite.name, str(error), outcome.nodes))
+            else:
+                changed = True
+                applied.append(outcome)
+                if rewrite.name in MEET_INPUTS:
+                    unmet.clear()
+        if changed:
+            # The next rewrite looks at the graph as this one has left it.
+            subject = replace(
+                subject,
+                facts=build_graph_facts(renewed(captured)),
+                given=dict(unmet),
+                # What is returned may be a conversion now, under a name of its own.
+                visible=frozenset(itertools.compress(_outputs(module.graph), seen)),
+            )
+    if unmet:
+        conversions.extend(meet_inputs(subject, module))
     return RewrittenGraph(
         graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature, untried=untried
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from frx_graph.anchor_times import with_measured_times
@@ -44,27 +46,37 @@ def prepare(
     """Store the weights of `model` in the order in which measured times say its convolutions are fastest.
 
     Parameters stay the same objects with the same values: optimizers, tied weights and `load_state_dict` work as
-    before. The model is run once, eagerly, on `args`, and once more where weights were stored anew: one that fails with
-    them, since it calls `view` on what a convolution returns, gets them back as they were. `train` and `inner` say what
-    it will be used for. What the model returns may lie in channels-last from now on, as after
-    `model.to(memory_format=...)`; see `frx_graph.compile` for a program that returns the strides from before. Raises
-    what `capture_model` raises, and `OptionError` for an unknown `inner`.
+    before. One that shares its memory with anything stays where it is, and so does one that an optimizer has updated
+    already; with a process group of `torch.distributed` all do. The model is run once, eagerly, on `args`, and once
+    more where weights were stored anew: one that fails with them, since it calls `view` on what a convolution returns,
+    gets them back as they were. `train` and `inner` say what it will be used for. What the model returns may lie in
+    channels-last from now on, as after `model.to(memory_format=...)`; see `frx_graph.compile` for a program that
+    returns the strides from before. Raises what `capture_model` raises, and `OptionError` for an unknown `inner`.
     """
     check_inner(inner)
     if not isinstance(model, nn.Module):
         return Prepared({}, ())
+    if dist.is_available() and dist.is_initialized():
+        # `DistributedDataParallel` reduces gradients as their memory lay when it was built: the next step's were wrong,
+        # and all of them where processes had stored weights differently (torch 2.15, gloo).
+        return Prepared({}, (Refusal(preconvert_weights.NAME, "gradients may be reduced between processes"),))
     wanted: dict[str, Order] = {}
     refused: list[Refusal] = []
+    disputed: set[str] = set()
     for graph in capture_model(model, args, kwargs, train=train, as_eager=inner == "eager").graphs:
         for outcome in preconvert_weights.propose(_subject(graph, inner)):
             if isinstance(outcome, Refusal):
                 refused.append(outcome)
-            elif wanted.setdefault(outcome.path, outcome.order) != outcome.order:
+            elif wanted.setdefault(outcome.path, outcome.order) != outcome.order and outcome.path not in disputed:
                 refused.append(Refusal(outcome.path, "graphs of the program want it in different orders"))
-                del wanted[outcome.path]
+                disputed.add(outcome.path)
     parameters = dict(model.named_parameters())
-    orders = {path.removeprefix(_ROOT): order for path, order in wanted.items() if path.startswith(_ROOT)}
-    converted = {name: order for name, order in orders.items() if name in parameters}
+    agreed = {path.removeprefix(_ROOT): order for path, order in wanted.items() if path not in disputed}
+    orders = {name: order for name, order in agreed.items() if name in parameters and f"{_ROOT}{name}" in wanted}
+    with_state = _with_optimizer_state([parameters[name] for name in orders])
+    reasons = {name: _reason_to_leave(parameters[name], with_state) for name in orders}
+    refused.extend(Refusal(name, reason) for name, reason in reasons.items() if reason is not None)
+    converted = {name: order for name, order in orders.items() if reasons[name] is None}
     before = {name: (parameters[name].data, parameters[name].grad) for name in converted}
     for name, order in converted.items():
         store(parameters[name], order)
@@ -86,6 +98,28 @@ def _failure(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | 
         except Exception as error:  # noqa: BLE001 - the model's own code
             return first_line(error)
     return None
+
+
+def _reason_to_leave(parameter: nn.Parameter, with_state: Collection[int]) -> str | None:
+    """Why something would not follow if the parameter's values moved to other memory."""
+    part = parameter.untyped_storage().nbytes() != parameter.numel() * parameter.element_size()
+    in_other_processes = parameter.device.type == "cpu" and parameter.is_shared()
+    if part or in_other_processes or _users(parameter) != _users(torch.empty(1)):
+        return "something else lies in its memory"
+    return "an optimizer keeps state that lies as it does" if id(parameter) in with_state else None
+
+
+def _with_optimizer_state(parameters: Sequence[nn.Parameter]) -> frozenset[int]:
+    """Those that an optimizer has updated already, by `id`: fused ones go through a parameter's memory and that of
+    their averages side by side (seen with Adam on a CPU, torch 2.15)."""
+    tables = [holder for holder in gc.get_referrers(*parameters) if isinstance(holder, dict)] if parameters else []
+    return frozenset(id(key) for table in tables for key, state in table.items() if isinstance(state, dict) and state)
+
+
+def _users(tensor: torch.Tensor) -> int:
+    # Private: nothing public tells how many tensors have one memory.
+    users: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return users
 
 
 def store(parameter: nn.Parameter, order: Order) -> None:

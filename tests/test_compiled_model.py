@@ -1,4 +1,8 @@
+import threading
+import time
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -8,6 +12,7 @@ import frx_graph
 from frx_graph import compiled_model
 from frx_graph.errors import OptionError
 from frx_graph.weight_preparation import prepare
+from frx_graph.weight_watch import WeightWatch
 
 pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
 
@@ -146,6 +151,202 @@ def test_a_weight_that_something_else_reads_stays(monkeypatch: pytest.MonkeyPatc
     (refusal,) = prepared.refused
     assert "something else than convolutions reads it" in refusal.reason
     assert model.convolution.weight.is_contiguous()
+
+
+@pytest.mark.parametrize("options", [{"freeze": True}, {"plan": "all"}, {"plan": "all", "freeze": True}])
+def test_where_compiling_is_switched_off_the_model_is_left_alone(options: dict[str, object]) -> None:
+    model = network()
+    compiled = frx_graph.compile(model, options={"inner": "inductor", **options}, disable=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(IMAGE), model(IMAGE))
+    assert "forward" not in vars(model)
+
+
+def test_a_function_has_a_plan_but_no_weights() -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.relu(x) * 2
+
+    compiled = frx_graph.compile(program, options={"plan": "all", "inner": "eager"})
+    torch.testing.assert_close(compiled(IMAGE), program(IMAGE))
+    with pytest.raises(OptionError, match="a function has no weights"):
+        frx_graph.compile(program, options={"freeze": True})
+
+
+def test_options_that_cannot_be_are_refused_before_the_first_call() -> None:
+    for options in ({"inner": "inductr"}, {"inner": "eager", "inner_mode": "max-autotune"}):
+        with pytest.raises(OptionError):
+            frx_graph.compile(network(), options={"plan": "all", **options})
+
+
+def test_options_of_the_inner_compiler_are_handed_on_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class Setting:
+        """To be called, not to be taken apart."""
+
+    given: list[dict[str, object]] = []
+    monkeypatch.setattr(torch, "compile", lambda model, *, options, **_how: given.append(options) or model)
+    setting = Setting()
+    frx_graph.compile(network(), mode="default", options={"inner_options": {"post_grad_custom_pre_pass": setting}})
+    assert given[0]["inner_options"]["post_grad_custom_pre_pass"] is setting
+    assert given[0].keys() == {"inner_options", "inner_mode"}
+
+
+def _in_threads(program: Callable[[], object], count: int) -> list[BaseException]:
+    """What the threads raised, which all begin at once."""
+    raised: list[BaseException] = []
+    ready = threading.Barrier(count)
+
+    def run() -> None:
+        try:
+            ready.wait()
+            program()
+        except BaseException as error:  # noqa: BLE001 - told to the thread that waits
+            raised.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+def test_threads_that_come_first_freeze_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[WeightWatch] = []
+
+    def slow(model: nn.Module) -> WeightWatch:
+        time.sleep(0.1)
+        made.append(WeightWatch(model))
+        return made[-1]
+
+    monkeypatch.setattr(compiled_model, "WeightWatch", slow)
+    model = network()
+    compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
+
+    def call() -> None:
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert _in_threads(call, 6) == []
+    assert not any("not frozen" in str(w.message) for w in caught)
+    assert len(made) == 1
+
+
+def test_threads_wait_until_the_weights_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[float] = []
+
+    def slow(*_args: object, **_how: object) -> None:
+        time.sleep(0.2)
+        ended.append(time.monotonic())
+
+    monkeypatch.setattr(compiled_model, "prepare", slow)
+    began: list[float] = []
+    monkeypatch.setattr(compiled_model.PinnedInputs, "run", lambda *_: began.append(time.monotonic()))
+    compiled = frx_graph.compile(network(), options={"inner": "eager", "plan": "all"})
+    assert _in_threads(lambda: compiled(IMAGE), 3) == []
+    assert (len(ended), len(began)) == (1, 3)
+    assert min(began) >= ended[0]
+
+
+@pytest.mark.filterwarnings("ignore:frx. the weights (are not frozen|could not be prepared)")
+def test_weights_that_cannot_be_looked_at_are_not_frozen() -> None:
+    model = nn.Linear(4, 4).eval()
+    compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
+    weights = {name: torch.stack([p.detach(), p.detach() * 2]) for name, p in model.named_parameters()}
+    x = torch.randn(2, 4)
+
+    def each(program: nn.Module, prefix: str) -> Tensor:
+        named = {prefix + name: weight for name, weight in weights.items()}
+        return torch.vmap(lambda one: torch.func.functional_call(program, one, (x,)))(named)
+
+    with torch.no_grad():
+        torch.testing.assert_close(each(compiled, "_orig_mod."), each(model, ""))
+        torch.testing.assert_close(compiled(x), model(x))
+
+
+class Remembering(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(8, 8, 3)
+        self.shapes: list[torch.Size] = []
+
+    def forward(self, x: Tensor, seen: list[Tensor]) -> Tensor:
+        self.shapes.append(x.shape)
+        seen.append(x.mean())
+        return self.convolution(x)
+
+
+def test_what_a_program_does_besides_computing_it_does_once() -> None:
+    model, seen = Remembering().eval(), list[Tensor]()
+    with torch.no_grad():
+        frx_graph.compile(model, options={"inner": "eager", "plan": "all"})(IMAGE, seen)
+    assert (len(model.shapes), len(seen)) == (1, 1)
+
+
+SHARING: dict[str, Callable[[nn.Module], object]] = {
+    "somebody keeps it": lambda model: model[0].weight.data,
+    "a state_dict": lambda model: model.state_dict(),
+    "tied by memory": lambda model: setattr(model[2].weight, "data", model[0].weight.data.view(8, 16, 3, 3)),
+    "in other processes": lambda model: model.share_memory(),
+    "part of something": lambda model: setattr(model[0].weight, "data", torch.randn(17, 8, 3, 3)[1:]),
+}
+
+
+@pytest.mark.parametrize("sharing", SHARING)
+def test_a_weight_that_shares_its_memory_stays(sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    kept = SHARING[sharing](model)
+    address = model[0].weight.data_ptr()
+    _fastest_in_channels_last(monkeypatch)
+    prepared = prepare(model, (IMAGE,), inner="eager")
+    assert "0.weight" not in prepared.converted
+    assert model[0].weight.data_ptr() == address
+    assert any(r.reason == "something else lies in its memory" for r in prepared.refused)
+    del kept
+
+
+def test_a_weight_that_an_optimizer_keeps_state_of_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fused optimizers go through the memory of both without looking at strides."""
+    _fastest_in_channels_last(monkeypatch)
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    model(IMAGE).sum().backward()
+    optimizer.step()
+    prepared = prepare(model, (IMAGE,), inner="eager")
+    assert prepared.converted == {}
+    assert {refusal.reason for refusal in prepared.refused} == {"an optimizer keeps state that lies as it does"}
+    assert prepare(network(), (IMAGE,), inner="eager").converted
+
+
+def test_weights_whose_gradients_may_be_reduced_between_processes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    _fastest_in_channels_last(monkeypatch)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    prepared = prepare(model, (IMAGE,), inner="eager")
+    assert prepared.converted == {}
+    assert [refusal.reason for refusal in prepared.refused] == ["gradients may be reduced between processes"]
+    assert model[0].weight.is_contiguous()
+
+
+def test_a_weight_that_graphs_want_differently_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where most of them agree."""
+    from frx_graph import weight_preparation
+    from frx_graph.passes.rewrites.preconvert_weights import StoredWeight
+
+    plain, last = (0, 1, 2, 3), (0, 2, 3, 1)
+    wanted = iter([last, plain, last])
+    capture = weight_preparation.capture_model(network(), (IMAGE,))
+    monkeypatch.setattr(
+        weight_preparation, "capture_model", lambda *_args, **_how: replace(capture, graphs=capture.graphs * 3)
+    )
+    monkeypatch.setattr(
+        weight_preparation.preconvert_weights, "propose", lambda _: iter([StoredWeight("model.0.weight", next(wanted))])
+    )
+    prepared = prepare(network(), (IMAGE,), inner="eager")
+    assert prepared.converted == {}
+    assert [refusal.reason for refusal in prepared.refused] == ["graphs of the program want it in different orders"]
 
 
 def _fastest_in_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:

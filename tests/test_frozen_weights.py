@@ -230,3 +230,37 @@ def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch)
     with pytest.warns(RuntimeWarning, match="a bug"), torch.no_grad():
         compiled(IMAGE)
     same(compiled, model, IMAGE)
+
+
+@pytest.mark.parametrize("broken", ["freeze_weights", "fold_norms", "rewrite_graph", "bind"])
+def test_a_failure_on_the_way_leaves_nothing_behind(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from frx_graph import eager_plan
+
+    whole, calls = getattr(eager_plan, broken), []
+
+    def fails(*args: object, **how: object) -> object:
+        done = whole(*args, **how)
+        calls.append(broken)
+        if len(calls) == 1:
+            raise ZeroDivisionError("a bug")
+        return done
+
+    monkeypatch.setattr(eager_plan, broken, fails)
+    model = network()
+    compiled = frozen(model)
+    with pytest.warns(RuntimeWarning, match="a bug"):
+        same(compiled, model, IMAGE)
+    same(compiled, model, torch.randn(2, 8, 12, 12))
+    # It is rewritten without constants instead.
+    assert "folded_norms" not in applied()
+    assert applied()
+
+
+def test_other_modes_are_frozen_for_themselves() -> None:
+    model = network()
+    compiled = frozen(model)
+    for on in (False, True):
+        backend.clear()
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=on):
+            torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=3e-2, atol=3e-2)
+        assert "folded_norms" in applied()

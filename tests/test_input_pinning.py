@@ -198,6 +198,22 @@ def test_what_lies_in_a_list_stays_there() -> None:
     assert "in a list or a dictionary" in reasons()[0]
 
 
+@pytest.mark.parametrize("change", [lambda xs: xs.append(xs[0] + 1), lambda xs: xs.pop()])
+def test_a_list_may_be_changed(change: Callable[[list[Tensor]], object]) -> None:
+    def program(self: Program, xs: list[Tensor]) -> Tensor:
+        total = xs[0].sum()
+        change(xs)
+        return total
+
+    pinned = compiled(Program(program))
+    with torch.no_grad():
+        for image in (PLAIN, LAST):
+            given = [image, image * 2]
+            torch.testing.assert_close(pinned(given), image.sum())
+            assert len(given) != 2
+    assert pins() == []
+
+
 def test_a_program_in_pieces_is_not_pinned() -> None:
     def broken(self: Program, x: Tensor) -> Tensor:
         y = x * 2
@@ -287,3 +303,37 @@ def test_without_a_plan_nothing_is_pinned() -> None:
         program(PLAIN)
         program(LAST)
     assert told() == []
+
+
+def test_what_hangs_on_a_tensor_stays_there() -> None:
+    program = compiled(Program(lambda self, x: x.sum() * x.times))
+    with torch.no_grad():
+        for image in (PLAIN.clone(), LAST.clone(memory_format=torch.preserve_format)):
+            image.times = 3
+            torch.testing.assert_close(program(image), PLAIN.sum() * 3, rtol=1e-4, atol=1e-4)
+
+
+def test_marks_for_dynamo_are_nothing_that_a_copy_lacks() -> None:
+    program = compiled(Classifier().eval())
+    with torch.no_grad():
+        for image in (PLAIN.clone(), LAST.clone(memory_format=torch.preserve_format)):
+            torch._dynamo.mark_dynamic(image, 2)
+            program(image)
+        image = LAST.clone(memory_format=torch.preserve_format)
+        torch._dynamo.mark_dynamic(image, 2)
+        with torch.compiler.set_stance("fail_on_recompile"):
+            program(image)
+    assert len(pins()) == 1
+
+
+def test_a_graph_that_fails_while_it_is_looked_at_leaves_gradients_on() -> None:
+    def views(self: Program, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            total = x.view(2, -1).sum()
+        return (x * self.scale).sum() + total
+
+    program = compiled(Program(views))
+    program(PLAIN)
+    with pytest.raises(Exception, match="view"):
+        program(LAST)
+    assert torch.is_grad_enabled()

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from frx_graph.errors import OptionError
-from frx_graph.options import BackendOptions, backend_options, check_inner
+from frx_graph.options import BackendOptions, backend_options, check_inner, check_together
 
 
 def test_without_options_inductor_compiles_and_nothing_is_printed() -> None:
@@ -55,3 +55,25 @@ def test_another_inner_backend_is_refused_with_the_nearest_name(name: str, hint:
         check_inner(name)
     assert caught.value.hint.startswith(hint)
     assert "frx" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"inner": "inductr"}, "did you mean 'inductor'?"),
+        ({"inner": "eager", "inner_options": {"max_autotune": True}}, "takes neither"),
+        ({"inner": "eager", "inner_mode": "max-autotune", "plan": "all"}, "takes neither"),
+        ({"inner": "aot_ts", "plan": "all"}, "no plan can be given to inner backend 'aot_ts'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        check_together(backend_options(options, None))
+
+
+@pytest.mark.parametrize("plan", [None, "solved"])
+@pytest.mark.parametrize(
+    "options", [{"inner": "aot_eager"}, {"inner_mode": "max-autotune", "inner_options": {"debug": True}}]
+)
+def test_options_that_go_together_are_not(options: dict[str, Any], plan: str | None) -> None:
+    check_together(backend_options({**options, "plan": plan}, None))

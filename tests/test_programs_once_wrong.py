@@ -129,6 +129,12 @@ FOUND = {
         ("v0 = self.m0(i0)", "v1 = v0.bfloat16()"),
         ("v1", "v0"),
     ),
+    "a conversion of an output that a later rewrite finds": RandomProgram(
+        ("torch.randn(2 * n, 1, 1, 6, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(1, 3, 2, padding=1, bias=False)",),
+        ("v0 = self.m0(i0)", "v1 = F.glu(v0, 0)"),
+        ("v0", "v1[:1]"),
+    ),
     "attention whose result is written into": RandomProgram(
         ("torch.randn(1, 36, 1, dtype=torch.float32)",),
         ("self.m0 = nn.Linear(1, 3)",),

@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 from frx_graph.weight_watch import WeightWatch
 
@@ -79,6 +80,18 @@ def test_values_that_are_not_numbers_are_equal_to_themselves() -> None:
     model = nn.Linear(2, 2)
     model.weight.data.fill_(float("nan"))
     assert WeightWatch(model).unchanged()
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [TwoTensor(torch.ones(2), torch.ones(2)), torch.ones(2, device="meta"), torch.eye(2).to_sparse()],
+    ids=["wrapper", "meta", "sparse"],
+)
+def test_tensors_without_memory_of_their_own_are_refused(tensor: torch.Tensor) -> None:
+    model = nn.Linear(2, 2)
+    model.register_buffer("held", tensor)
+    with pytest.raises(ValueError, match="no plain ones"):
+        WeightWatch(model)
 
 
 def test_tensors_that_count_no_writes_are_refused() -> None:

@@ -31,6 +31,7 @@ from frx_graph.capture.call_site import (
     site_in_module,
 )
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
+from frx_graph.capture.kept_modes import modes_put_back
 from frx_graph.capture.real_strides import RealStrides, merge_relayouts
 
 
@@ -91,7 +92,8 @@ def trace_eager(
         stack.enter_context(fx_traceback.preserve_node_meta())
         # Anomaly mode looks for NaN in gradients, and fake ones have no values.
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
-        stack.enter_context(torch.set_grad_enabled(train or torch.is_grad_enabled()))
+        stack.enter_context(modes_put_back())
+        torch.set_grad_enabled(train or torch.is_grad_enabled())
         function: Callable[..., Any] = forward_and_backward if train else forward
         stack.enter_context(RealStrides())  # type: ignore[no-untyped-call]
         aten = make_fx(function, record_module_stack=False)(*fakes)

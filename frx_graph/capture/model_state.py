@@ -1,4 +1,5 @@
-"""Runs code on a model and puts everything back: weights, buffers, gradients, inputs, modes, random generators."""
+"""Runs code on a model and puts everything back: weights, buffers, gradients, inputs, modes, random generators, and
+what Python itself keeps."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from frx_graph.capture.python_state import PythonState
 from frx_graph.capture.reachable_state import reachable
 
 
@@ -44,7 +46,8 @@ def preserved_state(*program: object) -> Iterator[HeldState]:
 
     `program` is the callables that run and what they are given; `reachable` says what they reach. Parameters, buffers
     and tensors hold the values and are the objects that they were, gradients are the ones from before, modules are in
-    training or evaluation mode as before, and torch's, numpy's and Python's generators continue where they stood.
+    training or evaluation mode as before, torch's, numpy's and Python's generators continue where they stood, and
+    containers and attributes hold what they held.
 
     Inside, all gradients are None, and buffers are copies: writing to a buffer that a graph of the caller's has saved
     would break its backward.
@@ -56,7 +59,8 @@ def preserved_state(*program: object) -> Iterator[HeldState]:
     modes = [(module, module.training) for module in reached.modules]
     held = [t for _, named in parameters for t in named.values() if t is not None]
     saved = _saved([*held, *reached.tensors])
-    python_state, numpy_state = random.getstate(), numpy.random.get_state()
+    python = PythonState(reached)
+    python_generator, numpy_generator = random.getstate(), numpy.random.get_state()
     state = HeldState(saved, held)
     state.clear_gradients()
     _replace_buffers(buffers)
@@ -64,16 +68,19 @@ def preserved_state(*program: object) -> Iterator[HeldState]:
         with torch.random.fork_rng():
             yield state
     finally:
-        random.setstate(python_state)
-        numpy.random.set_state(numpy_state)
-        for owner, held_parameters in parameters:
-            owner._parameters.update(held_parameters)
-        for owner, held_buffers in buffers:
-            owner._buffers.update(held_buffers)
-        for module, training in modes:
-            module.training = training
-        for entry in saved:
-            _restore(entry)
+        # What cannot be put back keeps nothing else from being put back.
+        with contextlib.ExitStack() as last:
+            for entry in saved:
+                last.callback(_restore, entry)
+            last.callback(python.put_back)
+            random.setstate(python_generator)
+            numpy.random.set_state(numpy_generator)
+            for owner, held_parameters in parameters:
+                owner._parameters.update(held_parameters)
+            for owner, held_buffers in buffers:
+                owner._buffers.update(held_buffers)
+            for module, training in modes:
+                module.training = training
 
 
 def _saved(tensors: Iterable[Tensor]) -> list[_Saved]:
@@ -97,11 +104,19 @@ def _replace_buffers(buffers: Sequence[tuple[nn.Module, Mapping[str, Tensor | No
 
 
 def _restore(entry: _Saved) -> None:
+    if entry.tensor.is_leaf:
+        entry.tensor.grad = entry.gradient
     if entry.values is not None:
         with torch.no_grad():
             current = entry.tensor.detach().to("cpu")
             # Writing would raise the version counter, and break a graph of the caller's that waits for its backward.
-            if not torch.equal(current, entry.values):
+            if not _same_bytes(current, entry.values):
                 entry.tensor.copy_(entry.values)
-    if entry.tensor.is_leaf:
-        entry.tensor.grad = entry.gradient
+
+
+def _same_bytes(one: Tensor, other: Tensor) -> bool:
+    """Also of types that have no comparison, and of what is not a number."""
+    if one.shape != other.shape or one.is_quantized:
+        return one.shape == other.shape and torch.equal(one, other)
+    flat = (value.resolve_conj().resolve_neg().reshape(-1).view(torch.uint8) for value in (one, other))
+    return torch.equal(*flat)

@@ -64,13 +64,15 @@ def callable_as_in_a_network(signature: OperatorSignature, pool: OperandPool) ->
 
 @contextlib.contextmanager
 def isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
-    """No autograd, no dispatch mode of a surrounding capture, the caller's random numbers left as they were, and no
-    warnings about values that nobody chose."""
+    """No autograd, no autocast, which would run other operators than those that are asked for, no dispatch mode of a
+    surrounding capture, the caller's random numbers left as they were, and no warnings about values that nobody chose.
+    """
     on_gpu = any(tensor.device == "cuda" for signature in signatures for tensor in signature.tensors)
     devices = [torch.cuda.current_device()] if on_gpu and torch.cuda.is_available() else []
     with (
         _disable_current_modes(),
         torch.no_grad(),
+        torch._C._DisableAutocast(),
         torch.random.fork_rng(devices),
         warnings.catch_warnings(action="ignore"),
     ):

@@ -4,8 +4,8 @@ Why: tracing takes away the in-place operators that a program was written with. 
 result of its own, and moves it through the caches beside its operand. Inductor reuses memory by itself.
 How: the operator gives way to its in-place form.
 Assumes: the graph is functional but for the writes into inputs at its end.
-Safe: done where the operand's memory is the graph's own, was made by an operator that always allocates, is neither
-returned nor saved, is read by nobody afterwards, and has the shape, dtype and strides of the result.
+Safe: done where the operand's memory is the graph's own, was made in this call by an operator that always allocates, is
+neither returned nor saved, is read by nobody afterwards, and has the shape, dtype and strides of the result.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
         return False
     first = op.args[0] if op.args else None
     operand = facts.values.get(first.name) if isinstance(first, ValueRef) else None
-    if operand is None or not _alike(operand, facts.values[op.outputs[0]]):
+    # What is computed of constants alone is computed once, and read in every call.
+    if operand is None or operand.name in subject.constants or not _alike(operand, facts.values[op.outputs[0]]):
         return False
     sharing = facts.values_by_storage[operand.storage]
     # Read through a view, an operand would change while it is read.

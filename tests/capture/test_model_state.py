@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -116,3 +117,82 @@ def test_tensors_without_strides_are_left_alone() -> None:
     with preserved_state([sparse, on_meta]):
         pass
     assert on_meta.grad is None
+
+
+class Remembering(nn.Module):
+    """Keeps things in Python, beside a tensor that torch does not know of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.shapes: list[torch.Size] = []
+        self.by_name: dict[str, list[int]] = {"seen": []}
+        self.kinds: set[str] = set()
+        self.total = [torch.zeros(())]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.last = x.shape
+        self.shapes.append(x.shape)
+        self.by_name["seen"].append(len(self.shapes))
+        self.by_name.setdefault("more", [])
+        self.kinds.add(str(x.dtype))
+        self.total[0].add_(1)
+        return x * 2
+
+
+class Cache:
+    """As models of language are given: what it holds grows."""
+
+    def __init__(self) -> None:
+        self.layers = [Layer()]
+
+
+class Layer:
+    keys: Tensor | None = None
+
+    def update(self, x: Tensor) -> Tensor:
+        self.keys = x if self.keys is None else torch.cat([self.keys, x])
+        return self.keys
+
+
+def test_what_python_keeps_is_put_back() -> None:
+    model, cache, numbers = Remembering(), Cache(), deque([1, 2])
+    shapes, state = model.shapes, {name: value for name, value in vars(model).items() if not name.startswith("_")}
+    with preserved_state(model, [cache], {"numbers": numbers}):
+        for _ in range(2):
+            cache.layers[0].update(model(torch.ones(3)))
+        numbers.popleft()
+        assert model.calls == 2
+    assert {name: value for name, value in vars(model).items() if not name.startswith("_")} == state
+    assert (model.calls, model.shapes, model.by_name, model.kinds) == (0, [], {"seen": []}, set())
+    assert model.shapes is shapes
+    assert model.total[0] == 0
+    assert cache.layers[0].keys is None
+    assert numbers == deque([1, 2])
+
+
+def test_a_module_that_is_made_in_its_first_call_stays_made() -> None:
+    model = nn.LazyLinear(3)
+    with preserved_state(model):
+        model(torch.ones(2, 4))
+    assert model(torch.ones(2, 4)).shape == (2, 3)
+    assert model.in_features == 4
+
+
+def test_what_cannot_be_put_back_keeps_nothing_else_from_it() -> None:
+    resized = torch.zeros(2)
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    with pytest.raises(RuntimeError), preserved_state([resized, weight]):
+        resized.resize_(5)
+    assert weight.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.bool, torch.complex64])
+def test_what_has_not_changed_is_not_written(dtype: torch.dtype) -> None:
+    values = torch.tensor([float("nan"), 0.0, 1.0]).to(dtype)
+    version = values._version
+    with preserved_state([values]):
+        pass
+    assert values._version == version

@@ -96,3 +96,20 @@ def test_attributes_are_not_followed_for_ever() -> None:
     for _ in range(5):
         nested = SimpleNamespace(next=nested)
     assert reachable(nested).modules == ()
+
+
+def test_what_modules_hold_besides_modules_is_found() -> None:
+    net = nn.Linear(2, 2)
+    net.kept = {"tensors": [torch.zeros(1)]}  # type: ignore[assignment]
+    found = reachable(net)
+    assert [id(tensor) for tensor in found.tensors] == [id(net.kept["tensors"][0])]
+    assert [id(container) for container in found.containers] == [id(net.kept), id(net.kept["tensors"])]
+    assert found.owners == (net,)
+
+
+def test_what_a_compiler_keeps_is_not_the_programs() -> None:
+    compiled = torch.compile(nn.Linear(2, 2), backend="eager")
+    compiled(torch.ones(1, 2))
+    kinds = {type(owner).__module__.partition(".")[0] for owner in reachable(compiled.forward).owners}
+    assert kinds <= {"torch"}
+    assert all(isinstance(owner, nn.Module) for owner in reachable(compiled.forward).owners)

@@ -114,3 +114,15 @@ def test_sizes_that_may_differ(rewrite) -> None:
 
     (graph,) = rewrite(program, torch.randn(4, 5), torch.randn(4, 5), dynamic=True).graphs
     assert written(graph) == ["aten.add_.Tensor"]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_is_computed_of_constants_alone_is_not_written_into(rewrite, frozen: bool) -> None:
+    """It is computed once, and read in every call."""
+
+    def program(weight, x):
+        return (weight.exp() + x).sum()
+
+    constants = frozenset({"arg0_1"} if frozen else ())
+    (graph,) = rewrite(program, torch.randn(4, 5), torch.randn(4, 5), frozen=constants).graphs
+    assert written(graph) == ([] if frozen else ["aten.add_.Tensor"])

@@ -1,0 +1,50 @@
+"""What a graph that fails has switched is switched back."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import fx
+
+from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome, node_values
+from frx_graph.capture.kept_modes import modes_put_back
+
+
+def modes() -> tuple[object, ...]:
+    nesting = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    autocast = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
+    levels = torch._C._functorch.get_dynamic_layer_stack_depth()
+    return torch.is_grad_enabled(), *autocast, torch.is_autocast_cache_enabled(), nesting, levels
+
+
+SWITCHES: dict[str, Callable[[], object]] = {
+    "gradients": lambda: torch._C._set_grad_enabled(False),
+    "autocast": lambda: torch.amp.autocast_mode._enter_autocast("cpu", torch.float16, True, False),
+    "a transform": lambda: torch._C._functorch._vmap_increment_nesting(2, "error"),
+}
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_what_was_switched_is_switched_back(switch: str, autocast: bool) -> None:
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        before = modes()
+        with pytest.raises(ZeroDivisionError), modes_put_back():
+            SWITCHES[switch]()
+            assert modes() != before
+            raise ZeroDivisionError
+        assert modes() == before
+
+
+def test_a_graph_that_fails_on_fakes_leaves_the_modes_alone() -> None:
+    graph = fx.Graph()
+    image = graph.placeholder("image")
+    graph.call_function(torch._C._set_grad_enabled, (False,))
+    graph.output(graph.call_method("view", (image, -1)))
+    module, inputs = fx.GraphModule({}, graph), graph_inputs((torch.zeros(2, 3).t(),))
+    before = modes()
+    for look in (graph_outcome, node_values):
+        with pytest.raises((RuntimeError, ValueError), match="view"):
+            look(module, inputs)
+        assert modes() == before
