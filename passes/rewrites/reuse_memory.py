@@ -92,8 +92,8 @@ def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
     others = {value.name for value in sharing} - {operand.name}
     return (
         all(value.producer is not None and not value.user_visible for value in sharing)
-        # What is made of constants alone is computed once, for all calls.
-        and operand.name not in subject.constants
+        # A result that is returned has no more memory than its elements need.
+        and all(value.numel <= operand.numel for value in sharing)
         and not any(_reads_bits_otherwise(facts.producer(value.name)) for value in sharing)
         and not others & set(op.inputs)
         and _allocates(facts.producer(sharing[0].name))
