@@ -6,14 +6,17 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from frx_graph.capture.reachable_state import Container, Reachable, own_attributes
+from torch import nn
+
+from frx_graph.capture.reachable_state import TORCHS_OWN, Container, Reachable, own_attributes
 
 
 class PythonState:
     """Remembers which objects the reached containers and attributes hold; the objects themselves are not copied."""
 
     def __init__(self, reached: Reachable) -> None:
-        self._containers = [(container, copy.copy(container)) for container in reached.containers]
+        registries = (registry for owner in reached.owners for registry in _registries(owner))
+        self._containers = [(container, copy.copy(container)) for container in (*reached.containers, *registries)]
         self._attributes = [(owner, own_attributes(owner)) for owner in reached.owners]
 
     def put_back(self) -> None:
@@ -27,6 +30,15 @@ class PythonState:
                 for name in now.keys() - attributes.keys():
                     del owner.__dict__[name]
                 owner.__dict__.update(attributes)
+
+
+def _registries(owner: object) -> list[Container]:
+    """Where a module keeps hooks and submodules. Parameters and buffers are replaced while a program is looked at, and
+    put back by who does that."""
+    if not isinstance(owner, nn.Module):
+        return []
+    own = TORCHS_OWN - {"_parameters", "_buffers"}
+    return [held for name, held in vars(owner).items() if name in own and isinstance(held, (dict, set))]
 
 
 def _held(container: Container) -> Sequence[Any]:

@@ -26,7 +26,7 @@ _LIBRARIES = tuple(
 )
 
 
-_TORCHS_OWN = frozenset(vars(nn.Module()))
+TORCHS_OWN = frozenset(vars(nn.Module()))
 """The attributes that every module has."""
 
 _MADE_LATER = (LazyModuleMixin, torch.jit.ScriptModule)
@@ -94,7 +94,7 @@ def reachable(*roots: object) -> Reachable:
 def own_attributes(owner: object) -> dict[str, Any]:
     """The attributes that a program has given an object; of a module, those besides parameters, submodules and whatever
     else every module has."""
-    torchs = _TORCHS_OWN if isinstance(owner, nn.Module) else ()
+    torchs = TORCHS_OWN if isinstance(owner, nn.Module) else ()
     return {name: value for name, value in getattr(owner, "__dict__", {}).items() if name not in torchs}
 
 

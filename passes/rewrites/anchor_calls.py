@@ -56,12 +56,11 @@ def anchor_calls(
 
 
 def conversion_calls(value: ValueFacts) -> tuple[OperatorSignature, ...]:
-    """The copies that bring an image from plain to channels-last and back; none for what is no image."""
+    """The copies that bring an image or volume from plain to channels-last and back; none for what is neither."""
     rank = len(value.shape)
-    order = CHANNELS_LAST_ORDER.get(rank)
-    if order is None or not value.dense or 0 in value.shape:
+    if rank not in MEMORY_FORMATS or not value.dense or 0 in value.shape:
         return ()
-    formats = {plain_order(value.shape): torch.contiguous_format, order: MEMORY_FORMATS[rank]}
+    formats = {plain_order(value.shape): torch.contiguous_format, CHANNELS_LAST_ORDER[rank]: MEMORY_FORMATS[rank]}
     return tuple(
         OperatorSignature(
             "aten.clone.default",

@@ -172,6 +172,29 @@ def test_what_python_keeps_is_put_back() -> None:
     assert numbers == deque([1, 2])
 
 
+def test_what_a_module_registers_in_its_first_call_goes_with_its_note_of_it() -> None:
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.seen, self.watched = nn.Linear(3, 3), [], False
+
+        def forward(self, x: Tensor) -> Tensor:
+            if not self.watched:
+                self.linear.register_forward_hook(lambda _module, _given, result: self.seen.append(result))
+                self.add_module("last", nn.Linear(3, 3))
+                self.watched = True
+            return self.last(self.linear(x))
+
+    model, x = Watched(), torch.randn(2, 3)
+    with preserved_state(model, x):
+        model(x)
+    assert not model.watched
+    assert not model.linear._forward_hooks
+    assert "last" not in model._modules
+    model(x)
+    assert len(model.seen) == 1
+
+
 def test_a_module_that_is_made_in_its_first_call_stays_made() -> None:
     model = nn.LazyLinear(3)
     with preserved_state(model):

@@ -108,7 +108,8 @@ def test_what_is_undecided_can_be_converted_both_ways() -> None:
         {"memory_format": torch.channels_last},
         {"memory_format": torch.contiguous_format},
     ]
-    assert not conversion_calls(replace(image, shape=(2, 8), strides=(8, 1)))
+    for shape, strides in (((2, 8), (8, 1)), ((2, 8, 16), (128, 16, 1))):
+        assert not conversion_calls(replace(image, shape=shape, strides=strides))
     assert not conversion_calls(replace(image, shape=(2, 8, 0, 16)))
 
 
