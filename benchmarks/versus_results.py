@@ -104,7 +104,7 @@ REGIONAL = ("resnet18", "resnet50", "mixed_64_512", "unet_plain")
 REGIONAL_BOUND, REGIONAL_COUNT = 1.03, 3
 BACKWARD_BATCH = 16
 """Images in a step of MobileNetV2 where what torch 2.13 denies its backward is judged: enough that loops and
-convolutions take the time, and not the calls between them (1.29 times as fast at 4 images, 1.46 at 16)."""
+convolutions take the time, and not the calls between them (1.23 times as fast at 4 images, 1.41 at 16)."""
 
 
 def verdicts(results: Sequence[CaseResult], torch_version: str, device: str) -> tuple[Verdict, ...]:

@@ -30,7 +30,7 @@ def static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]
 def visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:
     """The outputs that the program sees; the others are saved for the backward, which is compiled for their strides."""
     context = TracingContext.try_get()
-    outputs = _outputs(module)
+    outputs = output_names(module)
     if backward or context is None or context.fw_metadata is None:
         return outputs
     metadata = context.fw_metadata
@@ -49,7 +49,7 @@ def report_output_strides(module: fx.GraphModule) -> None:
         context.output_strides.append(tuple(value.stride()) if isinstance(value, Tensor) else None)
 
 
-def _outputs(module: fx.GraphModule) -> list[str]:
+def output_names(module: fx.GraphModule) -> list[str]:
     """Names of the graph's outputs, in order; one that is no value has an empty name."""
     return [node.name if isinstance(node, fx.Node) else "" for node in _output_nodes(module)]
 

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from frx_graph.capture.graph_outcome import GraphOutcome, InputTensor, graph_outcome, node_values
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
 from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order
@@ -134,7 +134,7 @@ def _converted(graph: fx.Graph, node: fx.Node, order: Order) -> fx.Node:
     with graph.inserting_after(stored):
         copied = _call(graph, torch.ops.aten.clone.default, stored, memory_format=torch.contiguous_format)
     with graph.inserting_after(copied):
-        return _call(graph, torch.ops.aten.permute.default, copied, sorted(range(rank), key=order.__getitem__))
+        return _call(graph, torch.ops.aten.permute.default, copied, inverse_order(order))
 
 
 def _call(graph: fx.Graph, target: Any, source: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:

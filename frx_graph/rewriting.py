@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from frx_graph.anchor_times import call_seconds, device_type_of, with_measured_times
+from frx_graph.aot_context import output_names
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_signature import graph_signature
@@ -55,7 +55,7 @@ def rewrite_graph(
     """Apply to `module`, in place, what measured times say is worth it. `given` holds the inputs as they were traced
     whose strides are others now: the graph is made to run on those. `frozen` names inputs that are constants."""
     unmet = dict(given)
-    seen = [name in visible for name in _outputs(module.graph)]
+    seen = [name in visible for name in output_names(module)]
     signature = graph_signature(module.graph)
     captured = captured_from_aot(
         module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
@@ -101,16 +101,10 @@ def rewrite_graph(
                 facts=build_graph_facts(renewed(captured)),
                 given=dict(unmet),
                 # What is returned may be a conversion now, under a name of its own.
-                visible=frozenset(itertools.compress(_outputs(module.graph), seen)),
+                visible=frozenset(itertools.compress(output_names(module), seen)),
             )
     if unmet:
         conversions.extend(meet_inputs(subject, module))
     return RewrittenGraph(
         graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature, untried=untried
     )
-
-
-def _outputs(graph: fx.Graph) -> list[str]:
-    """The names of what the graph returns, in order; one that is no value has an empty name."""
-    leaves = pytree.tree_leaves(graph.output_node().args, is_leaf=lambda leaf: leaf is None)
-    return [leaf.name if isinstance(leaf, fx.Node) else "" for leaf in leaves]

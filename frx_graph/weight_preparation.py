@@ -17,6 +17,7 @@ from frx_graph.capture.model import capture_model
 from frx_graph.capture.model_state import preserved_state
 from frx_graph.errors import first_line
 from frx_graph.facts.build import build_graph_facts
+from frx_graph.facts.layout import inverse_order
 from frx_graph.options import check_inner
 from frx_graph.passes.rewrites import preconvert_weights
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
@@ -131,8 +132,7 @@ def store(parameter: nn.Parameter, order: Order) -> None:
 
 
 def _in_order(tensor: torch.Tensor, order: Order) -> torch.Tensor:
-    inverse = sorted(range(len(order)), key=order.__getitem__)
-    return tensor.permute(order).contiguous().permute(inverse)
+    return tensor.permute(order).contiguous().permute(inverse_order(order))
 
 
 def _subject(graph: CapturedGraph, inner: str) -> RewriteSubject:

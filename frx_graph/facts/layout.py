@@ -59,6 +59,11 @@ def strides_for_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, 
     return tuple(strides)
 
 
+def inverse_order(order: Sequence[int]) -> list[int]:
+    """The permutation that puts dimensions that were permuted to `order` back."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
 def follows_order(shape: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> bool:
     """True if the strides are dense in `order`, dimensions of size 1 aside."""
     if 0 in shape:

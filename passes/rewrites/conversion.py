@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.rules.dimension_map import Order, plain_order
 
@@ -38,7 +38,7 @@ def _laid_out(graph: fx.Graph, copy: OpOverload, source: fx.Node, order: Order) 
     if rank in MEMORY_FORMATS and order == CHANNELS_LAST_ORDER[rank]:
         return _call(graph, copy, source, memory_format=MEMORY_FORMATS[rank])
     stored = _permute(graph, source, list(order))
-    return _permute(graph, _call(graph, copy, stored, memory_format=torch.contiguous_format), _inverse(order))
+    return _permute(graph, _call(graph, copy, stored, memory_format=torch.contiguous_format), inverse_order(order))
 
 
 def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node | None:
@@ -68,15 +68,11 @@ def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node |
     for place in ones:
         node = _call(graph, torch.ops.aten.unsqueeze.default, node, place)
     if not plain:
-        node = _permute(graph, node, _inverse(order))
+        node = _permute(graph, node, inverse_order(order))
     # In the memory of `source`, which is not that of `wanted`.
     made: Tensor = node.meta["val"]
     node.meta["val"] = made.as_strided(wanted.shape, wanted.stride(), made.storage_offset())
     return node
-
-
-def _inverse(order: Order) -> list[int]:
-    return sorted(range(len(order)), key=order.__getitem__)
 
 
 def _permute(graph: fx.Graph, source: fx.Node, order: list[int]) -> fx.Node:
