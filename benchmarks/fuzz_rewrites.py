@@ -8,7 +8,8 @@ alone fails on or gets wrong, every reason for which something was refused, and 
 program that shows it, as Python source. Exit code 1 if anything is wrong, or if not one of many was rewritten.
 
 Programs are numbered: the same `--seed` makes the same ones. They run in a process that is started anew every few
-hundred, and whose death is counted and costs one program.
+hundred, and whose death is counted and costs one program. What is wrong is said when it is found, and again at the end;
+Ctrl-C and SIGTERM end the run early, with what it has found so far.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import subprocess
 import sys
 import time
@@ -104,6 +106,8 @@ def reproducer(program: RandomProgram, inner: str, plan: str) -> RandomProgram:
 
 def worker(given: argparse.Namespace) -> None:
     """Checks programs and says what became of each, one line of JSON before and one after it."""
+    # Ctrl-C reaches the whole process group: the run ends its worker.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for seed in range(given.seed, given.seed + given.examples):
         print(json.dumps({"seed": seed}), flush=True)
         verdict = check_program(random_program(seed, given.max_lines), given.inner, plan=given.plan)
@@ -116,9 +120,9 @@ def worker(given: argparse.Namespace) -> None:
         print(json.dumps(line), flush=True)
 
 
-def run(given: argparse.Namespace) -> Summary:
-    """All programs, in processes one after the other, with a line of progress."""
-    summary = Summary()
+def run(given: argparse.Namespace, summary: Summary) -> None:
+    """Adds all programs to `summary`, in processes one after the other, with a line of progress and one for each that
+    is wrong."""
     started = said = time.monotonic()
     following, last = given.seed, given.seed + given.examples
     while following < last:
@@ -126,15 +130,17 @@ def run(given: argparse.Namespace) -> Summary:
             following = seed + 1
             if verdict is None:
                 summary.deaths.append(seed)
+                print(f"DIED on seed {seed}", flush=True)
             else:
                 summary.note(seed, verdict)
+                if verdict.outcome is Outcome.WRONG:
+                    print(f"WRONG: seed {seed}: {kind_of_fault(verdict)}", flush=True)
             if time.monotonic() - said > PROGRESS_SECONDS:
                 said = time.monotonic()
                 rate = (seed + 1 - given.seed) / (said - started)
                 print(
                     f"{seed + 1 - given.seed} of {given.examples}, {rate:.1f} a second: {_counts(summary)}", flush=True
                 )
-    return summary
 
 
 def _in_process(given: argparse.Namespace, first: int, count: int) -> Iterator[tuple[int, Verdict | None]]:
@@ -143,19 +149,23 @@ def _in_process(given: argparse.Namespace, first: int, count: int) -> Iterator[t
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         begun: int | None = None
-        for line in process.stdout:
-            # Compilers print, too.
-            if not line.startswith("{"):
-                continue
-            said = json.loads(line)
-            if "seed" in said:
-                begun = said["seed"]
-                continue
-            assert begun is not None
-            problems = tuple(said["problems"])
-            outcome, refusals = Outcome(said["outcome"]), Counter(said["refusals"])
-            yield begun, Verdict(outcome, problems, refusals, Counter(said["applied"]))
-            begun = None
+        try:
+            for line in process.stdout:
+                # Compilers print, too.
+                if not line.startswith("{"):
+                    continue
+                said = json.loads(line)
+                if "seed" in said:
+                    begun = said["seed"]
+                    continue
+                assert begun is not None
+                problems = tuple(said["problems"])
+                outcome, refusals = Outcome(said["outcome"]), Counter(said["refusals"])
+                yield begun, Verdict(outcome, problems, refusals, Counter(said["applied"]))
+                begun = None
+        except BaseException:
+            process.kill()
+            raise
     if begun is not None:
         yield begun, None
     elif process.returncode != 0:
@@ -181,7 +191,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.worker:
         worker(given)
         return 0
-    summary = run(given)
+    # `timeout` and schedulers end a run with SIGTERM.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    summary = Summary()
+    try:
+        run(given, summary)
+    except KeyboardInterrupt:
+        print("ended early")
     print(f"{summary.examples} programs: {_counts(summary)}")
     for title, counted in (("applied", summary.applied), ("refused", summary.refusals), ("baseline", summary.baseline)):
         for text, count in counted.most_common():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -55,10 +58,8 @@ def test_a_wrong_program_is_printed_cut_down(
 ) -> None:
     wrong = Verdict(Outcome.WRONG, ("value of output 0 in step 0",))
 
-    def planted(given: object) -> Summary:
-        summary = Summary()
+    def planted(given: object, summary: Summary) -> None:
         summary.note(3, wrong)
-        return summary
 
     monkeypatch.setattr(fuzz_rewrites, "run", planted)
     monkeypatch.setattr(fuzz_rewrites, "check_program", lambda *_args, **_how: wrong)
@@ -67,6 +68,38 @@ def test_a_wrong_program_is_printed_cut_down(
     assert "WRONG: value of output # in step #, seeds [3]" in printed
     assert "class Program(nn.Module):" in printed
     assert len(printed.splitlines()) < len(random_program(3).source.splitlines()) + 4
+
+
+def test_a_run_that_is_ended_early_says_what_it_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worker that never ends has told of one wrong program when the run gets SIGTERM."""
+    program = tmp_path / "worker.py"
+    program.write_text(
+        "import json, time\n"
+        "print(json.dumps({'seed': 7}), flush=True)\n"
+        "verdict = {'outcome': 'wrong', 'problems': ['value of output 0'], 'refusals': {}, 'applied': {}}\n"
+        "print(json.dumps(verdict), flush=True)\n"
+        "print(json.dumps({'seed': 8}), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.setattr(fuzz_rewrites, "__file__", str(program))
+
+    def note_and_end(summary: Summary, seed: int, verdict: Verdict) -> None:
+        noted(summary, seed, verdict)
+        timer.start()
+
+    noted = Summary.note
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(Summary, "note", note_and_end)
+    written = tmp_path / "out.json"
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main(["--seed", "7", "--examples", "4", "--show", "0", "--json", str(written)]) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert json.loads(written.read_text())["faults"] == {"value of output #": [7]}
+    assert "WRONG: seed 7: value of output #" in capsys.readouterr().out
 
 
 def test_a_process_that_dies_costs_one_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
