@@ -6,6 +6,7 @@ operators in place and outputs that alias each other, forward and backward, with
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import Any
 
@@ -63,10 +64,15 @@ def random_program(seed: int, max_lines: int = 10) -> RandomProgram:
         "train": train and draft.trains(),
         "dynamic": dynamic,
         # A module with parameters of rank 5 has no channels_last.
-        "model_channels_last": draft.chance(20) and not any("3d" in text for text in draft.modules),
+        "model_channels_last": draft.chance(20) and not any(map(_has_rank_5, draft.modules)),
         "tangents": draft.pick(["contiguous", "like", "reversed"]),
     }
     return draft.program(_outputs(draft), **how)
+
+
+def _has_rank_5(module: str) -> bool:
+    parameter = re.search(r"nn.Parameter\(torch.randn\(\[(.*)\]\)\)", module)
+    return "3d" in module or (parameter is not None and len(parameter[1].split(",")) == 5)
 
 
 def _input(draft: Draft) -> None:

@@ -24,6 +24,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor import config as inductor_config
+from torch_faults import TorchFaults
 
 import frx_graph
 from frx_graph import backend
@@ -61,7 +62,7 @@ class Outcome(enum.StrEnum):
     UNSTABLE = "unstable"
     """A difference as large comes of rounding alone."""
     EAGER = "eager"
-    """Eager itself cannot run it."""
+    """Eager itself cannot run it, or computes it wrongly."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
                 return Verdict(Outcome.BASELINE, tuple(found))
             if _only_strides(problems) and (lies := _lies(run)):
                 return Verdict(Outcome.BASELINE, (f"fakes predict other strides: {', '.join(lies)}", *problems))
+            if _only_rounding(problems) and (faults := _torch_faults(run)):
+                return Verdict(Outcome.EAGER, (f"torch computes something else by strides: {', '.join(faults)}",))
             if _only_rounding(problems) and _unstable(program, run, plain, exact, ours, problems):
                 return Verdict(Outcome.UNSTABLE, tuple(problems))
             if ours.error is not None:
@@ -248,6 +251,12 @@ def _lies_otherwise(result: Tensor, predicted: Tensor) -> bool:
     if result.numel() == 0 or result.shape != shape_hint(predicted):
         return False
     return result.stride() != stride_hint(predicted)
+
+
+def _torch_faults(run: Callable[..., Observation]) -> list[str]:
+    with TorchFaults() as faults:
+        run(eager, in_fp64=True)
+    return faults.found
 
 
 def _only_strides(problems: list[str]) -> bool:

@@ -18,6 +18,7 @@ from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
 from frx_graph.passes.rewrites.inner_choice import inner_choices
+from frx_graph.passes.rewrites.memory_of_views import settle_views
 from frx_graph.passes.rewrites.order_choice import meet_inputs
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -96,6 +97,7 @@ def rewrite_graph(
                     unmet.clear()
         if changed:
             # The next rewrite looks at the graph as this one has left it.
+            settle_views(module.graph)
             subject = replace(
                 subject,
                 facts=build_graph_facts(renewed(captured)),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError
 
@@ -30,3 +32,10 @@ def without_guards(mode: FakeTensorMode) -> Iterator[None]:
         stack.enter_context(mode)
         stack.enter_context(torch.no_grad())
         yield
+
+
+def run_on_fakes(node: fx.Node) -> Any:
+    """What the node's operator makes of the fake tensors that its operands carry; the caller has entered their mode."""
+    args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
+    assert callable(node.target)
+    return node.target(*args, **kwargs)

@@ -23,7 +23,7 @@ from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strid
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import as_run, is_doubtful, is_view
-from frx_graph.passes.rewrites.fake_values import fake_mode_of, without_guards
+from frx_graph.passes.rewrites.fake_values import fake_mode_of, run_on_fakes, without_guards
 from frx_graph.rules.dimension_map import Order
 from frx_graph.traced_strides import noted_strides
 
@@ -175,7 +175,7 @@ def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], rea
         moved = source in edit.before and (is_view(node) or 0 in shape_hint(value))
         changed = changed or moved or stride_hint(value) != stride_hint(original)
     if changed:
-        value = _checked(node, _run(node))
+        value = _checked(node, run_on_fakes(node))
         edit.set_value(node, as_run(node, value) if pins else value)
 
 
@@ -298,12 +298,6 @@ def _converted(edit: _Edit, source: fx.Node, order: Order, reader: fx.Node) -> f
             raise RewriteError(f"{source.name} cannot be brought to strides {strides}")
     edit.reroute(reader, source, conversion)
     return conversion
-
-
-def _run(node: fx.Node) -> Any:
-    args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
-    assert callable(node.target)
-    return node.target(*args, **kwargs)
 
 
 def _checked(node: fx.Node, value: Any) -> Any:

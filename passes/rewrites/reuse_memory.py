@@ -102,11 +102,17 @@ def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
 
 
 def _alike(operand: ValueFacts, result: ValueFacts) -> bool:
-    return operand.dense and (operand.shape, operand.strides, operand.dtype, operand.device) == (
-        result.shape,
-        result.strides,
-        result.dtype,
-        result.device,
+    # Without elements there is no memory to give, and fakes tell strides that operators do not make.
+    return (
+        operand.numel > 0
+        and operand.dense
+        and (operand.shape, operand.strides, operand.dtype, operand.device)
+        == (
+            result.shape,
+            result.strides,
+            result.dtype,
+            result.device,
+        )
     )
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from random_program import RandomProgram, copied
-from random_programs import random_program
+from random_programs import _has_rank_5, random_program
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +63,11 @@ def test_inputs_are_copied_as_they_lie_in_memory() -> None:
         assert copies[0].dtype is (torch.float64 if in_fp64 else torch.float32)
         copies[1].zero_()
         assert base[1].abs().sum() > 0
+
+
+def test_a_model_with_a_parameter_of_rank_5_is_not_channels_last() -> None:
+    """It could not be made."""
+    assert _has_rank_5("nn.Parameter(torch.randn([2, 2, 6, 1, 5]))")
+    assert _has_rank_5("self.m0 = nn.Conv3d(4, 2, 3)")
+    assert not _has_rank_5("nn.Parameter(torch.randn([2, 6, 1, 5]))")
+    assert not _has_rank_5("self.m0 = nn.Conv2d(4, 2, [3, 3, 1, 1, 1])")

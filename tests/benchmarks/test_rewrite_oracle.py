@@ -274,3 +274,24 @@ def test_a_failing_program_is_cut_down_to_what_it_fails_for(monkeypatch: pytest.
     assert [line for line in small.lines if "tanh" in line] == list(small.lines)
     assert small.modules == ()
     assert len(small.outputs) == 1
+
+
+def test_what_torch_computes_wrongly_by_strides_says_nothing() -> None:
+    """The gradient of instance normalisation of one channels-last image."""
+    program = RandomProgram(
+        ("torch.randn(1, 4, 6, 6, dtype=torch.float32).requires_grad_()",),
+        (
+            "self.m0 = nn.Conv2d(4, 2, 3, groups=2)",
+            "self.m1 = nn.InstanceNorm2d(2, affine=True)",
+            "self.m2 = nn.Conv2d(2, 1, 2, padding=1, dilation=2)",
+        ),
+        ("v0 = self.m2(self.m1(self.m0(i0)))",),
+        ("v0",),
+        train=True,
+        model_channels_last=True,
+    )
+    verdict = check_program(program)
+    assert verdict.outcome is Outcome.EAGER
+    assert "native_batch_norm_backward" in verdict.problems[0]
+    plain = check_program(replace(program, model_channels_last=False))
+    assert plain.outcome is Outcome.OK

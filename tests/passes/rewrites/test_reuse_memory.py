@@ -116,3 +116,28 @@ def test_what_is_computed_of_constants_alone_is_not_written_into(rewrite, frozen
     constants = frozenset({"arg0_1"} if frozen else ())
     (graph,) = rewrite(program, torch.randn(4, 5), torch.randn(4, 5), frozen=constants).graphs
     assert written(graph) == ([] if frozen else ["aten.add_.Tensor"])
+
+
+@pytest.mark.parametrize("batch", [2, 0])
+def test_without_elements_there_is_no_memory_to_give(rewrite, batch: int) -> None:
+    """A kernel's strides for an empty result are others than its fake's, and would be seen."""
+
+    def program(x):
+        return (x @ x.transpose(-1, -2)) * 0.2
+
+    (graph,) = rewrite(program, torch.randn(batch, 1, 6, 4)).graphs
+    assert bool(written(graph)) is (batch > 0)
+
+
+def test_a_view_of_a_copy_that_was_dropped_reads_what_was_copied(rewrite) -> None:
+    """The copy keeps what the program writes over; without it the memory is not free."""
+
+    def program(x):
+        y = x.exp()
+        kept = y.clone().view(20)
+        return y.tanh() + kept.sum()
+
+    (graph,) = rewrite(program, torch.randn(4, 5)).graphs
+    assert "aten.clone.default" in graph.before_targets()
+    assert "aten.clone.default" not in graph.targets()
+    assert "aten.tanh.default" in graph.targets()

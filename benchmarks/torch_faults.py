@@ -1,0 +1,49 @@
+"""Where torch's own kernels compute something else for the same numbers on other strides.
+
+A program that runs into one of them has no right answer in eager that a rewritten one could be compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_DOUBTED = frozenset({"aten.native_batch_norm_backward"})
+"""Reads a gradient by the wrong strides where it is channels-last but for the stride of a batch of one, as gradients of
+convolutions are, beside a plain input: so instance normalisation of one image (torch 2.15, CPU)."""
+_TOLERANCE = 1e-6
+"""Absolute and relative, in fp64, where rounding makes 1e-12."""
+
+
+class TorchFaults(TorchDispatchMode):
+    """Runs doubtful operators on plain strides, too; `found` names those that gave something else. Meant for programs
+    in fp64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = str(func.overloadpacket)
+        if name in _DOUBTED and name not in self.found:
+            plain = pytree.tree_map_only(Tensor, Tensor.contiguous, (args, dict(kwargs or {})))
+            if not _alike(result, func(*plain[0], **plain[1])):
+                self.found.append(name)
+        return result
+
+
+def _alike(one: Any, other: Any) -> bool:
+    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=True)
+    return all(
+        torch.allclose(a, b, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+        for a, b in pairs
+        if isinstance(a, Tensor)
+    )
