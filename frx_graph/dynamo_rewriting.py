@@ -6,8 +6,7 @@ outputs must be what it was, or the changes are taken back. Every step that fail
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from frx_graph.attention_times import attention_seconds
 from frx_graph.capture.aten_trace import trace_eager
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
 from frx_graph.capture.unanalysable import unanalysable
+from frx_graph.capture.without_guards import without_guards
 from frx_graph.errors import RewriteError
 from frx_graph.evidence.measurement_cache import MeasuredOperators
 from frx_graph.facts.build import build_graph_facts
@@ -105,7 +105,7 @@ def _fused(
 ) -> _Fused:
     """The attention put into the graph. Raises `RewriteError` where it cannot be, or where times speak against it; with
     `measured` they are asked."""
-    with _changing(mode):
+    with without_guards(mode):
         fused = insert(dynamo.graph, found, inner)
     if measured is None:
         return _Fused(fused, None)
@@ -204,13 +204,3 @@ def _fake_mode(graph: fx.Graph) -> FakeTensorMode:
     # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
     values = (node.meta.get("example_value") for node in graph.nodes)
     return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None) or FakeTensorMode()
-
-
-@contextlib.contextmanager
-def _changing(mode: FakeTensorMode) -> Iterator[None]:
-    """In `mode`, without adding guards on symbolic sizes."""
-    with contextlib.ExitStack() as stack:
-        if mode.shape_env is not None:
-            stack.enter_context(mode.shape_env.suppress_guards())
-        stack.enter_context(mode)
-        yield

@@ -147,12 +147,39 @@ FOUND = {
         ("v1",),
         train=True,
     ),
+    "a copy that is dropped from under a view of it": RandomProgram(
+        ("torch.randn(n, 4, 4, 5, 4, dtype=torch.float64).requires_grad_()",),
+        (
+            "self.m0 = nn.Conv3d(4, 3, 2, stride=3, padding_mode='circular')",
+            "self.m2 = nn.Conv3d(3, 6, 1, groups=3, padding_mode='replicate')",
+            "self.m3 = nn.Conv3d(6, 12, 1, groups=3, padding=1)",
+        ),
+        ("v0 = self.m0(i0)", "v3 = self.m2(v0)", "F.silu(v3, inplace=True)", "v6 = self.m3(v3)"),
+        ("v6",),
+        dtype="torch.float64",
+        train=True,
+    ),
+    "a normalisation that only looks fixed in size": RandomProgram(
+        ("torch.randn(n, 3, 4, 5, 4, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv3d(3, 1, 2, dilation=2)", "self.m2 = nn.Conv3d(1, 2, 2, padding=1)"),
+        ("v0 = self.m0(i0)", "v3 = self.m2(v0)", "v4 = F.local_response_norm(v3, 2)", "v7 = v3.softmax(4)"),
+        ("v0",),
+        dynamic=True,
+    ),
+    "a product of nothing": RandomProgram(
+        ("torch.randn(0, 8, 6, 5, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv2d(8, 1, 3, padding=1, bias=False)",),
+        ("v3 = self.m0(i0)", "v9 = v3 @ v3.transpose(-1, -2) * 0.2"),
+        ("v9",),
+    ),
 }
 NOT_REWRITTEN = (
     "a dropout that nobody reads",
     "a token of an effect beside what is saved",
     "a view that a fake takes and a kernel does not",
     "upsampling of an empty batch",
+    "a difference without elements",
+    "a product of nothing",
     "attention whose result is written into",
 )
 """These went wrong on the way to the rewrites and back, or are left alone now."""

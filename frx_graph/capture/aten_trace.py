@@ -33,6 +33,7 @@ from frx_graph.capture.call_site import (
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
 from frx_graph.capture.kept_modes import modes_put_back
 from frx_graph.capture.real_strides import RealStrides, merge_relayouts
+from frx_graph.capture.without_guards import without_guards
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,9 @@ def trace_eager(
         return outputs, torch.autograd.grad(roots, leaves, [make() for make in gradients], allow_unused=True)
 
     with contextlib.ExitStack() as stack:
-        if fake_mode.shape_env is not None:
-            stack.enter_context(fake_mode.shape_env.suppress_guards())
-            stack.enter_context(fake_mode.shape_env.ignore_fresh_unbacked_symbols())
         # Inside a backend the surrounding tracing context has a fake mode of its own, which make_fx would pick up.
         stack.enter_context(tracing(TracingContext(fake_mode)))
-        stack.enter_context(fake_mode)
+        stack.enter_context(without_guards(fake_mode))
         stack.enter_context(fx_traceback.preserve_node_meta())
         # Anomaly mode looks for NaN in gradients, and fake ones have no values.
         stack.enter_context(torch.autograd.set_detect_anomaly(False))

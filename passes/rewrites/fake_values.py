@@ -11,6 +11,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from frx_graph.capture.without_guards import without_guards
 from frx_graph.errors import RewriteError
 
 
@@ -23,14 +24,9 @@ def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:
 
 
 @contextlib.contextmanager
-def without_guards(mode: FakeTensorMode) -> Iterator[None]:
-    """In `mode`, without adding guards on symbolic sizes or tracking fresh ones."""
-    with contextlib.ExitStack() as stack:
-        if mode.shape_env is not None:
-            stack.enter_context(mode.shape_env.suppress_guards())
-            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
-        stack.enter_context(mode)
-        stack.enter_context(torch.no_grad())
+def running_fakes(mode: FakeTensorMode) -> Iterator[None]:
+    """Where operators are run on fakes of `mode`: no guard is added, and nothing is differentiated."""
+    with without_guards(mode), torch.no_grad():
         yield
 
 

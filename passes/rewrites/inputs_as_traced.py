@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, storage_extent
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import aten_conversion, exact_strides
-from frx_graph.passes.rewrites.fake_values import fake_mode_of, without_guards
+from frx_graph.passes.rewrites.fake_values import fake_mode_of, running_fakes
 
 
 def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -24,7 +24,7 @@ def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, .
         return ()
     copies: list[str] = []
     first = next(node for node in graph.nodes if node.op != "placeholder")
-    with without_guards(fake_mode_of(graph)), graph.inserting_before(first):
+    with running_fakes(fake_mode_of(graph)), graph.inserting_before(first):
         for node in graph.find_nodes(op="placeholder"):
             copy = _copy(graph, node, given[node.name]) if node.name in given else None
             if copy is not None:

@@ -23,7 +23,7 @@ from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strid
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import as_run, is_doubtful, is_view
-from frx_graph.passes.rewrites.fake_values import fake_mode_of, run_on_fakes, without_guards
+from frx_graph.passes.rewrites.fake_values import fake_mode_of, run_on_fakes, running_fakes
 from frx_graph.rules.dimension_map import Order
 from frx_graph.traced_strides import noted_strides
 
@@ -124,7 +124,7 @@ def relayout(
         if node.name in given:
             edit.before[node] = given[node.name]
     try:
-        with without_guards(mode):
+        with running_fakes(mode):
             for node in list(graph.nodes):
                 if node.op == "output":
                     _restore_outputs(edit, node, kept_outputs, pins)
@@ -210,9 +210,10 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: 
         ours = source
         if not same_strides(source.meta["val"], stride_hint(original)):
             ours = _converted(edit, source, _order_of(source, original), output)
-        # Without elements an operator may make any strides, whatever its fake says.
-        doubtful = pins and ours is source and 0 in shape_hint(original)
-        if stride_hint(ours.meta["val"]) == stride_hint(original) and not doubtful:
+        if pins and 0 in shape_hint(original):
+            # Neither those that it makes now nor those that it made before are what its fake says.
+            raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
+        if stride_hint(ours.meta["val"]) == stride_hint(original):
             continue
         # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
         with edit.graph.inserting_before(output):

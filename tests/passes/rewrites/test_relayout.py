@@ -3,6 +3,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
 
 from frx_graph.errors import RewriteError
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
@@ -135,3 +136,18 @@ def test_who_is_given_the_strides_from_before_is_not_run_again() -> None:
     demands = {"sin": {"x_1": CHANNELS_LAST}}
     relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.STRIDES)
     assert cos.meta["val"] is value
+
+
+@pytest.mark.parametrize("length", [2, 0])
+def test_a_result_without_elements_is_returned_as_it_was_traced(rewrite, length: int) -> None:
+    """`sum` makes strides for it that its fake does not know of, with one operand as with the other."""
+
+    def program(x):
+        return F.max_pool1d(x, 3, stride=2, padding=1)[:, :length].sum((0, 2), keepdim=True)
+
+    x = torch.randn(2, 6, 6).transpose(1, 2)
+    found = rewrite(program, x)
+    assert found.outputs[0].stride() == program(x).stride()
+    refused = [refusal.reason for graph in found.graphs for refusal in graph.done.refused]
+    assert any("without elements" in reason for reason in refused) is (length == 0)
+    assert bool(found.graphs[0].done.applied) is (length > 0)
