@@ -183,7 +183,10 @@ class _Frozen:
                 self._watch = None
             return inner(*args, **kwargs)
 
-        compiled = torch.compile(self._model, backend=backend, **self._how)
+        compiled: Any = torch.compile(self._model, backend=backend, **self._how)
+        if compiled is not self._model:
+            # What has called us is such a module already: what its call does once more takes a few microseconds.
+            compiled = compiled.forward
         met: set[tuple[Any, ...]] = set()
 
         def run(*args: Any, **kwargs: Any) -> Any:
