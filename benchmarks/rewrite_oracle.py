@@ -36,11 +36,16 @@ from frx_graph.rewriting import RewrittenGraph
 NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}
 """Relative, a few roundings of the type: a program that this alone changes as much as we did proves nothing."""
 
-DISTURBED_RUNS = 4
-"""With noise: of places that jump in every other run, 15 in 16 are seen to."""
+DISTURBED_RUNS = 16
+"""With noise: rounding varies by a factor of three from run to run."""
 
-AS_LARGE = 4.0
-"""A difference up to so many times the largest that noise makes counts as large as that."""
+AS_LARGE = 10.0
+"""A difference up to so many times the largest that noise makes counts as large as that. Noise is added to what a
+program reads; a kernel for another layout also sums in another order, which was seen to make six times as much (the
+gradient of a batch norm's image). What is read by wrong strides is off by thousands of times."""
+
+COARSE = frozenset({"torch.bfloat16"})
+"""Noise of a few roundings is so large in these that it proves something only where it is told wrong, too."""
 
 FROZEN = "eager frozen"
 """In the place of an inner compiler: eager, through `frx_graph.compile`, with weights that are constants."""
@@ -275,13 +280,14 @@ def _unstable(
     ours: Observation,
     problems: list[str],
 ) -> bool:
-    """True if eager alone, on inputs and weights that differ by a few roundings, differs in the same places, and about
-    as much: what jumps where a value changes its sign does so in about every other run."""
+    """True if eager alone, on inputs and weights that differ by a few roundings, differs in the same places about as
+    much: what jumps where a value changes its sign does so in about every other run."""
     found: dict[str, float] = {}
     for seed in range(DISTURBED_RUNS):
         disturbed = run(eager, noise=NOISE[program.dtype], noise_seed=seed)
         far = distances(plain, disturbed)
-        for problem in differences(plain, disturbed, exact):
+        told = set(differences(plain, disturbed, exact)) if program.dtype in COARSE else far.keys()
+        for problem in told:
             found[problem] = max(found.get(problem, 0.0), far.get(problem, math.inf))
     own = distances(plain, ours)
     return all(problem in found and own[problem] <= AS_LARGE * found[problem] for problem in problems)

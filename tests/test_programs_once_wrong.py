@@ -195,6 +195,16 @@ def test_a_program_that_was_wrong_is_right(name: str, dynamic: bool) -> None:
 
 
 INDUCTOR = {
+    "a computed image of one channel": RandomProgram(
+        ("torch.randn(n, 3, 6, 5, dtype=torch.float32).to(memory_format=torch.channels_last)",),
+        (
+            "self.m0 = nn.ConvTranspose2d(4, 1, 3, padding=1)",
+            "self.m1 = nn.Conv2d(1, 4, 3, padding=1)",
+            "self.m2 = nn.Conv2d(4, 4, 3, padding=1)",
+        ),
+        ("v0 = F.pad(i0, [0, 1, 0, 1, 0, 1], mode='circular')", "v5 = self.m2(self.m1(self.m0(v0)))"),
+        ("v5",),
+    ),
     "the gradient of the weight of a 1x1 convolution": RandomProgram(
         ("torch.randn(n, 8, 5, 5, dtype=torch.float32)",),
         ("self.m0 = nn.Conv2d(8, 8, 3, padding=1)", "self.m1 = nn.Conv2d(8, 4, 1)"),

@@ -15,7 +15,12 @@ from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.shallow_volumes import needs_plain_volumes
-from frx_graph.passes.rewrites.stride_sensitivity import is_told_places, is_told_strides, reads_ambiguous_image
+from frx_graph.passes.rewrites.stride_sensitivity import (
+    has_one_channel,
+    is_told_places,
+    is_told_strides,
+    reads_ambiguous_image,
+)
 from frx_graph.records import Candidate, Refusal
 
 
@@ -73,10 +78,23 @@ class RewriteSubject:
         )
 
     def _may_change(self, op: OpFacts) -> bool:
-        if self.keeps_its_strides(op):
-            return False
-        # Inductor lays values out by itself, and does not rely on what fakes say.
-        return self.generates_loops or not reads_ambiguous_image(op, self.facts)
+        if self.generates_loops:
+            return not (self.keeps_its_strides(op) or op.node in self._around_ambiguous_images)
+        return not (self.keeps_its_strides(op) or reads_ambiguous_image(op, self.facts))
+
+    @cached_property
+    def _around_ambiguous_images(self) -> frozenset[str]:
+        """Convolutions that read an image of one computed channel, and what makes it of more than one: laid out anew it
+        would have strides that Inductor, its fakes and kernels tell differently, and Inductor asserts what fakes say."""
+        found: set[str] = set()
+        pending = [op for op in self.facts.ops if reads_ambiguous_image(op, self.facts)]
+        while pending:
+            op = pending.pop()
+            if op.node not in found:
+                found.add(op.node)
+                images = (value for value in self.facts.input_values(op) if has_one_channel(value))
+                pending.extend(maker for image in images if (maker := self.facts.producer(image.name)))
+        return frozenset(found)
 
     @cached_property
     def anchors(self) -> tuple[Member, ...]:

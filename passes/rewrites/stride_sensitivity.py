@@ -47,7 +47,12 @@ def reads_ambiguous_image(op: OpFacts, facts: GraphFacts) -> bool:
     if op.operator != "aten.convolution" or not isinstance(op.args[0], ValueRef):
         return False
     image = facts.values[op.args[0].name]
-    return image.producer is not None and len(image.shape) > 2 and image.shape[1] == 1
+    return image.producer is not None and has_one_channel(image)
+
+
+def has_one_channel(value: ValueFacts) -> bool:
+    """True for an image, if it is one, that lies in channels-last as it lies in plain."""
+    return len(value.shape) > 2 and value.shape[1] == 1
 
 
 def _draws(op: OpFacts, overload: OpOverload) -> bool:
