@@ -259,7 +259,8 @@ def _lies_otherwise(result: Tensor, predicted: Tensor) -> bool:
 
 
 def _torch_faults(run: Callable[..., Observation]) -> list[str]:
-    with TorchFaults() as faults:
+    faults = TorchFaults()
+    with faults:
         run(eager, in_fp64=True)
     return faults.found
 

@@ -25,7 +25,7 @@ class TorchFaults(TorchDispatchMode):
     in fp64."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[str] = []
 
     def __torch_dispatch__(

@@ -85,7 +85,7 @@ class RewriteSubject:
     @cached_property
     def _around_ambiguous_images(self) -> frozenset[str]:
         """Convolutions that read an image of one computed channel, and what makes it of more than one: laid out anew it
-        would have strides that Inductor, its fakes and kernels tell differently, and Inductor asserts what fakes say."""
+        has strides that Inductor, its fakes and kernels tell differently, and Inductor asserts what fakes say."""
         found: set[str] = set()
         pending = [op for op in self.facts.ops if reads_ambiguous_image(op, self.facts)]
         while pending:
