@@ -5,7 +5,8 @@
 
 Prints how many programs stayed the same (rewritten, refused, or with nothing to rewrite), how many the inner compiler
 alone fails on or gets wrong, every reason for which something was refused, and for each kind of fault the smallest
-program that shows it, as Python source. Exit code 1 if anything is wrong, or if not one of many was rewritten.
+program that shows it, as Python source. Exit code 1 if anything is wrong, if not one of many was rewritten, or if the
+run was ended early.
 
 Programs are numbered: the same `--seed` makes the same ones. They run in a process that is started anew every few
 hundred, and whose death is counted and costs one program. What is wrong is said when it is found, and again at the end;
@@ -194,8 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # `timeout` and schedulers end a run with SIGTERM.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = Summary()
+    complete = False
     try:
         run(given, summary)
+        complete = True
     except KeyboardInterrupt:
         print("ended early")
     print(f"{summary.examples} programs: {_counts(summary)}")
@@ -211,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nDIED on seed {seed}")
     if summary.says_nothing:
         print("\nNot one program was rewritten")
-    return 1 if summary.failed else 0
+    return 0 if complete and not summary.failed else 1
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ outputs must be what it was, or the changes are taken back. Every step that fail
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -133,6 +134,8 @@ def _settled(
                 refused.append(_refusal(one.attention.written, "torch has no fused kernel for it on this device"))
         if kept and _seen(dynamo, mode, graph_id) != before:
             raise RewriteError("outputs or gradients would have other strides or share other memory")
+        if kept and _returns_parts_of_one(dynamo, mode, graph_id):
+            raise RewriteError("AOTAutograd cannot make views of what a fused kernel returns again")
     except Exception as error:
         for one in kept:
             undo(dynamo.graph, one.attention)
@@ -192,6 +195,23 @@ def _seen(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> list[t
 
     inputs = graph.find_nodes(op="placeholder")
     return [seen(node) for node in (*inputs, *pytree.tree_leaves(graph.output_node().args))]
+
+
+def _returns_parts_of_one(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> bool:
+    """True where outputs share memory of the graph's own: AOTAutograd returns that, and makes views of it on the way
+    out, which fails behind `scaled_dot_product_attention` (one head, `flatten`, `detach`; torch 2.15)."""
+    graph = _traced(dynamo, mode, graph_id, train=False).aten.graph
+    given = {_memory(node) for node in graph.find_nodes(op="placeholder")}
+    returned = {node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)}
+    counted = Counter(memory for node in returned if (memory := _memory(node)) is not None and memory not in given)
+    return any(count > 1 for count in counted.values())
+
+
+def _memory(node: fx.Node) -> int | None:
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return None
+    return int(value.untyped_storage()._cdata)
 
 
 def _measured(graph: fx.Graph) -> MeasuredOperators:

@@ -166,6 +166,16 @@ FOUND = {
         ("v0",),
         dynamic=True,
     ),
+    "a doubtful order of an image that is one pixel in the example": RandomProgram(
+        ("torch.randn(1, 4, 6, 6, dtype=torch.float32)",),
+        (
+            "self.m1 = nn.Parameter(torch.randn(4, 4, 3, 3) * 0.3)",
+            "self.m2 = nn.Conv2d(4, 6, 3, groups=2, padding=1, stride=3, padding_mode='reflect')",
+        ),
+        ("v1 = F.conv2d(i0, self.m1 * 0.5, stride=2)", "v3 = F.channel_shuffle(self.m2(v1), 2)"),
+        ("v3",),
+        dynamic=True,
+    ),
     "a product of nothing": RandomProgram(
         ("torch.randn(0, 8, 6, 5, dtype=torch.float32)",),
         ("self.m0 = nn.Conv2d(8, 1, 3, padding=1, bias=False)",),

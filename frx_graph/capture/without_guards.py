@@ -5,22 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_cache
 
 
 @contextlib.contextmanager
 def without_guards(mode: FakeTensorMode) -> Iterator[None]:
-    """In `mode`, without adding guards on symbolic sizes or tracking fresh ones.
+    """In `mode`, without adding guards on symbolic sizes, tracking fresh ones, or filling its cache.
 
-    Symbolic sizes stay symbolic: as where AOTAutograd traces, Python's kernels go before those that take numbers only.
-    What the latter make holds for one size, and without the guard that says so the mode's cache would give it to
-    whoever runs the same operator next (torch 2.15, `constant_pad_nd`).
+    What a kernel that knows no symbolic sizes makes holds for one size only, and without the guard that says so the
+    cache would give it to whoever runs the same operator next (torch 2.15, `constant_pad_nd`).
     """
     with contextlib.ExitStack() as stack:
         if mode.shape_env is not None:
             stack.enter_context(mode.shape_env.suppress_guards())
             stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
-            stack.enter_context(enable_python_dispatcher())
+            stack.enter_context(disable_fake_tensor_cache(mode))
         stack.enter_context(mode)
         yield

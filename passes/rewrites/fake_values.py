@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
@@ -25,8 +26,9 @@ def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:
 
 @contextlib.contextmanager
 def running_fakes(mode: FakeTensorMode) -> Iterator[None]:
-    """Where operators are run on fakes of `mode`: no guard is added, and nothing is differentiated."""
-    with without_guards(mode), torch.no_grad():
+    """Where operators of AOTAutograd's graphs are run on fakes of `mode`, as they were traced: symbolic sizes stay so,
+    since Python's kernels go before those that take numbers only. No guard is added, and nothing is differentiated."""
+    with without_guards(mode), enable_python_dispatcher(), torch.no_grad():
         yield
 
 

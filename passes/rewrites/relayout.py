@@ -258,7 +258,10 @@ def _pin(edit: _Edit, node: fx.Node) -> None:
         return
     with edit.graph.inserting_before(node.next):
         pin = aten_pin(edit.graph, node, _order_of(node, value))
-        pin = exact_strides(edit.graph, pin, value) or pin
+        exact = exact_strides(edit.graph, pin, value)
+    if exact is None and 1 in shape_hint(value):
+        raise RewriteError(f"{node.name} has a size that is 1 in the example only, and strides that depend on it")
+    pin = exact or pin
     _put_behind(edit, node, pin, original)
 
 

@@ -137,6 +137,7 @@ def _in_place(target: str) -> OpOverload | None:
 def _same_for_every_size(first: fx.Node, second: fx.Node) -> bool:
     one, other = first.meta["val"], second.meta["val"]
     return bool(
-        statically_known_true(sym_eq(tuple(one.shape), tuple(other.shape)))
+        statically_known_true(one.numel() > 0)
+        and statically_known_true(sym_eq(tuple(one.shape), tuple(other.shape)))
         and statically_known_true(sym_eq(tuple(one.stride()), tuple(other.stride())))
     )

@@ -276,22 +276,28 @@ def test_a_failing_program_is_cut_down_to_what_it_fails_for(monkeypatch: pytest.
     assert len(small.outputs) == 1
 
 
+WRONG_IN_EAGER = RandomProgram(
+    ("torch.randn(1, 4, 6, 6, dtype=torch.float32).requires_grad_()",),
+    (
+        "self.m0 = nn.Conv2d(4, 2, 3, groups=2)",
+        "self.m1 = nn.InstanceNorm2d(2, affine=True)",
+        "self.m2 = nn.Conv2d(2, 1, 2, padding=1, dilation=2)",
+    ),
+    ("v0 = self.m2(self.m1(self.m0(i0)))", "v1 = i0.tanh()"),
+    ("v0", "v1"),
+    train=True,
+    model_channels_last=True,
+)
+"""The gradient of instance normalisation of one channels-last image."""
+
+
 def test_what_torch_computes_wrongly_by_strides_says_nothing() -> None:
-    """The gradient of instance normalisation of one channels-last image."""
-    program = RandomProgram(
-        ("torch.randn(1, 4, 6, 6, dtype=torch.float32).requires_grad_()",),
-        (
-            "self.m0 = nn.Conv2d(4, 2, 3, groups=2)",
-            "self.m1 = nn.InstanceNorm2d(2, affine=True)",
-            "self.m2 = nn.Conv2d(2, 1, 2, padding=1, dilation=2)",
-        ),
-        ("v0 = self.m2(self.m1(self.m0(i0)))",),
-        ("v0",),
-        train=True,
-        model_channels_last=True,
-    )
-    verdict = check_program(program)
+    verdict = check_program(WRONG_IN_EAGER)
     assert verdict.outcome is Outcome.EAGER
     assert "native_batch_norm_backward" in verdict.problems[0]
-    plain = check_program(replace(program, model_channels_last=False))
-    assert plain.outcome is Outcome.OK
+    assert check_program(replace(WRONG_IN_EAGER, model_channels_last=False)).outcome is Outcome.OK
+
+
+def test_a_fault_of_torch_hides_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, _other_values)
+    assert check_program(WRONG_IN_EAGER).outcome is Outcome.WRONG

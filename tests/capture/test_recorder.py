@@ -103,3 +103,22 @@ def test_the_backward_is_traced_only_where_something_needs_it() -> None:
         compiled(torch.randn(3))
     compiled(torch.randn(3))
     assert [graph.train for graph in recorder.capture().graphs] == [False, True]
+
+
+def test_operators_are_recorded_as_eager_dispatches_them() -> None:
+    """Not as AOTAutograd takes them apart."""
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3)
+
+        def forward(self, image: Tensor) -> Tensor:
+            smooth = nn.functional.interpolate(self.norm(image), scale_factor=2, mode="bilinear")
+            return nn.functional.dropout(smooth, 0.5, training=True) @ smooth.transpose(-1, -2)
+
+    recorder = GraphRecorder("test")
+    torch.compile(Network(), backend=backend_of(recorder))(torch.randn(2, 3, 4, 4))
+    (graph,) = recorder.capture().graphs
+    operators = {str(getattr(node.target, "overloadpacket", "")) for node in graph.aten.graph.nodes}
+    assert {"aten.native_batch_norm", "aten.upsample_bilinear2d", "aten.bernoulli_"} <= operators, operators

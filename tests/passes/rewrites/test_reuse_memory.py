@@ -141,3 +141,15 @@ def test_a_view_of_a_copy_that_was_dropped_reads_what_was_copied(rewrite) -> Non
     assert "aten.clone.default" in graph.before_targets()
     assert "aten.clone.default" not in graph.targets()
     assert "aten.tanh.default" in graph.targets()
+
+
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_what_may_be_without_elements_keeps_its_memory(rewrite) -> None:
+    """How many rows are chosen only running it tells."""
+
+    def program(x, mask):
+        y = x[mask.nonzero().squeeze(1)]
+        return (y @ y.transpose(-1, -2)) * 0.2
+
+    (graph,) = rewrite(program, torch.randn(5, 1, 6, 4), torch.tensor([1, 1, 0, 0, 1]), dynamic=True).graphs
+    assert not written(graph), graph.targets()
