@@ -9,7 +9,10 @@ from typing import Any, NoReturn
 
 def canonical(document: Any) -> str:
     """`document` as text, equal for equal documents. Raises ValueError for what JSON cannot hold."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    try:
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def parsed(text: str) -> Any:

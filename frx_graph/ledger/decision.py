@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-import json
+import math
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from frx_graph.ledger.author import Author
 from frx_graph.ledger.canonical_json import canonical, parsed
 from frx_graph.records import Candidate
 
@@ -17,7 +18,7 @@ AUTOPILOT = "autopilot"
 TRIAL_SCHEMA = "frx_trial_v1"
 
 _NAME = re.compile(r"[0-9a-f]{16}")
-_BREAK = re.compile(r"[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+_NOT_ONE_LINE = re.compile(r"[\0\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
 
 class Kind(enum.StrEnum):
@@ -45,7 +46,7 @@ class Decision:
 
     `signature` names a graph or a workload, `environment` is the fingerprint of where it ran, `plan` the hash of a
     `frx_graph.plan.Plan`, `policy` that of the rules that were decided by (None: a person's choice): sixteen
-    hexadecimal digits each. `trial` is the text of an `frx_trial_v1` document, brought into canonical form.
+    hexadecimal digits each. `trial` is the text of an `frx_trial_v1` document, which is brought into canonical form.
     `recorded_at` has a time zone and is kept in UTC. Raises ValueError for anything else.
     """
 
@@ -67,32 +68,36 @@ class Decision:
     def __post_init__(self) -> None:
         for name in ("signature", "environment", "plan", "policy"):
             value = getattr(self, name)
-            if value is not None and not _NAME.fullmatch(value):
+            if not (value is None and name == "policy") and not _NAME.fullmatch(value):
                 raise ValueError(f"{name} is not sixteen hexadecimal digits: {value[:40]!r}")
         for name in ("reason", "decided_by", "host"):
             value = getattr(self, name)
-            if not value.strip() or _BREAK.search(value):
+            if not value.strip() or _NOT_ONE_LINE.search(value):
                 raise ValueError(f"{name} is not one line of text: {value[:40]!r}")
         if self.process_id < 0:
             raise ValueError(f"no process has the id {self.process_id}")
         if self.recorded_at.utcoffset() is None:
             raise ValueError("recorded_at has no time zone")
         object.__setattr__(self, "recorded_at", self.recorded_at.astimezone(UTC))
+        predictions = [candidate.predicted_seconds for candidate in self.candidates]
+        if not all(math.isfinite(seconds) for seconds in predictions if seconds is not None):
+            raise ValueError("a candidate's predicted seconds are not a finite number")
         if self.trial is not None:
             object.__setattr__(self, "trial", _canonical_trial(self.trial))
 
     def followed_by(
-        self, kind: Kind, *, reason: str, decided_by: str, host: str, process_id: int, at: datetime
+        self, kind: Kind, *, reason: str, by: Author, at: datetime, policy: str | None = None
     ) -> Decision:
         """What somebody decides next about the same plan, without a trial."""
         return replace(
             self,
             kind=kind,
             reason=reason,
-            decided_by=decided_by,
-            host=host,
-            process_id=process_id,
+            decided_by=by.decided_by,
+            host=by.host,
+            process_id=by.process_id,
             recorded_at=at,
+            policy=policy,
             trial=None,
         )
 
@@ -114,9 +119,10 @@ class Recorded:
 def _canonical_trial(text: str) -> str:
     try:
         document = parsed(text)
+        canonical_text = canonical(document)
     except ValueError as error:
         raise ValueError(f"the trial is not JSON: {error}") from error
-    if not isinstance(document, dict) or document.get("schema") != TRIAL_SCHEMA:
-        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-        raise ValueError(f"the trial is no {TRIAL_SCHEMA} document, but {json.dumps(found)[:60]}")
-    return canonical(document)
+    found = document.get("schema") if isinstance(document, dict) else None
+    if found != TRIAL_SCHEMA:
+        raise ValueError(f"the trial is no {TRIAL_SCHEMA} document: its schema is {str(found)[:40]!r}")
+    return canonical_text

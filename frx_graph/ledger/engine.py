@@ -13,21 +13,19 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from frx_graph.errors import LedgerError
+from frx_graph.ledger.database_errors import ELSEWHERE, PRIMARY_CODE
 from frx_graph.ledger.location import Location
 from frx_graph.ledger.tables import EVENTS
 
 BUSY_SECONDS = 2.0
-"""How long SQLite itself waits for another process before it says so; who appends asks again."""
+"""How long SQLite itself waits for another process before it says so; who appends then asks again."""
 
 WRITING = "frx_writing"
 """Execution option of the connections that are to append."""
 
-_PRIMARY_CODE = 0xFF
-"""The part of SQLite's extended error codes that names the error (https://sqlite.org/rescode.html)."""
-
 
 class Access(enum.Enum):
-    """What an engine may do."""
+    """What an engine may do, in the words of SQLite's `mode`."""
 
     CREATE = "rwc"
     WRITE = "rw"
@@ -42,22 +40,35 @@ def ledger_engine(location: Location, access: Access) -> Engine:
     try:
         return create_engine(location.url, poolclass=NullPool)
     except NoSuchModuleError as error:
-        raise LedgerError(f"the ledger {location}: SQLAlchemy knows no such database") from error
+        raise LedgerError(f"the ledger {location}: SQLAlchemy knows no such database", ELSEWHERE) from error
     except ImportError as error:
         name = error.name or "its driver"
         raise LedgerError(f"the ledger {location} needs the package {name}", f"pip install {name}") from error
     except (ArgumentError, ValueError, TypeError) as error:
-        raise LedgerError(f"the ledger's URL {location} cannot be used") from error
+        raise LedgerError(f"the ledger's URL {location} cannot be used", ELSEWHERE) from error
+
+
+def holds_something_else(file: Path) -> LedgerError:
+    """The error for a SQLite database with tables, none of them a ledger's."""
+    return LedgerError(f"{file} is a SQLite database, but no ledger", "name another file")
 
 
 def _sqlite_engine(file: Path, access: Access) -> Engine:
     def connect() -> sqlite3.Connection:
         return _open_to_read(file) if access is Access.READ else _open(file, f"mode={access.value}")
 
-    # The URL says nothing but the dialect: how the file is opened decides whether it may come into being.
+    def make_durable(connection: Any, _record: object) -> None:
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if names and EVENTS.name not in names:
+            raise holds_something_else(file)  # and is left as it is
+        # A committed event survives the end of the process, and of the power.
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA journal_mode=WAL")
+
+    # The URL names only the dialect: how the file is opened decides whether it may come into being.
     engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
     if access is not Access.READ:
-        event.listen(engine, "connect", _make_durable)
+        event.listen(engine, "connect", make_durable)
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -65,7 +76,9 @@ def _sqlite_engine(file: Path, access: Access) -> Engine:
 def _open(file: Path, options: str) -> sqlite3.Connection:
     # No isolation level: sqlite3 would begin transactions by itself, and too late; see `_begin`.
     uri = f"file:{quote(str(file))}?{options}"
-    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _text
+    return connection
 
 
 def _open_to_read(file: Path) -> sqlite3.Connection:
@@ -76,23 +89,24 @@ def _open_to_read(file: Path) -> sqlite3.Connection:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error as error:
         connection.close()
-        code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
-        log = file.with_name(f"{file.name}-wal")
-        unwritable = code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
-        if not unwritable or not file.exists() or (log.exists() and log.stat().st_size):
+        code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+        if code not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) or not _all_in_file(file):
             raise
         return _open(file, "mode=ro&immutable=1")
     return connection
 
 
-def _make_durable(connection: Any, _record: object) -> None:
-    """A committed event survives the end of the process and of the power. Raises LedgerError for a database that holds
-    something else: it is left as it is."""
-    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if names and EVENTS.name not in names:
-        raise LedgerError("the SQLite database holds something else than a ledger", "name another file")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA journal_mode=WAL")
+def _all_in_file(file: Path) -> bool:
+    log = file.with_name(f"{file.name}-wal")
+    try:
+        return file.is_file() and not (log.exists() and log.stat().st_size)
+    except OSError:
+        return False
+
+
+def _text(stored: bytes) -> str:
+    """Bytes that are no text, in a damaged file, become other text: that its hash is wrong is seen then."""
+    return stored.decode("utf-8", "backslashreplace")
 
 
 def _begin(connection: Connection) -> None:

@@ -12,7 +12,7 @@ from frx_graph.ledger.canonical_json import canonical, content_hash, parsed
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.records import Candidate
 
-EVENT_SCHEMA = "frx_ledger_v1"
+EVENT_SCHEMA = "frx_ledger_event_v1"
 
 NO_EVENT = "0" * 64
 """What stands for the event before the first."""
@@ -21,11 +21,13 @@ _Name = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 _Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class _Model(BaseModel):
+class LedgerModel(BaseModel):
+    """What the parts of a ledger's documents have in common: readers pass over fields that they do not know."""
+
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-class CandidateModel(_Model):
+class CandidateModel(LedgerModel):
     """A rewrite bound to operators of a graph."""
 
     rewrite: str
@@ -38,10 +40,10 @@ class CandidateModel(_Model):
     """What it was predicted to save a run of the graph."""
 
 
-class HashedEvent(_Model):
+class HashedEvent(LedgerModel):
     """All of an event but its own hash."""
 
-    schema_name: Literal["frx_ledger_v1"] = Field(alias="schema")
+    schema_name: Literal["frx_ledger_event_v1"] = Field(alias="schema")
     position: int = Field(ge=1)
     """Place in the ledger, from 1, without gaps."""
     previous: _Hash
@@ -104,7 +106,7 @@ def read_event(document: str, stored_hash: str) -> Recorded:
     try:
         fields = parsed(document)
         schema = fields.get("schema") if isinstance(fields, dict) else None
-        if isinstance(schema, str) and schema.startswith("frx_ledger_v") and schema != EVENT_SCHEMA:
+        if isinstance(schema, str) and schema.startswith("frx_ledger_event_v") and schema != EVENT_SCHEMA:
             raise LedgerError(f"an event has the schema {schema[:40]!r}", "a newer frx-graph wrote it: update this one")
         event = HashedEvent.model_validate(fields)
         decision = Decision(

@@ -12,6 +12,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from frx_graph.errors import LedgerError
+from frx_graph.reports.plain_text import one_line
 
 LEDGER_VARIABLE = "FRX_LEDGER"
 
@@ -28,8 +29,9 @@ class Location:
     named: bool = True
 
     def __str__(self) -> str:
-        """The place as people may see it: without passwords."""
-        return str(self.file) if self.file is not None else without_secrets(self.url)
+        """The place as people may see it: on one line, without passwords."""
+        text = str(self.file) if self.file is not None else without_secrets(self.url)
+        return one_line(text, 1000)
 
 
 def default_file() -> Path:
@@ -60,8 +62,8 @@ def parse_location(text: str) -> Location:
         return Location(url, None)
     if url.drivername not in ("sqlite", "sqlite+pysqlite"):
         raise LedgerError(f"a ledger cannot use {scheme}", "write sqlite:///, or only the file's path")
-    if url.query or (url.database or "").startswith("file:"):
-        raise LedgerError("a SQLite ledger's URL takes no options", "give only the file's path")
+    if url.host or url.query or (url.database or "").startswith("file:"):
+        raise LedgerError("a SQLite ledger's URL takes no host and no options", "give only the file's path")
     if not url.database or url.database == ":memory:":
         raise LedgerError("a ledger in memory would forget everything", "name a file")
     return _file(url.database)

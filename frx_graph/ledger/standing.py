@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.ledger.transitions import STANDING, next_state
@@ -29,8 +29,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """Where one plan has come to. `promoted` and `last` are the steps of its last promotion, whether or not that still
-    stands, and of its last event."""
+    """Where one plan has come to. `last` is the step that brought it there, which may be another plan's rollback;
+    `promoted` that of its last promotion, whether or not it still stands."""
 
     plan: str
     state: Kind
@@ -45,7 +45,7 @@ class PlanState:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The states of all plans for one graph in one environment, and the events that no rule allows."""
+    """The states of all plans for one graph in one environment, and the steps that must not have been taken."""
 
     plans: Mapping[str, PlanState]
     illegal: tuple[Step, ...] = ()
@@ -53,8 +53,7 @@ class Standing:
     @property
     def promoted(self) -> tuple[PlanState, ...]:
         """The plans that may be applied, last promoted first."""
-        standing = [plan for plan in self.plans.values() if plan.stands]
-        return tuple(sorted(standing, key=_promotion, reverse=True))
+        return tuple(sorted((plan for plan in self.plans.values() if plan.stands), key=_promotion, reverse=True))
 
     @property
     def current(self) -> PlanState | None:
@@ -70,32 +69,27 @@ class Standing:
     def objection(self, decision: Decision) -> str | None:
         """Why this must not be decided about its plan now; None if it may."""
         known = self.plans.get(decision.plan)
-        if next_state(known.state if known else None, decision.kind, decision.decided_by) is not None:
+        if _next(known, decision.kind, decision.decided_by) is not None:
             return None
         where = f"{decision.signature} in environment {decision.environment}"
         found = f"is {known.state.value} since event {known.last.position}" if known else "was never proposed"
         return f"plan {decision.plan} cannot be {decision.kind.value} for {where}: there it {found}"
 
     def after(self, step: Step) -> Standing:
-        """What stands after one more event; one that must not follow changes nothing and is kept in `illegal`."""
+        """What stands after one more step; one that must not be taken changes nothing and is kept in `illegal`."""
         known = self.plans.get(step.plan)
-        state = next_state(known.state if known else None, step.kind, step.decided_by)
+        state = _next(known, step.kind, step.decided_by)
         if state is None:
             return Standing(self.plans, (*self.illegal, step))
         plans = dict(self.plans)
-        if state is Kind.ROLLED_BACK and (known is None or known.state is not Kind.ROLLED_BACK):
+        if state is Kind.ROLLED_BACK and known is not None and known.stands:
             # Back to the baseline, not to whatever was promoted before: that is to be tried again first.
             for name, other in self.plans.items():
                 if other.stands:
                     plans[name] = PlanState(name, Kind.EXPIRED, step, other.promoted)
-        promoted = step if step.kind is Kind.PROMOTED else known.promoted if known else None
+        promoted = step if step.kind is Kind.PROMOTED else known.promoted if known is not None else None
         plans[step.plan] = PlanState(step.plan, state, step, promoted)
         return Standing(plans, self.illegal)
-
-    def too_old(self, now: datetime, max_age: timedelta) -> tuple[PlanState, ...]:
-        """The plans that stand although their last promotion is more than `max_age` ago: each is to be recorded as
-        expired before anything is applied. A promotion in the future (another machine's clock) is not old."""
-        return tuple(plan for plan in self.promoted if plan.promoted and now - plan.promoted.recorded_at > max_age)
 
 
 NOTHING = Standing({})
@@ -111,11 +105,17 @@ def fold(steps: Iterable[Step]) -> Standing:
 
 
 def elsewhere(steps: Mapping[str, Iterable[Step]], environment: str) -> Mapping[str, tuple[PlanState, ...]]:
-    """The plans that stand in other environments than `environment`, by fingerprint: to be tried first here, never to
+    """The plans that stand in other environments than `environment`, by fingerprint: to be tried here first, never to
     be trusted. `steps` are those of one graph, by environment."""
     others = {name: fold(each).promoted for name, each in steps.items() if name != environment}
     return {name: promoted for name, promoted in others.items() if promoted}
 
 
+def _next(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
+    if known is None:
+        return next_state(None, kind, decided_by, was_promoted=False)
+    return next_state(known.state, kind, decided_by, was_promoted=known.promoted is not None)
+
+
 def _promotion(plan: PlanState) -> int:
-    return plan.promoted.position if plan.promoted else 0
+    return plan.promoted.position if plan.promoted is not None else 0

@@ -32,9 +32,9 @@ class Verification:
 
 def verify(ledger: Ledger) -> Verification:
     """Check all of a ledger. Raises LedgerError where it cannot be read at all."""
-    complaints = ledger.engine_complaints()
-    if complaints:
-        return Verification(0, Problem(None, f"the database's own check: {complaints[0]}"))
+    complaint = ledger.engine_complaint()
+    if complaint is not None:
+        return Verification(0, Problem(None, f"the database's own check says: {complaint}"))
     return verify_rows(ledger.rows())
 
 
@@ -46,29 +46,28 @@ def verify_rows(rows: Iterable[Mapping[str, object]]) -> Verification:
         position = sound + 1
         try:
             event = _read(row, position, previous)
-            key = (event.decision.signature, event.decision.environment)
-            standing = standings.get(key, NOTHING)
-            if (objection := standing.objection(event.decision)) is not None:
-                return Verification(sound, Problem(position, objection))
-            standings[key] = standing.after(Step.of(event))
         except LedgerError as error:
             return Verification(sound, Problem(position, error.message))
+        key = (event.decision.signature, event.decision.environment)
+        standing = standings.get(key, NOTHING)
+        if (objection := standing.objection(event.decision)) is not None:
+            return Verification(sound, Problem(position, objection))
+        standings[key] = standing.after(Step.of(event))
         sound, previous = position, event.hash
     return Verification(sound, None)
 
 
 def _read(row: Mapping[str, object], position: int, previous: str) -> Recorded:
+    """The row's event, if it is the one at `position` behind the one with the hash `previous`, and unchanged."""
     document, stored_hash = row["document"], row["hash"]
     if row["position"] != position:
-        raise LedgerError(f"it is missing: the next is event {row['position']}")
-    if not isinstance(document, str) or not isinstance(stored_hash, str):
-        raise LedgerError("it is not text")
-    if content_hash(document) != stored_hash:
+        raise LedgerError(f"it is missing: the next one is event {row['position']}")
+    if not isinstance(document, str) or not isinstance(stored_hash, str) or content_hash(document) != stored_hash:
         raise LedgerError("it was changed: its hash is not that of its content")
     if row["previous"] != previous:
-        raise LedgerError("it does not follow the event before it: that was changed, or another one taken out")
+        raise LedgerError("it does not follow the event before it: that was changed, or one was taken out")
     event = read_event(document, stored_hash)
     for name, value in event_row(event).items():
         if row[name] != value:
-            raise LedgerError(f"it is stored under another {name.replace('_', ' ')} than it has")
+            raise LedgerError(f"it is stored with another {name.replace('_', ' ')} than it has")
     return event
