@@ -121,7 +121,7 @@ def rollback(
     at: LedgerOption = None,
 ) -> None:
     """Go back to the baseline: what is promoted is not applied any more, nor tried again until somebody asks."""
-    why = one_line(reason, 1000)
+    why = " ".join(one_line(reason, 1000).split())
     if not why:
         raise OptionError("--reason is empty", "say why in a line")
     place = _place(at)
@@ -159,7 +159,7 @@ def verify(at: LedgerOption = None) -> None:
     place = _place(at)
     source = _to_read(place)
     if source is None:
-        typer.echo(f"{str(place)}: no ledger yet, nothing was decided")
+        typer.echo(f"{place!s}: no ledger yet, nothing was decided")
         return
     found = verify_ledger(source)
     name = str(place)

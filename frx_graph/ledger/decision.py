@@ -85,9 +85,7 @@ class Decision:
         if self.trial is not None:
             object.__setattr__(self, "trial", _canonical_trial(self.trial))
 
-    def followed_by(
-        self, kind: Kind, *, reason: str, by: Author, at: datetime, policy: str | None = None
-    ) -> Decision:
+    def followed_by(self, kind: Kind, *, reason: str, by: Author, at: datetime, policy: str | None = None) -> Decision:
         """What somebody decides next about the same plan, without a trial."""
         return replace(
             self,

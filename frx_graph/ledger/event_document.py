@@ -125,7 +125,7 @@ def read_event(document: str, stored_hash: str) -> Recorded:
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"]) or "all of it"
         raise LedgerError(f"an event is not what it should be: {where}: {first['msg']}") from error
     except ValueError as error:
         raise LedgerError(f"an event is not what it should be: {error}") from error

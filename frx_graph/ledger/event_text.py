@@ -21,7 +21,7 @@ CANDIDATES_SHOWN = 20
 NODES_SHOWN = 6
 _AUTHOR_LIMIT = 28
 _INDENT = "    "
-_LABEL = 13
+_LABEL = 14
 
 _STYLES = {
     Kind.PROMOTED: "green",
@@ -63,7 +63,7 @@ def render_list(
     hidden = total - len(events)
     if hidden:
         console.print(Text(f"{plural(hidden, 'older event')}: --limit {total} shows all.", "dim"))
-    _print_wrapped(console, f"{plural(total, 'event')} in {ledger}", "", width)
+    console.print(Text(f"{plural(total, 'event')} in {ledger}"))
     return out.getvalue()
 
 
@@ -104,7 +104,7 @@ def _console(width: int, color: bool) -> tuple[io.StringIO, Console]:
         emoji=False,
         highlight=False,
         legacy_windows=False,
-        soft_wrap=True,  # prose is wrapped here; the line of names is 79 columns and stays whole
+        soft_wrap=True,  # prose is wrapped here; paths and the line of names, 79 columns, stay whole
     )
     return out, console
 
@@ -122,7 +122,8 @@ def _print_wrapped(console: Console, text: str, indent: str, width: int) -> None
 
 
 def _wrapped(text: str, first: str, rest: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False) or [first.rstrip()]
+    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return lines or [first.rstrip()]
 
 
 def _print_standing(console: Console, environment: str, standing: Standing) -> None:

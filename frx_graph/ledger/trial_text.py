@@ -23,9 +23,7 @@ def trial_summary(text: str) -> str:
 def _measured(stats: dict[str, Any]) -> tuple[str, ...]:
     ratio, low, high = (_number(stats.get(name)) for name in ("ratio_median", "ci_low", "ci_high"))
     interval = f" ({low:.3f} to {high:.3f})" if low is not None and high is not None else ""
-    counts = [
-        f"{count:g} {name}" for name in ("quads", "processes") if (count := _number(stats.get(name))) is not None
-    ]
+    counts = [f"{count:g} {name}" for name in ("quads", "processes") if (count := _number(stats.get(name))) is not None]
     return ("" if ratio is None else f"ratio {ratio:.3f}{interval}", " in ".join(counts))
 
 

@@ -153,7 +153,7 @@ def test_show_by_any_name(frx: Frx, ledger: Ledger, name: str) -> None:
     code, out, _ = frx("show", given)
     assert code == 0
     assert out.startswith("#3 promoted\n")
-    assert f"Hash       {event.hash}" in out
+    assert f"Hash        {event.hash}" in out
     assert "event 2: promote" in out
     document = LedgerDocument.model_validate_json(frx("show", given, "--format", "json")[1])
     assert [each.hash for each in document.events] == [event.hash]

@@ -24,8 +24,6 @@ from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
 
-location, limit = parse_location(sys.argv[1]), int(sys.argv[2])
-
 def limited(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
@@ -34,18 +32,21 @@ def propose(count):
         Decision(Kind.PROPOSED, "a" * 16, "b" * 16, f"{count:016x}", "r" * 3000, "ada", "here", 1, datetime.now(UTC))
     ]
 
-told, errors = [], []
-limited(limit)
-try:
-    ledger = open_ledger(location, patience_seconds=1)
-    for count in range(1000):
-        told += [event.hash for event in ledger.append(propose(count))]
-except LedgerError as error:
-    errors.append(str(error))
-    kept = None if not told else [event.hash for event in open_to_read(location).events()]
-limited(resource.RLIM_INFINITY)
-told_later = [event.hash for event in open_ledger(location).append(propose(2000))]
-print(json.dumps([told, errors, kept, told_later]))
+def fill(location, limit):
+    told, error, kept = [], None, None
+    limited(limit)
+    try:
+        ledger = open_ledger(location, patience_seconds=1)
+        for count in range(1000):
+            told += [event.hash for event in ledger.append(propose(count))]
+    except LedgerError as full:
+        error = str(full)
+        kept = [event.hash for event in open_to_read(location).events()] if told else []
+    limited(resource.RLIM_INFINITY)
+    later = [event.hash for event in open_ledger(location).append(propose(2000))]
+    return told, error, kept, later
+
+print(json.dumps([fill(parse_location(f"{sys.argv[1]}/{limit}"), int(limit)) for limit in sys.argv[2:]]))
 """
 
 READ_ONLY = """
@@ -90,24 +91,19 @@ def run(program: str, *arguments: object):
     return json.loads(ran.stdout)
 
 
-def test_a_disk_that_fills_up_loses_nothing_acknowledged(location):
-    told, errors, kept, told_later = run(FULL_DISK, location.file, 120_000)
-    assert told
-    assert len(errors) == 1
-    assert str(location.file) in errors[0]
-    assert "full" in errors[0]
-    assert kept == told
-    ledger = open_to_read(location)
-    assert [event.hash for event in ledger.events()] == told + told_later
-    assert verify(ledger) == Verification(len(told) + 1, None)
-
-
-@pytest.mark.parametrize("limit", [0, 3000, 40_000])
-def test_a_disk_that_is_too_full_for_a_ledger(location, limit):
-    told, errors, _, told_later = run(FULL_DISK, location.file, limit)
-    assert len(errors) == 1
-    assert "full" in errors[0]
-    assert [event.hash for event in open_to_read(location).events()] == told + told_later
+def test_a_disk_that_fills_up_loses_nothing_acknowledged(tmp_path):
+    limits = (0, 3000, 40_000, 120_000)
+    results = run(FULL_DISK, tmp_path, *limits)
+    for limit, (told, error, kept, later) in zip(limits, results, strict=True):
+        location = parse_location(str(tmp_path / str(limit)))
+        assert str(location) in error
+        assert "full" in error
+        assert kept == told
+        ledger = open_to_read(location)
+        assert [event.hash for event in ledger.events()] == told + later
+        assert verify(ledger) == Verification(len(told) + 1, None)
+    assert not results[0][0]
+    assert results[-1][0]
 
 
 @pytest.fixture

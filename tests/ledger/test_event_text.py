@@ -25,7 +25,7 @@ def events(decide, promoted):
             Kind.ROLLED_BACK,
             decided_by="ada",
             policy=None,
-            reason="a step takes 12.4 ms, 31 % more than the 9.46 ms that the trial promised, in 50 steps one after another",
+            reason="a step takes 12.4 ms, 31 % more than the 9.46 ms that the trial promised, in 50 steps in a row",
         ),
     ]
     made, previous = [], NO_EVENT
@@ -44,7 +44,15 @@ def standings(events):
 
 def listed(events, **given):
     return render_list(
-        events, **{"standings": {}, "total": len(events), "ledger": "/data/ledger.sqlite3", "width": 80, "color": False, **given}
+        events,
+        **{
+            "standings": {},
+            "total": len(events),
+            "ledger": "/data/ledger.sqlite3",
+            "width": 80,
+            "color": False,
+            **given,
+        },
     )
 
 
@@ -98,8 +106,9 @@ def test_hostile_names_stay_on_their_line(decide):
         assert text.isprintable() or set(filter(lambda c: not c.isprintable(), text)) == {"\n"}
         assert "\u202e" not in text
         assert max(map(len, text.splitlines())) <= 80
-    assert "and 10 more" in texts[1]
-    assert "and 3 more" in texts[1]
+    words = " ".join(texts[1].split())
+    assert "and 10 more" in words
+    assert "and 3 more" in words
 
 
 @pytest.mark.parametrize(

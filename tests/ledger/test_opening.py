@@ -36,7 +36,8 @@ def test_opening_makes_folders_tables_and_a_write_ahead_log(location, decide):
 
 def test_commits_wait_for_the_disk(location):
     with open_ledger(location)._engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2  # FULL, https://sqlite.org/pragma.html
+        # FULL: https://sqlite.org/pragma.html#pragma_synchronous
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
 
 
 def test_who_reads_cannot_append(location, decide):
@@ -87,7 +88,7 @@ def test_a_folder_is_no_ledger(tmp_path):
 def test_a_file_in_place_of_a_folder(tmp_path):
     (tmp_path / "data").touch()
     location = parse_location(str(tmp_path / "data" / "ledger.sqlite3"))
-    with pytest.raises(LedgerError, match="folder .* cannot be made"):
+    with pytest.raises(LedgerError, match=r"folder .* cannot be made"):
         open_ledger(location)
     with pytest.raises(LedgerError):
         open_to_read(location)
@@ -110,7 +111,11 @@ def test_a_damaged_file_is_said_to_be_damaged(location, decide):
     pristine = location.file.read_bytes()
     # The last pages are the newest events': zeros there are no page of any kind.
     location.file.write_bytes(pristine[: -8 * page] + bytes(8 * page))
-    for failing in (lambda: open_ledger(location).append([decide(Kind.PROPOSED)]), lambda: open_to_read(location).events()):
+
+    def append():
+        open_ledger(location).append([decide(Kind.PROPOSED)])
+
+    for failing in (append, lambda: open_to_read(location).events()):
         with pytest.raises(LedgerError, match="is damaged"):
             failing()
     location.file.write_bytes(pristine[:page])

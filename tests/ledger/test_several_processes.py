@@ -8,23 +8,24 @@ import sys
 from pathlib import Path
 
 import ledger_kills
-import pytest
 
+from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_to_read
 from frx_graph.ledger.verification import Verification, verify
 
 HERE = Path(__file__).parent
 
 
-def write(location, processes, events):
-    program = [sys.executable, str(HERE / "writer_processes.py"), str(location.file), str(processes), str(events)]
+def write(processes, events, *locations):
+    files = [str(location.file) for location in locations]
+    program = [sys.executable, str(HERE / "writer_processes.py"), str(processes), str(events), *files]
     ran = subprocess.run(program, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.split()
 
 
 def test_eight_writers_make_one_chain_without_a_loss(location):
-    acknowledged = write(location, 8, 12)
+    acknowledged = write(8, 12, location)
     ledger = open_to_read(location)
     events = ledger.events()
     assert len(acknowledged) == 8 * 12
@@ -37,11 +38,10 @@ def test_eight_writers_make_one_chain_without_a_loss(location):
     assert verify(ledger).problem is None
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_a_new_ledger_that_all_open_at_once_is_made_once(location, attempt):
-    assert len(write(location, 8, 1)) == 8
-    assert verify(open_to_read(location)) == Verification(8, None)
-
+def test_new_ledgers_that_all_open_at_once_are_made_once(tmp_path):
+    locations = [parse_location(str(tmp_path / str(number) / "ledger.sqlite3")) for number in range(6)]
+    assert len(write(8, 1, *locations)) == 8 * 6
+    assert {verify(open_to_read(location)) for location in locations} == {Verification(8, None)}
 
 
 def test_killed_at_random_moments():
@@ -58,7 +58,7 @@ def test_killed_at_random_moments():
 
 
 def test_what_is_lost_or_broken_would_be_seen(location):
-    write(location, 1, 3)
+    write(1, 3, location)
     figures = ledger_kills.Figures()
     events = open_to_read(location).events()
     told = {(event.position, event.hash) for event in events}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -136,7 +137,8 @@ def test_once_somebody_asks_for_it_what_was_rolled_back_is_tried_again():
     assert [state.plan for state in standing.rolled_back] == ["1"]
     asked = standing.after(Step(5, P, "1", "frx trial", AT))
     assert asked.rolled_back == ()
-    assert [state.plan for state in fold([*steps(P, T, M, B), *steps(P, by="ada", start=5), *steps(T, M, start=6)]).promoted]
+    tried = fold([*steps(P, T, M, B), *steps(P, by="ada", start=5), *steps(T, M, start=6)])
+    assert [state.plan for state in tried.promoted] == ["1"]
 
 
 def test_the_last_promotion_is_applied_and_the_one_before_it_stands_behind():
@@ -170,3 +172,20 @@ def test_every_state_has_a_row_and_only_a_trial_leads_to_promotion():
 def test_only_what_was_promoted_can_be_rolled_back():
     assert next_state(T, B, "ada", was_promoted=False) is None
     assert next_state(T, B, "ada", was_promoted=True) is B
+
+
+def test_the_documented_table_is_the_one_in_the_code():
+    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    kinds = [Kind(name) for name in rows[0][1:]]
+    assert set(kinds) == set(Kind)
+    documented = {}
+    for name, *cells in rows[2:]:
+        state = None if name == "unknown" else Kind(name)
+        meaning = {"·": state, "¹": B, "proposed ²": P}
+        documented[state] = {
+            kind: meaning[cell] if cell in meaning else Kind(cell)
+            for kind, cell in zip(kinds, cells, strict=True)
+            if cell
+        }
+    assert documented == {state: dict(row) for state, row in TRANSITIONS.items()}

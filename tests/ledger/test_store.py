@@ -62,7 +62,7 @@ def test_only_what_may_follow_is_appended(ledger, decide, promoted):
     with pytest.raises(LedgerError, match=f"{GRAPH} in environment {THERE}: there it was never proposed"):
         ledger.append([decide(Kind.APPLIED, environment=THERE)])
     ledger.append([decide(Kind.ROLLED_BACK)])
-    with pytest.raises(LedgerError, match="cannot be proposed .* rolled back"):
+    with pytest.raises(LedgerError, match=r"cannot be proposed .* rolled back"):
         ledger.append([decide(Kind.PROPOSED)])
     ledger.append([decide(Kind.PROPOSED, decided_by="frx trial")])
     assert ledger.count() == 6
@@ -131,7 +131,7 @@ def test_a_kind_that_this_version_does_not_know(ledger, location, decide):
     with sqlite3.connect(location.file) as connection:
         connection.execute("UPDATE frx_ledger_events SET kind = 'dreamt'")
     connection.close()
-    with pytest.raises(LedgerError, match="event 1 is not what it should be.*verify"):
+    with pytest.raises(LedgerError, match=r"event 1 is not what it should be.*verify"):
         ledger.standing(GRAPH, HERE)
 
 
@@ -176,7 +176,7 @@ def test_who_comes_second_reads_again(without_locks, ledger, decide, monkeypatch
 def test_who_comes_second_may_find_that_it_must_not_any_more(without_locks, ledger, decide, promoted, monkeypatch):
     ledger.append(promoted())
     interrupted_by(monkeypatch, ledger, [decide(Kind.ROLLED_BACK)])
-    with pytest.raises(LedgerError, match="cannot be applied .* rolled back since event 4"):
+    with pytest.raises(LedgerError, match=r"cannot be applied .* rolled back since event 4"):
         without_locks().append([decide(Kind.APPLIED)])
     assert ledger.count() == 4
 
@@ -188,7 +188,9 @@ def test_who_always_comes_second_gives_up(without_locks, ledger, decide, monkeyp
     assert ledger.count() == 1
 
 
-choices = st.lists(st.tuples(st.sampled_from(Kind), st.sampled_from("12"), st.sampled_from(["autopilot", "ada"])), max_size=12)
+choices = st.lists(
+    st.tuples(st.sampled_from(Kind), st.sampled_from("12"), st.sampled_from(["autopilot", "ada"])), max_size=12
+)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,8 +1,8 @@
-"""Processes that open one new ledger at the same moment and write to it, each its own events, one at a time.
+"""Processes that open a new ledger at the same moment and write to it, each its own events, one at a time.
 
-    python writer_processes.py FILE PROCESSES EVENTS
+    python writer_processes.py PROCESSES EVENTS FILE...
 
-Prints the hash of every event that was acknowledged. The processes are forked, so that torch is imported only once.
+One ledger after the other. Prints the hash of every event that was acknowledged. The processes are forked, so that torch is imported only once.
 """
 
 from __future__ import annotations
@@ -57,4 +57,4 @@ def main(file: str, processes: int, events: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(max(main(file, int(sys.argv[1]), int(sys.argv[2])) for file in sys.argv[3:]))
