@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Engine, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, func, insert, not_, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError
@@ -78,7 +78,7 @@ class Ledger:
         return tuple(event for event in found if event is not None)
 
     def steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
-        """All that was decided about one graph, by environment: what `elsewhere` reads."""
+        """The steps that decide what stands for one graph, by environment: what `elsewhere` reads."""
         environments = select(EVENTS.c.environment).where(EVENTS.c.signature == signature).distinct()
         with self._reading() as connection:
             names = sorted(connection.execute(environments).scalars())
@@ -178,8 +178,13 @@ def _chain(connection: Connection, decisions: Sequence[Decision]) -> tuple[Recor
 
 
 def _steps(connection: Connection, signature: str, environment: str) -> Iterator[Step]:
+    """The steps that decide what stands. Of each plan's applications only the last is one: there is one more for every
+    process that ran, and they leave a plan in the state that it is in."""
+    here = (EVENTS.c.signature == signature, EVENTS.c.environment == environment)
+    applied = EVENTS.c.kind == Kind.APPLIED.value
+    last_applied = select(func.max(EVENTS.c.position)).where(*here, applied).group_by(EVENTS.c.plan)
     columns = (EVENTS.c.position, EVENTS.c.kind, EVENTS.c.plan, EVENTS.c.decided_by, EVENTS.c.recorded_at)
-    query = select(*columns).where(EVENTS.c.signature == signature, EVENTS.c.environment == environment)
+    query = select(*columns).where(*here, or_(not_(applied), EVENTS.c.position.in_(last_applied)))
     for row in connection.execute(query.order_by(EVENTS.c.position)):
         try:
             yield Step(row.position, Kind(row.kind), row.plan, row.decided_by, datetime.fromisoformat(row.recorded_at))

@@ -74,6 +74,15 @@ def test_the_autopilot_alone_never_promotes_again_what_was_rolled_back(chosen):
 
 
 @given(moves)
+def test_of_applications_only_the_last_decides_what_stands(chosen):
+    every = [Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1)]
+    legal = [step for step in every if step not in fold(every).illegal]
+    last = {step.plan: step for step in legal if step.kind is Kind.APPLIED}
+    fewer = [step for step in legal if step.kind is not Kind.APPLIED or step == last[step.plan]]
+    assert fold(fewer) == fold(legal)
+
+
+@given(moves)
 def test_a_rollback_of_what_stands_leaves_the_baseline(chosen):
     standing = fold(Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1))
     if standing.current is not None:

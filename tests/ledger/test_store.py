@@ -15,7 +15,7 @@ from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.rollback import rollbacks
-from frx_graph.ledger.standing import NOTHING, Step, elsewhere
+from frx_graph.ledger.standing import NOTHING, Step, elsewhere, fold
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify
 
@@ -79,6 +79,14 @@ def test_what_stands_is_of_this_graph_in_this_environment(ledger, decide, promot
     steps = ledger.steps_by_environment(GRAPH)
     assert {name: [s.plan for s in states] for name, states in elsewhere(steps, HERE).items()} == {THERE: ["3" * 16]}
     assert steps[THERE] == tuple(Step.of(event) for event in other)
+
+
+def test_a_plan_that_many_processes_applied(ledger, decide, promoted):
+    ledger.append([*promoted(), *(decide(Kind.APPLIED) for _ in range(5)), *promoted("2"), decide(Kind.APPLIED, "2")])
+    ledger.append([decide(Kind.APPLIED)])
+    steps = ledger.steps_by_environment(GRAPH)[HERE]
+    assert [(step.position, step.plan[0]) for step in steps if step.kind is Kind.APPLIED] == [(12, "2"), (13, "1")]
+    assert ledger.standing(GRAPH, HERE) == fold(Step.of(event) for event in ledger.events())
 
 
 def test_rolling_back_all_that_stands(ledger, promoted):

@@ -2,7 +2,8 @@
 
     python writer_processes.py PROCESSES EVENTS FILE...
 
-One ledger after the other. Prints the hash of every event that was acknowledged. The processes are forked, so that torch is imported only once.
+One ledger after the other. Prints the hash of every event that was acknowledged. The processes are forked, so that
+torch is imported only once.
 """
 
 from __future__ import annotations
