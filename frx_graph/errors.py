@@ -58,3 +58,12 @@ class RewriteError(FrxError):
 
 class LabellingError(FrxError):
     """No labels were found for a graph's operators that all its constraints allow."""
+
+
+class LedgerError(FrxError):
+    """The ledger could not be opened, read, understood or appended to; what was to be appended was not. Whoever wanted
+    a decision recorded goes on with the baseline."""
+
+
+class LedgerMissingError(LedgerError):
+    """There is no ledger yet, so nothing was decided."""

@@ -1,9 +1,10 @@
-"""`[tool.frx]` in pyproject.toml: what a project always passes to `frx advise`.
+"""`[tool.frx]` in pyproject.toml: what a project always passes to `frx advise`, and where its ledger is.
 
 [tool.frx]
 ignore = ["FRX005"]
 train = true
 baseline = "frx-baseline.json"
+ledger = "decisions.sqlite3"
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PYPROJECT = "pyproject.toml"
 
 
 class AdviseConfig(BaseModel):
-    """The options of `frx advise`, by the names that they have in the file. None: the command's own default."""
+    """The options of `frx advise`, by the names that they have in the file, and the ledger. None: the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,6 +40,8 @@ class AdviseConfig(BaseModel):
     baseline: Path | None = None
     """Absolute once it is read: the file gives it relative to itself."""
     exit_zero: bool = Field(default=False, strict=True)
+    ledger: str | None = None
+    """A SQLAlchemy URL, or the path of a file, which is absolute once it is read."""
 
 
 def advise_config(start: Path) -> AdviseConfig:
@@ -66,15 +69,23 @@ def advise_config(start: Path) -> AdviseConfig:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise OptionError(f"{name}: [tool.frx] {where}: {one_line(first['msg'])}") from error
-    if config.baseline is None:
-        return config
-    return config.model_copy(update={"baseline": file.parent / config.baseline})
+    return _absolute(config, file.parent)
 
 
 def find_pyproject(start: Path) -> Path | None:
     """The nearest pyproject.toml in `start` or a folder above it."""
     folder = start.absolute()
     return next((file for parent in (folder, *folder.parents) if (file := parent / PYPROJECT).is_file()), None)
+
+
+def _absolute(config: AdviseConfig, folder: Path) -> AdviseConfig:
+    """The configuration with its paths, which are given relative to the file, as they are in any folder."""
+    paths: dict[str, Path | str] = {}
+    if config.baseline is not None:
+        paths["baseline"] = folder / config.baseline
+    if config.ledger and "://" not in config.ledger and not config.ledger.startswith("~"):
+        paths["ledger"] = str(folder / config.ledger)
+    return config.model_copy(update=paths)
 
 
 def _table(document: dict[str, Any], name: str) -> dict[str, Any]:

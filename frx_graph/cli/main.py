@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 from frx_graph.cli.advise import advise
 from frx_graph.cli.analyze import analyze
 from frx_graph.cli.doctor import doctor
+from frx_graph.cli.ledger import ledger
 from frx_graph.cli.probe import probe
 from frx_graph.cli.rules import rules
 from frx_graph.errors import FrxError, first_line
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 for command in (advise, analyze, rules, probe, doctor):
     app.command()(command)
+app.add_typer(ledger, name="ledger")
 
 
 def _version(wanted: bool) -> None:

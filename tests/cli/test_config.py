@@ -39,6 +39,7 @@ def test_all_keys(tmp_path):
             top = 3
             baseline = "ci/baseline.json"
             exit_zero = true
+            ledger = "ci/ledger.sqlite3"
             """,
         )
     )
@@ -54,6 +55,7 @@ def test_all_keys(tmp_path):
         top=3,
         baseline=tmp_path / "ci" / "baseline.json",
         exit_zero=True,
+        ledger=str(tmp_path / "ci" / "ledger.sqlite3"),
     )
 
 
@@ -88,3 +90,8 @@ def test_not_utf8(tmp_path):
 def test_no_file_is_all_defaults(tmp_path, monkeypatch):
     monkeypatch.setattr("frx_graph.cli.config.find_pyproject", lambda start: None)
     assert advise_config(tmp_path) == AdviseConfig()
+
+
+@pytest.mark.parametrize("ledger", ["postgresql://host/x", "sqlite:////l.db", "~/l.db", "/l.db"])
+def test_a_ledger_that_is_nowhere_near_the_file_stays_as_it_is(tmp_path, ledger):
+    assert advise_config(_project(tmp_path, f"[tool.frx]\nledger = {ledger!r}\n")).ledger == ledger

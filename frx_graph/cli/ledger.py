@@ -1,0 +1,246 @@
+"""`frx ledger`: what was decided, when, by whom, on what evidence, and why."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import json
+import os
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.atomic_file import write_atomically
+from frx_graph.cli.config import advise_config
+from frx_graph.errors import LedgerMissingError, OptionError
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import Kind, Recorded
+from frx_graph.ledger.event_text import render_event, render_list
+from frx_graph.ledger.export import exported_lines
+from frx_graph.ledger.location import Location, choose_location
+from frx_graph.ledger.opening import open_ledger, open_to_read
+from frx_graph.ledger.rollback import rollbacks
+from frx_graph.ledger.schema import ledger_document
+from frx_graph.ledger.standing import Standing, fold
+from frx_graph.ledger.store import EventFilter, Ledger
+from frx_graph.ledger.verification import verify as verify_ledger
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.quantities import plural
+from frx_graph.reports.terminal import detect_terminal
+
+DEFAULT_LIMIT = 20
+
+_SIGNATURE = re.compile(r"[0-9a-f]{16}")
+_POSITION = re.compile(r"#?([0-9]{1,7})")
+_HASH = re.compile(r"[0-9a-f]{8,64}")
+
+
+class LedgerFormat(enum.StrEnum):
+    """How events are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+LedgerOption = Annotated[
+    str | None,
+    typer.Option("--ledger", help="A file or SQLAlchemy URL; otherwise FRX_LEDGER, [tool.frx], the data folder."),
+]
+FormatOption = Annotated[LedgerFormat, typer.Option("--format", help="Output format.")]
+
+ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@ledger.callback(invoke_without_command=True)
+def _ledger(context: typer.Context) -> None:
+    """What was decided about layouts, when, by whom, on what evidence, and why."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
+
+
+@ledger.command("list")
+def list_events(
+    signature: Annotated[str | None, typer.Option(help="Only this graph or workload, and what stands for it.")] = None,
+    environment: Annotated[str | None, typer.Option(help="Only this fingerprint.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only these: promoted, rolled-back; may be repeated.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The last so many.")] = DEFAULT_LIMIT,
+    format: FormatOption = LedgerFormat.TEXT,
+    at: LedgerOption = None,
+) -> None:
+    """List the last decisions, oldest first."""
+    wanted = EventFilter(
+        _sixteen(signature, "--signature"),
+        _sixteen(environment, "--environment"),
+        tuple(_kind(name) for name in kind or ()),
+    )
+    place = _place(at)
+    source = _to_read(place)
+    total = 0 if source is None else source.count(wanted)
+    events = () if source is None else source.events(wanted, newest=limit)
+    standings = None if signature is None else _standings(source, signature, environment)
+    if format is LedgerFormat.JSON:
+        _print_json(ledger_document(str(place), total, events, standings))
+        return
+    terminal = detect_terminal(sys.stdout, os.environ)
+    text = render_list(
+        events, standings or {}, total=total, ledger=str(place), width=terminal.width, color=terminal.color
+    )
+    typer.echo(text, nl=False, color=terminal.color)
+
+
+@ledger.command()
+def show(
+    event: Annotated[str, typer.Argument(help="An event's number, or the first 8 digits or more of its hash.")],
+    format: FormatOption = LedgerFormat.TEXT,
+    at: LedgerOption = None,
+) -> None:
+    """Print all about one decision, with its evidence."""
+    place = _place(at)
+    source = open_to_read(place)
+    found = _find(source, event)
+    if format is LedgerFormat.JSON:
+        _print_json(ledger_document(str(place), 1, (found,)))
+        return
+    terminal = detect_terminal(sys.stdout, os.environ)
+    text = render_event(found, source.evidence(found), width=terminal.width, color=terminal.color)
+    typer.echo(text, nl=False, color=terminal.color)
+
+
+@ledger.command()
+def rollback(
+    what: Annotated[
+        str, typer.Argument(metavar="SIGNATURE|EVENT", help="A graph, in all environments, or one event's plan.")
+    ],
+    environment: Annotated[str | None, typer.Option(help="Only in this environment.")] = None,
+    reason: Annotated[str, typer.Option(help="Why; one line.")] = "rolled back by hand",
+    at: LedgerOption = None,
+) -> None:
+    """Go back to the baseline: what is promoted is not applied any more, nor tried again until somebody asks."""
+    why = " ".join(one_line(reason, 1000).split())
+    if not why:
+        raise OptionError("--reason is empty", "say why in a line")
+    place = _place(at)
+    source = open_to_read(place)
+    promotions = _promotions(source, what, _sixteen(environment, "--environment"))
+    decisions = rollbacks(promotions, reason=why, by=this_process(), now=datetime.now(UTC))
+    for event in open_ledger(place).append(decisions):
+        decision = event.decision
+        typer.echo(f"#{event.position} rolled back plan {decision.plan} of {decision.signature}")
+
+
+@ledger.command()
+def export(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    at: LedgerOption = None,
+) -> None:
+    """Write all events as JSON Lines, oldest first."""
+    source = _to_read(_place(at))
+    lines = iter(()) if source is None else exported_lines(source.rows())
+    if output is None:
+        for line in lines:
+            typer.echo(line)
+        return
+    try:
+        write_atomically(output, "".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        message = f"cannot write {one_line(str(output))}: {error.strerror}"
+        raise OptionError(message, "choose another --output") from error
+    typer.echo(f"frx: wrote {one_line(str(output))}", err=True)
+
+
+@ledger.command()
+def verify(at: LedgerOption = None) -> None:
+    """Check every event's hash, place and form, and that it was allowed. Exit code 0: sound; 1: not."""
+    place = _place(at)
+    source = _to_read(place)
+    if source is None:
+        typer.echo(f"{place!s}: no ledger yet, nothing was decided")
+        return
+    found = verify_ledger(source)
+    name = str(place)
+    if found.problem is None:
+        typer.echo(f"{name}: {plural(found.sound, 'event')}, all sound")
+        return
+    where = "" if found.problem.position is None else f"event {found.problem.position}: "
+    sound = "" if found.problem.position is None else f" ({plural(found.sound, 'event')} before it sound)"
+    typer.echo(f"{name}: {where}{one_line(found.problem.what, 1000)}{sound}")
+    raise typer.Exit(1)
+
+
+def _place(option: str | None) -> Location:
+    return choose_location(option, advise_config(Path.cwd()).ledger)
+
+
+def _to_read(place: Location) -> Ledger | None:
+    """The ledger; None for the default where there is none yet. One that somebody named has to be there."""
+    try:
+        return open_to_read(place)
+    except LedgerMissingError:
+        if place.named:
+            raise
+        return None
+
+
+def _standings(source: Ledger | None, signature: str, environment: str | None) -> dict[str, Standing]:
+    if source is None:
+        return {}
+    steps = source.steps_by_environment(signature)
+    return {name: fold(each) for name, each in steps.items() if environment in (None, name)}
+
+
+def _promotions(source: Ledger, what: str, environment: str | None) -> list[Recorded]:
+    """The promotions that stand for a graph, or for the plan of an event where it was decided about."""
+    if _SIGNATURE.fullmatch(what) and (environments := source.steps_by_environment(what)):
+        names = [name for name in environments if environment in (None, name)]
+        found = [event for name in names for event in source.promotions(what, name)]
+        if not found:
+            where = "" if environment is None else f" in environment {environment}"
+            raise OptionError(f"nothing stands for {what}{where}", f"frx ledger list --signature {what}")
+        return found
+    decision = _find(source, what).decision
+    if environment not in (None, decision.environment):
+        raise OptionError(f"event {what} is not of environment {environment}", "leave --environment out")
+    standing = source.promotions(decision.signature, decision.environment)
+    found = [event for event in standing if event.decision.plan == decision.plan]
+    if not found:
+        message = f"plan {decision.plan} does not stand for {decision.signature}"
+        raise OptionError(message, f"frx ledger list --signature {decision.signature}")
+    return found
+
+
+def _find(source: Ledger, name: str) -> Recorded:
+    if position := _POSITION.fullmatch(name):
+        found = source.at(int(position[1]))
+    elif _HASH.fullmatch(name):
+        found = source.with_hash(name)
+    else:
+        hint = "its number, or the first 8 digits or more of its hash"
+        raise OptionError(f"{one_line(name, 80)!r} is no event's name", hint)
+    if found is None:
+        raise OptionError(f"there is no event {name}", "frx ledger list shows them")
+    return found
+
+
+def _sixteen(name: str | None, option: str) -> str | None:
+    if name is not None and not _SIGNATURE.fullmatch(name):
+        raise OptionError(f"{option} {one_line(name, 80)!r} is not sixteen hexadecimal digits", "frx ledger list")
+    return name
+
+
+def _kind(name: str) -> Kind:
+    known = {kind.value.replace(" ", "-"): kind for kind in Kind}
+    plain = name.strip().lower().replace(" ", "-").replace("_", "-")
+    if plain not in known:
+        near = difflib.get_close_matches(plain, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else ", ".join(known)
+        raise OptionError(f"unknown --kind {one_line(name, 80)!r}", hint)
+    return known[plain]
+
+
+def _print_json(document: object) -> None:
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False))

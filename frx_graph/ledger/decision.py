@@ -1,0 +1,126 @@
+"""One decision about one plan for one graph in one environment, and that decision as it stands in a ledger."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from frx_graph.ledger.author import Author
+from frx_graph.ledger.canonical_json import canonical, parsed
+from frx_graph.records import Candidate
+
+AUTOPILOT = "autopilot"
+"""`decided_by` of what no person asked for."""
+
+TRIAL_SCHEMA = "frx_trial_v1"
+
+_NAME = re.compile(r"[0-9a-f]{16}")
+_NOT_ONE_LINE = re.compile(r"[\0\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+
+
+class Kind(enum.StrEnum):
+    """What was decided."""
+
+    PROPOSED = "proposed"
+    """Worth trying. By anybody but the autopilot it also allows what was rolled back to be tried again."""
+    TRIED = "tried"
+    """A trial ended; what it measured is its evidence."""
+    PROMOTED = "promoted"
+    """The trial showed that the plan is right and faster: it may be applied."""
+    REJECTED = "rejected"
+    INCONCLUSIVE = "inconclusive"
+    APPLIED = "applied"
+    """A process runs with the plan."""
+    ROLLED_BACK = "rolled back"
+    """The plan did harm, or somebody wants it gone: back to the baseline."""
+    EXPIRED = "expired"
+    """Too old to be relied on: to be tried again before it is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who decided what about which plan, when, on what evidence, and why.
+
+    `signature` names a graph or a workload, `environment` is the fingerprint of where it ran, `plan` the hash of a
+    `frx_graph.plan.Plan`, `policy` that of the rules that were decided by (None: a person's choice): sixteen
+    hexadecimal digits each. `trial` is the text of an `frx_trial_v1` document, which is brought into canonical form.
+    `recorded_at` has a time zone and is kept in UTC. Raises ValueError for anything else.
+    """
+
+    kind: Kind
+    signature: str
+    environment: str
+    plan: str
+    reason: str
+    """One line."""
+    decided_by: str
+    """`autopilot`, `frx trial`, the name of a person."""
+    host: str
+    process_id: int
+    recorded_at: datetime
+    policy: str | None = None
+    candidates: tuple[Candidate, ...] = ()
+    trial: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("signature", "environment", "plan", "policy"):
+            value = getattr(self, name)
+            if not (value is None and name == "policy") and not _NAME.fullmatch(value):
+                raise ValueError(f"{name} is not sixteen hexadecimal digits: {value[:40]!r}")
+        for name in ("reason", "decided_by", "host"):
+            value = getattr(self, name)
+            if not value.strip() or _NOT_ONE_LINE.search(value):
+                raise ValueError(f"{name} is not one line of text: {value[:40]!r}")
+        if self.process_id < 0:
+            raise ValueError(f"no process has the id {self.process_id}")
+        if self.recorded_at.utcoffset() is None:
+            raise ValueError("recorded_at has no time zone")
+        object.__setattr__(self, "recorded_at", self.recorded_at.astimezone(UTC))
+        predictions = [candidate.predicted_seconds for candidate in self.candidates]
+        if not all(math.isfinite(seconds) for seconds in predictions if seconds is not None):
+            raise ValueError("a candidate's predicted seconds are not a finite number")
+        if self.trial is not None:
+            object.__setattr__(self, "trial", _canonical_trial(self.trial))
+
+    def followed_by(self, kind: Kind, *, reason: str, by: Author, at: datetime, policy: str | None = None) -> Decision:
+        """What somebody decides next about the same plan, without a trial."""
+        return replace(
+            self,
+            kind=kind,
+            reason=reason,
+            decided_by=by.decided_by,
+            host=by.host,
+            process_id=by.process_id,
+            recorded_at=at,
+            policy=policy,
+            trial=None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A decision in a ledger: its place from 1, its content's hash and that of the event before it.
+
+    `document` is the text that the hash is taken of.
+    """
+
+    position: int
+    hash: str
+    previous: str
+    decision: Decision
+    document: str = field(repr=False)
+
+
+def _canonical_trial(text: str) -> str:
+    try:
+        document = parsed(text)
+        canonical_text = canonical(document)
+    except ValueError as error:
+        raise ValueError(f"the trial is not JSON: {error}") from error
+    found = document.get("schema") if isinstance(document, dict) else None
+    if found != TRIAL_SCHEMA:
+        raise ValueError(f"the trial is no {TRIAL_SCHEMA} document: its schema is {str(found)[:40]!r}")
+    return canonical_text

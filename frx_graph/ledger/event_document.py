@@ -1,0 +1,152 @@
+"""An event as text: what is hashed, stored and exported; and back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from frx_graph.errors import LedgerError
+from frx_graph.ledger.canonical_json import canonical, content_hash, parsed
+from frx_graph.ledger.decision import Decision, Kind, Recorded
+from frx_graph.records import Candidate
+
+EVENT_SCHEMA = "frx_ledger_event_v1"
+
+NO_EVENT = "0" * 64
+"""What stands for the event before the first."""
+
+_Name = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+_Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class LedgerModel(BaseModel):
+    """What the parts of a ledger's documents have in common: readers pass over fields that they do not know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class CandidateModel(LedgerModel):
+    """A rewrite bound to operators of a graph."""
+
+    rewrite: str
+    graph_id: str
+    nodes: tuple[str, ...]
+    """The operators that it changes."""
+    choices: tuple[str, ...]
+    """What each of them is changed to, where the rewrite has a choice."""
+    predicted_seconds: float | None
+    """What it was predicted to save a run of the graph."""
+
+
+class HashedEvent(LedgerModel):
+    """All of an event but its own hash."""
+
+    schema_name: Literal["frx_ledger_event_v1"] = Field(alias="schema")
+    position: int = Field(ge=1)
+    """Place in the ledger, from 1, without gaps."""
+    previous: _Hash
+    """The hash of the event before it; zeros for the first."""
+    kind: Kind
+    signature: _Name
+    """The graph or the workload."""
+    environment: _Name
+    """Fingerprint of versions, device and settings."""
+    plan: _Name
+    """Hash of the plan that was decided about."""
+    candidates: tuple[CandidateModel, ...]
+    trial: dict[str, Any] | None
+    """The evidence: an frx_trial_v1 document."""
+    reason: str
+    decided_by: str
+    """autopilot, frx trial, or a person."""
+    policy: _Name | None
+    """Hash of the policy that was decided by; null where a person chose."""
+    host: str
+    process_id: int = Field(ge=0)
+    recorded_at: str
+    """ISO 8601, UTC, microseconds."""
+
+
+class EventModel(HashedEvent):
+    """One event, as `frx ledger export` writes it on a line."""
+
+    hash: _Hash
+    """SHA-256 of the event without this field, as JSON with sorted keys, no spaces, and ASCII only."""
+
+
+def record(decision: Decision, position: int, previous: str) -> Recorded:
+    """`decision` as the event at `position`, behind the one whose hash is `previous`."""
+    document = canonical(
+        {
+            "schema": EVENT_SCHEMA,
+            "position": position,
+            "previous": previous,
+            "kind": decision.kind.value,
+            "signature": decision.signature,
+            "environment": decision.environment,
+            "plan": decision.plan,
+            "candidates": [_candidate_document(candidate) for candidate in decision.candidates],
+            "trial": None if decision.trial is None else parsed(decision.trial),
+            "reason": decision.reason,
+            "decided_by": decision.decided_by,
+            "policy": decision.policy,
+            "host": decision.host,
+            "process_id": decision.process_id,
+            "recorded_at": time_text(decision.recorded_at),
+        }
+    )
+    return Recorded(position, content_hash(document), previous, decision, document)
+
+
+def read_event(document: str, stored_hash: str) -> Recorded:
+    """The event that `document` holds. Raises LedgerError for what is no event that this version understands; whether
+    the hash is the document's is for `verify` to say."""
+    try:
+        fields = parsed(document)
+        schema = fields.get("schema") if isinstance(fields, dict) else None
+        if isinstance(schema, str) and schema.startswith("frx_ledger_event_v") and schema != EVENT_SCHEMA:
+            raise LedgerError(f"an event has the schema {schema[:40]!r}", "a newer frx-graph wrote it: update this one")
+        event = HashedEvent.model_validate(fields)
+        decision = Decision(
+            kind=event.kind,
+            signature=event.signature,
+            environment=event.environment,
+            plan=event.plan,
+            reason=event.reason,
+            decided_by=event.decided_by,
+            host=event.host,
+            process_id=event.process_id,
+            recorded_at=datetime.fromisoformat(event.recorded_at),
+            policy=event.policy,
+            candidates=tuple(Candidate(**candidate.model_dump()) for candidate in event.candidates),
+            trial=None if event.trial is None else canonical(event.trial),
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "all of it"
+        raise LedgerError(f"an event is not what it should be: {where}: {first['msg']}") from error
+    except ValueError as error:
+        raise LedgerError(f"an event is not what it should be: {error}") from error
+    return Recorded(event.position, stored_hash, event.previous, decision, document)
+
+
+def exported(event: Recorded) -> dict[str, Any]:
+    """The event as `EventModel` describes it, with whatever else was stored."""
+    return {**parsed(event.document), "hash": event.hash}
+
+
+def time_text(at: datetime) -> str:
+    """A time in UTC as text whose order is that of the times."""
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _candidate_document(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "rewrite": candidate.rewrite,
+        "graph_id": candidate.graph_id,
+        "nodes": list(candidate.nodes),
+        "choices": list(candidate.choices),
+        "predicted_seconds": candidate.predicted_seconds,
+    }

@@ -1,0 +1,159 @@
+"""Events for people, in a terminal: a list of them, or all about one. Names are shown as one line of printable text."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from frx_graph.ledger.decision import Decision, Kind, Recorded
+from frx_graph.ledger.standing import Standing
+from frx_graph.ledger.trial_text import trial_summary
+from frx_graph.records import Candidate
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.quantities import plural, seconds
+
+CANDIDATES_SHOWN = 20
+NODES_SHOWN = 6
+_AUTHOR_LIMIT = 28
+_INDENT = "    "
+_LABEL = 14
+
+_STYLES = {
+    Kind.PROMOTED: "green",
+    Kind.APPLIED: "bold green",
+    Kind.REJECTED: "red",
+    Kind.ROLLED_BACK: "bold red",
+    Kind.INCONCLUSIVE: "yellow",
+    Kind.EXPIRED: "yellow",
+}
+
+
+def render_list(
+    events: Sequence[Recorded],
+    standings: Mapping[str, Standing],
+    *,
+    total: int,
+    ledger: str,
+    width: int,
+    color: bool,
+) -> str:
+    """Three lines an event, oldest first; then, for each environment in `standings`, what stands there. `total` events
+    match, of which `events` are the last."""
+    out, console = _console(width, color)
+    for event in events:
+        decision = event.decision
+        console.print(
+            Text.assemble(
+                (f"#{event.position}", "bold"),
+                " ",
+                _kind(decision.kind),
+                f"  {_when(decision.recorded_at)}  by {one_line(decision.decided_by, _AUTHOR_LIMIT)}",
+            )
+        )
+        names = f"graph {decision.signature}  environment {decision.environment}  plan {decision.plan}"
+        console.print(Text(f"{_INDENT}{names}", "dim"))
+        _print_wrapped(console, one_line(decision.reason, 1000), _INDENT, width)
+    for environment, standing in standings.items():
+        _print_standing(console, environment, standing)
+    hidden = total - len(events)
+    if hidden:
+        console.print(Text(f"{plural(hidden, 'older event')}: --limit {total} shows all.", "dim"))
+    console.print(Text(f"{plural(total, 'event')} in {ledger}"))
+    return out.getvalue()
+
+
+def render_event(event: Recorded, evidence: Recorded | None, *, width: int, color: bool) -> str:
+    """All about one event. `evidence` is the last trial of its plan until then."""
+    out, console = _console(width, color)
+    decision = event.decision
+    console.print(Text.assemble((f"#{event.position}", "bold"), " ", _kind(decision.kind)))
+    author = f"{one_line(decision.decided_by)}, process {decision.process_id} on {one_line(decision.host)}"
+    rows = [
+        ("When", _when(decision.recorded_at)),
+        ("By", author),
+        ("Why", one_line(decision.reason, 1000)),
+        ("Graph", decision.signature),
+        ("Environment", decision.environment),
+        ("Plan", decision.plan),
+        ("Policy", decision.policy or "none: somebody chose"),
+        *_candidate_rows(decision),
+        *_evidence_rows(event, evidence),
+        ("Hash", event.hash),
+        ("Before it", event.previous),
+    ]
+    for label, text in rows:
+        start = f"  {label:<{_LABEL - 2}}"
+        console.print(Text("\n".join(_wrapped(text, start, " " * _LABEL, width))))
+    return out.getvalue()
+
+
+def _console(width: int, color: bool) -> tuple[io.StringIO, Console]:
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+        soft_wrap=True,  # prose is wrapped here; paths and the line of names, 79 columns, stay whole
+    )
+    return out, console
+
+
+def _kind(kind: Kind) -> tuple[str, str]:
+    return kind.value, _STYLES.get(kind, "")
+
+
+def _when(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _print_wrapped(console: Console, text: str, indent: str, width: int) -> None:
+    console.print(Text("\n".join(_wrapped(text, indent, indent, width))))
+
+
+def _wrapped(text: str, first: str, rest: str, width: int) -> list[str]:
+    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return lines or [first.rstrip()]
+
+
+def _print_standing(console: Console, environment: str, standing: Standing) -> None:
+    current = standing.current
+    runs = f"plan {current.plan} stands" if current is not None else "nothing stands, the baseline runs"
+    console.print(Text(f"Environment {environment}: {runs}", "bold"))
+    for plan in standing.plans.values():
+        console.print(
+            Text.assemble(f"{_INDENT}plan {plan.plan} ", _kind(plan.state), f" since event {plan.last.position}")
+        )
+
+
+def _candidate_rows(decision: Decision) -> list[tuple[str, str]]:
+    shown = [("Candidate", _candidate(candidate)) for candidate in decision.candidates[:CANDIDATES_SHOWN]]
+    hidden = len(decision.candidates) - len(shown)
+    return [*shown, ("", f"and {hidden} more: --format json shows all")] if hidden else shown
+
+
+def _candidate(candidate: Candidate) -> str:
+    nodes = [one_line(node, 60) for node in candidate.nodes[:NODES_SHOWN]]
+    hidden = len(candidate.nodes) - len(nodes)
+    where = ", ".join(nodes) + (f" and {hidden} more" if hidden else "")
+    saves = candidate.predicted_seconds
+    expected = "" if saves is None else f", predicted to save {seconds(saves)}"
+    return f"{one_line(candidate.rewrite, 60)} of {where or 'the whole graph'}{expected}"
+
+
+def _evidence_rows(event: Recorded, evidence: Recorded | None) -> list[tuple[str, str]]:
+    if event.decision.trial is not None:
+        return [("Trial", trial_summary(event.decision.trial))]
+    if evidence is None or evidence.position == event.position or evidence.decision.trial is None:
+        return []
+    return [("Evidence", f"event {evidence.position}: {trial_summary(evidence.decision.trial)}")]

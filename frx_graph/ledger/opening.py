@@ -1,0 +1,95 @@
+"""Opens a ledger: to append, which makes it where it is missing, or to read, which makes nothing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from sqlalchemy import Connection, Engine, func, insert, inspect, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.ledger.database_errors import ELSEWHERE, explained
+from frx_graph.ledger.engine import Access, holds_something_else, ledger_engine
+from frx_graph.ledger.location import Location
+from frx_graph.ledger.store import PATIENCE_SECONDS, Ledger
+from frx_graph.ledger.tables import METADATA, TABLES_VERSION, VERSIONS
+from frx_graph.ledger.transaction import in_turn
+
+
+def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECONDS) -> Ledger:
+    """The ledger there, made if it is missing. Raises LedgerError where that cannot be done."""
+    if location.file is not None:
+        try:
+            location.file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"the ledger's folder {location.file.parent} cannot be made: {error.strerror}"
+            raise LedgerError(message, ELSEWHERE) from error
+    engine = ledger_engine(location, Access.CREATE)
+    try:
+        version = in_turn(engine, location, _prepare, patience_seconds)
+    except LedgerError:
+        # Where tables are not made under a lock, as SQLite makes them, another process may have been first.
+        made = _version_there(engine) if location.file is None else None
+        if made is None:
+            raise
+        version = made
+    _check_version(version, location)
+    return Ledger(location, ledger_engine(location, Access.WRITE), patience_seconds=patience_seconds)
+
+
+def open_to_read(location: Location) -> Ledger:
+    """The ledger there, which can only be read. Raises LedgerMissingError where there is none: nothing is made, and so
+    nothing was decided."""
+    missing = LedgerMissingError(f"there is no ledger at {location}", "the first trial makes it")
+    if not _may_exist(location):
+        raise missing
+    engine = ledger_engine(location, Access.READ)
+    try:
+        with engine.begin() as connection:
+            version = _version(connection)
+            if version is None and location.file is not None and inspect(connection).get_table_names():
+                raise holds_something_else(location.file)
+    except SQLAlchemyError as error:
+        raise explained(error, location) from error
+    if version is None:
+        raise missing
+    _check_version(version, location)
+    return Ledger(location, engine)
+
+
+def _may_exist(location: Location) -> bool:
+    if location.file is None:
+        return True
+    try:
+        return location.file.exists()
+    except OSError as error:
+        raise LedgerError(f"the ledger {location} cannot be opened: {error.strerror}", ELSEWHERE) from error
+
+
+def _prepare(connection: Connection) -> int:
+    version = _version(connection)
+    if version is not None:
+        return version
+    METADATA.create_all(connection)
+    connection.execute(insert(VERSIONS).values(version=TABLES_VERSION))
+    return TABLES_VERSION
+
+
+def _version(connection: Connection) -> int | None:
+    """The version of the tables; None where there are none."""
+    if not inspect(connection).has_table(VERSIONS.name):
+        return None
+    version: int | None = connection.execute(select(func.max(VERSIONS.c.version))).scalar_one()
+    return version
+
+
+def _version_there(engine: Engine) -> int | None:
+    with suppress(SQLAlchemyError), engine.begin() as connection:
+        return _version(connection)
+    return None
+
+
+def _check_version(version: int, location: Location) -> None:
+    if version > TABLES_VERSION:
+        message = f"the ledger {location} has tables of version {version}, and this frx-graph knows {TABLES_VERSION}"
+        raise LedgerError(message, f"update frx-graph, or {ELSEWHERE}")

@@ -1,0 +1,100 @@
+"""`frx_ledger_v1`: the JSON document of `frx ledger list` and `show`; each line of an export is one of its events.
+
+The published file `frx_ledger_v1.schema.json` is generated from these models:
+
+    python -m frx_graph.ledger.schema > frx_graph/reports/frx_ledger_v1.schema.json
+
+Within v1 fields may be added; none is removed and none changes its meaning, so readers pass over fields they do not
+know. Unknown is null.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TextIO
+
+from pydantic import Field
+
+from frx_graph.ledger.decision import Kind, Recorded
+from frx_graph.ledger.event_document import EventModel, LedgerModel, exported
+from frx_graph.ledger.standing import Standing
+
+SCHEMA_NAME = "frx_ledger_v1"
+
+
+class PlanStateModel(LedgerModel):
+    """Where one plan has come to in one environment."""
+
+    environment: str
+    plan: str
+    state: Kind
+    stands: bool
+    """Whether it may be applied there."""
+    since: int = Field(ge=1)
+    """The event that brought it there."""
+    promoted: int | None
+    """The event of its last promotion, whether or not it still stands."""
+
+
+class LedgerDocument(LedgerModel):
+    """Decisions about layouts: who decided what, when, on what evidence, and why."""
+
+    schema_name: Literal["frx_ledger_v1"] = Field(alias="schema")
+    ledger: str
+    """Its file or URL, without passwords."""
+    total: int = Field(ge=0)
+    """Events that match, whether or not they are shown."""
+    events: tuple[EventModel, ...]
+    """Oldest first."""
+    plans: tuple[PlanStateModel, ...] | None
+    """What the events of one graph come to; null where events of several were asked for."""
+
+
+def ledger_document(
+    ledger: str, total: int, events: Sequence[Recorded], standings: Mapping[str, Standing] | None = None
+) -> dict[str, Any]:
+    """The document as `LedgerDocument` describes it, with whatever else the events hold. `standings` are those of one
+    graph, by environment."""
+    return {
+        "schema": SCHEMA_NAME,
+        "ledger": ledger,
+        "total": total,
+        "events": [exported(event) for event in events],
+        "plans": None if standings is None else _plans(standings),
+    }
+
+
+def _plans(standings: Mapping[str, Standing]) -> list[dict[str, Any]]:
+    return [
+        {
+            "environment": environment,
+            "plan": plan.plan,
+            "state": plan.state.value,
+            "stands": plan.stands,
+            "since": plan.last.position,
+            "promoted": None if plan.promoted is None else plan.promoted.position,
+        }
+        for environment, standing in standings.items()
+        for plan in standing.plans.values()
+    ]
+
+
+def generate_schema() -> str:
+    """The JSON Schema of `LedgerDocument`, as the published file has it."""
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:frx-graph:schema:{SCHEMA_NAME}",
+        **LedgerDocument.model_json_schema(by_alias=True, mode="serialization"),
+    }
+    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
+
+
+def main(out: TextIO = sys.stdout) -> None:
+    """Write the schema."""
+    out.write(generate_schema())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""A ledger that is open: appended to, and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, Engine, func, insert, not_, or_, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from frx_graph.errors import LedgerError
+from frx_graph.ledger.database_errors import damage, explained
+from frx_graph.ledger.decision import Decision, Kind, Recorded
+from frx_graph.ledger.event_document import NO_EVENT, read_event, record
+from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.location import Location
+from frx_graph.ledger.standing import Standing, Step, fold
+from frx_graph.ledger.tables import EVENTS
+from frx_graph.ledger.transaction import in_turn
+
+PATIENCE_SECONDS = 30.0
+"""How long an append goes on when other writers are always first."""
+
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events are wanted; None, and no kinds: any."""
+
+    signature: str | None = None
+    environment: str | None = None
+    kinds: tuple[Kind, ...] = ()
+
+
+ALL = EventFilter()
+
+
+class Ledger:
+    """A ledger's events, in their order; `open_ledger` and `open_to_read` make one.
+
+    Every method raises LedgerError, and changes nothing, where the ledger cannot be reached, written or understood. No
+    connection is kept: an instance may be used in a forked process.
+    """
+
+    def __init__(self, location: Location, engine: Engine, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self.location = location
+        self._engine = engine
+        self._patience_seconds = patience_seconds
+
+    def append(self, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+        """Add all of `decisions`, in their order, or none; when this returns they are on disk.
+
+        Raises LedgerError, too, for a decision that must not follow what is there: see `transitions`.
+        """
+        if not decisions:
+            return ()
+
+        def add(connection: Connection) -> tuple[Recorded, ...]:
+            recorded = _chain(connection, decisions)
+            connection.execute(insert(EVENTS), [event_row(event) for event in recorded])
+            return recorded
+
+        return in_turn(self._engine, self.location, add, self._patience_seconds)
+
+    def standing(self, signature: str, environment: str) -> Standing:
+        """What all that was decided about one graph in one environment comes to."""
+        with self._reading() as connection:
+            return fold(_steps(connection, signature, environment))
+
+    def promotions(self, signature: str, environment: str) -> tuple[Recorded, ...]:
+        """The promotions that stand for one graph in one environment, the last first: what may be applied."""
+        with self._reading() as connection:
+            promoted = [plan.promoted for plan in fold(_steps(connection, signature, environment)).promoted]
+            found = [_one(connection, EVENTS.c.position == step.position) for step in promoted if step is not None]
+        return tuple(event for event in found if event is not None)
+
+    def steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
+        """The steps that decide what stands for one graph, by environment: what `elsewhere` reads."""
+        environments = select(EVENTS.c.environment).where(EVENTS.c.signature == signature).distinct()
+        with self._reading() as connection:
+            names = sorted(connection.execute(environments).scalars())
+            return {name: tuple(_steps(connection, signature, name)) for name in names}
+
+    def events(self, wanted: EventFilter = ALL, *, newest: int | None = None) -> tuple[Recorded, ...]:
+        """The events that are wanted, oldest first; with `newest` only that many of the last."""
+        query = select(EVENTS.c.document, EVENTS.c.hash).where(*_conditions(wanted))
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(EVENTS.c.position.desc()).limit(newest)).all()
+        return tuple(read_event(row.document, row.hash) for row in reversed(rows))
+
+    def count(self, wanted: EventFilter = ALL) -> int:
+        """How many events there are of those wanted."""
+        query = select(func.count()).select_from(EVENTS).where(*_conditions(wanted))
+        with self._reading() as connection:
+            return connection.execute(query).scalar_one()
+
+    def at(self, position: int) -> Recorded | None:
+        """The event at this place, from 1."""
+        with self._reading() as connection:
+            return _one(connection, EVENTS.c.position == position)
+
+    def with_hash(self, prefix: str) -> Recorded | None:
+        """The event whose hash begins with `prefix`. Raises LedgerError where several do."""
+        with self._reading() as connection:
+            return _one(connection, EVENTS.c.hash.startswith(prefix, autoescape=True))
+
+    def evidence(self, event: Recorded) -> Recorded | None:
+        """The last trial of the event's plan before it, or it itself."""
+        decision = event.decision
+        trials = select(func.max(EVENTS.c.position)).where(
+            EVENTS.c.signature == decision.signature,
+            EVENTS.c.environment == decision.environment,
+            EVENTS.c.plan == decision.plan,
+            EVENTS.c.kind == Kind.TRIED.value,
+            EVENTS.c.position <= event.position,
+        )
+        with self._reading() as connection:
+            return _one(connection, EVENTS.c.position == trials.scalar_subquery())
+
+    def rows(self) -> Iterator[Mapping[str, object]]:
+        """The rows as they are stored, in their order, unread: for checks and for export."""
+        position = 0
+        with self._reading() as connection:
+            while True:
+                query = select(EVENTS).where(EVENTS.c.position > position).order_by(EVENTS.c.position).limit(_BATCH)
+                rows = connection.execute(query).mappings().all()
+                yield from (dict(row) for row in rows)
+                if len(rows) < _BATCH:
+                    return
+                position = rows[-1]["position"]
+
+    def engine_complaint(self) -> str | None:
+        """The first thing that the database's own check finds wrong; None also where it has no such check."""
+        if self._engine.dialect.name != "sqlite":
+            return None
+        try:
+            with self._engine.begin() as connection:
+                found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalars().first())
+        except SQLAlchemyError as error:
+            if (complaint := damage(error)) is None:
+                raise explained(error, self.location) from error
+            return complaint
+        return None if found == "ok" else found
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise explained(error, self.location) from error
+
+
+def _chain(connection: Connection, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+    """The decisions as events behind the last one, if they may follow what is there."""
+    # The last event comes first: what others append after it was read makes ours fail, and be made again.
+    last = connection.execute(
+        select(EVENTS.c.position, EVENTS.c.hash).order_by(EVENTS.c.position.desc()).limit(1)
+    ).one_or_none()
+    position, previous = (0, NO_EVENT) if last is None else (last.position, last.hash)
+    standings: dict[tuple[str, str], Standing] = {}
+    recorded = []
+    for decision in decisions:
+        key = (decision.signature, decision.environment)
+        if key not in standings:
+            standings[key] = fold(_steps(connection, *key))
+        if (objection := standings[key].objection(decision)) is not None:
+            raise LedgerError(objection, "read what stands there, and decide again")
+        position += 1
+        event = record(decision, position, previous)
+        previous = event.hash
+        standings[key] = standings[key].after(Step.of(event))
+        recorded.append(event)
+    return tuple(recorded)
+
+
+def _steps(connection: Connection, signature: str, environment: str) -> Iterator[Step]:
+    """The steps that decide what stands. Of each plan's applications only the last is one: there is one more for every
+    process that ran, and they leave a plan in the state that it is in."""
+    here = (EVENTS.c.signature == signature, EVENTS.c.environment == environment)
+    applied = EVENTS.c.kind == Kind.APPLIED.value
+    last_applied = select(func.max(EVENTS.c.position)).where(*here, applied).group_by(EVENTS.c.plan)
+    columns = (EVENTS.c.position, EVENTS.c.kind, EVENTS.c.plan, EVENTS.c.decided_by, EVENTS.c.recorded_at)
+    query = select(*columns).where(*here, or_(not_(applied), EVENTS.c.position.in_(last_applied)))
+    for row in connection.execute(query.order_by(EVENTS.c.position)):
+        try:
+            yield Step(row.position, Kind(row.kind), row.plan, row.decided_by, datetime.fromisoformat(row.recorded_at))
+        except ValueError as error:
+            raise LedgerError(f"event {row.position} is not what it should be: {error}", "frx ledger verify") from error
+
+
+def _one(connection: Connection, condition: ColumnElement[bool]) -> Recorded | None:
+    rows = connection.execute(select(EVENTS.c.document, EVENTS.c.hash).where(condition).limit(2)).all()
+    if len(rows) > 1:
+        raise LedgerError("several events have a hash that begins so", "give more of it")
+    return read_event(rows[0].document, rows[0].hash) if rows else None
+
+
+def _conditions(wanted: EventFilter) -> list[ColumnElement[bool]]:
+    conditions = []
+    if wanted.signature is not None:
+        conditions.append(EVENTS.c.signature == wanted.signature)
+    if wanted.environment is not None:
+        conditions.append(EVENTS.c.environment == wanted.environment)
+    if wanted.kinds:
+        conditions.append(EVENTS.c.kind.in_([kind.value for kind in wanted.kinds]))
+    return conditions

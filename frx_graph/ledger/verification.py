@@ -1,0 +1,73 @@
+"""Whether a ledger is what was appended: every hash, the chain, every event's form, and that each was allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from frx_graph.errors import LedgerError
+from frx_graph.ledger.canonical_json import content_hash
+from frx_graph.ledger.decision import Recorded
+from frx_graph.ledger.event_document import NO_EVENT, read_event
+from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.standing import NOTHING, Standing, Step
+from frx_graph.ledger.store import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, and at which event from 1; None where the file itself is damaged."""
+
+    position: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How many events were found right, and the first problem: what comes behind it rests on it."""
+
+    sound: int
+    problem: Problem | None
+
+
+def verify(ledger: Ledger) -> Verification:
+    """Check all of a ledger. Raises LedgerError where it cannot be read at all."""
+    complaint = ledger.engine_complaint()
+    if complaint is not None:
+        return Verification(0, Problem(None, f"the database's own check says: {complaint}"))
+    return verify_rows(ledger.rows())
+
+
+def verify_rows(rows: Iterable[Mapping[str, object]]) -> Verification:
+    """Check the rows of a ledger, in their order."""
+    sound, previous = 0, NO_EVENT
+    standings: dict[tuple[str, str], Standing] = {}
+    for row in rows:
+        position = sound + 1
+        try:
+            event = _read(row, position, previous)
+        except LedgerError as error:
+            return Verification(sound, Problem(position, error.message))
+        key = (event.decision.signature, event.decision.environment)
+        standing = standings.get(key, NOTHING)
+        if (objection := standing.objection(event.decision)) is not None:
+            return Verification(sound, Problem(position, objection))
+        standings[key] = standing.after(Step.of(event))
+        sound, previous = position, event.hash
+    return Verification(sound, None)
+
+
+def _read(row: Mapping[str, object], position: int, previous: str) -> Recorded:
+    """The row's event, if it is the one at `position` behind the one with the hash `previous`, and unchanged."""
+    document, stored_hash = row["document"], row["hash"]
+    if row["position"] != position:
+        raise LedgerError(f"it is missing: the next one is event {row['position']}")
+    if not isinstance(document, str) or not isinstance(stored_hash, str) or content_hash(document) != stored_hash:
+        raise LedgerError("it was changed: its hash is not that of its content")
+    if row["previous"] != previous:
+        raise LedgerError("it does not follow the event before it: that was changed, or one was taken out")
+    event = read_event(document, stored_hash)
+    for name, value in event_row(event).items():
+        if row[name] != value:
+            raise LedgerError(f"it is stored with another {name.replace('_', ' ')} than it has")
+    return event

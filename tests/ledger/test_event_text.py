@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from frx_graph.ledger.canonical_json import canonical
+from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.event_document import NO_EVENT, record
+from frx_graph.ledger.event_text import render_event, render_list
+from frx_graph.ledger.standing import Step, fold
+from frx_graph.ledger.trial_text import trial_summary
+from frx_graph.records import Candidate
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07 \u202egnp.exe and\tmore " + "x" * 300
+
+
+@pytest.fixture
+def events(decide, promoted):
+    decisions = [
+        *promoted(),
+        decide(Kind.APPLIED, reason="a process began with it"),
+        *promoted("2", environment="c" * 16),
+        decide(
+            Kind.ROLLED_BACK,
+            decided_by="ada",
+            policy=None,
+            reason="a step takes 12.4 ms, 31 % more than the 9.46 ms that the trial promised, in 50 steps in a row",
+        ),
+    ]
+    made, previous = [], NO_EVENT
+    for position, decision in enumerate(decisions, start=1):
+        made.append(record(decision, position, previous))
+        previous = made[-1].hash
+    return made
+
+
+def standings(events):
+    environments = dict.fromkeys(event.decision.environment for event in events)
+    return {
+        name: fold(Step.of(event) for event in events if event.decision.environment == name) for name in environments
+    }
+
+
+def listed(events, **given):
+    return render_list(
+        events,
+        **{
+            "standings": {},
+            "total": len(events),
+            "ledger": "/data/ledger.sqlite3",
+            "width": 80,
+            "color": False,
+            **given,
+        },
+    )
+
+
+def test_list_golden(events, golden):
+    golden("list.txt", listed(events[-4:], standings=standings(events), total=len(events)))
+
+
+def test_event_golden(events, golden):
+    golden("event.txt", render_event(events[2], events[1], width=80, color=False))
+
+
+def test_trial_golden(events, golden):
+    golden("trial.txt", render_event(events[1], events[1], width=80, color=False))
+
+
+def test_nothing_at_all():
+    assert listed([]) == "0 events in /data/ledger.sqlite3\n"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_lines_fit_and_have_no_colour_unasked(events, width):
+    texts = [listed(events, standings=standings(events), width=width)]
+    texts += [render_event(event, events[1], width=width, color=False) for event in events]
+    for text in texts:
+        assert "\x1b" not in text
+        assert [line for line in text.splitlines() if len(line) > width or line != line.rstrip()] == []
+        assert text.endswith("\n")
+
+
+def test_colour_changes_no_character(events):
+    coloured = listed(events, standings=standings(events), color=True)
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == listed(events, standings=standings(events))
+
+
+def test_hostile_names_stay_on_their_line(decide):
+    clean = decide(Kind.PROPOSED)
+    candidate = Candidate(HOSTILE, HOSTILE, (HOSTILE,) * 9, (HOSTILE,), None)
+    hostile = decide(
+        Kind.TRIED,
+        decided_by=HOSTILE,
+        host=HOSTILE,
+        reason=HOSTILE,
+        candidates=(candidate,) * 30,
+        trial=canonical({"schema": "frx_trial_v1", "verdict": HOSTILE, "gates": [{"name": HOSTILE, "passed": False}]}),
+        recorded_at=clean.recorded_at,
+    )
+    event = record(hostile, 1, NO_EVENT)
+    texts = [listed([event]), render_event(event, event, width=80, color=False)]
+    for text in texts:
+        assert text.isprintable() or set(filter(lambda c: not c.isprintable(), text)) == {"\n"}
+        assert "\u202e" not in text
+        assert max(map(len, text.splitlines())) <= 80
+    words = " ".join(texts[1].split())
+    assert "and 10 more" in words
+    assert "and 3 more" in words
+
+
+@pytest.mark.parametrize(
+    ("fields", "summary"),
+    [
+        ({}, "no verdict"),
+        ({"verdict": "reject"}, "reject"),
+        ({"verdict": 3, "stats": [], "gates": "x"}, "no verdict"),
+        ({"verdict": "promote", "stats": {"ratio_median": 1.12345}}, "promote, ratio 1.123"),
+        ({"stats": {"ratio_median": 1, "ci_low": 0.5, "ci_high": 2}}, "ratio 1.000 (0.500 to 2.000)"),
+        ({"stats": {"ratio_median": True, "quads": 7, "processes": 3}}, "7 quads in 3 processes"),
+        ({"gates": [{"name": "memory", "passed": False}, {"name": "strides", "passed": True}, 1]}, "failed at memory"),
+    ],
+)
+def test_trial_summary(fields, summary):
+    assert trial_summary(canonical({"schema": "frx_trial_v1", **fields})) == summary

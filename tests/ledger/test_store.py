@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import sqlite3
+from datetime import timedelta
+
+import pytest
+import sqlalchemy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from frx_graph.errors import LedgerError
+from frx_graph.ledger import store
+from frx_graph.ledger.author import Author
+from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.location import parse_location
+from frx_graph.ledger.opening import open_ledger, open_to_read
+from frx_graph.ledger.rollback import rollbacks
+from frx_graph.ledger.standing import NOTHING, Step, elsewhere, fold
+from frx_graph.ledger.store import EventFilter, Ledger
+from frx_graph.ledger.verification import verify
+
+GRAPH, HERE, THERE = "a" * 16, "b" * 16, "c" * 16
+
+
+@pytest.fixture
+def ledger(location):
+    return open_ledger(location)
+
+
+def test_what_is_appended_is_read_back_by_anybody(ledger, location, promoted):
+    decisions = promoted()
+    recorded = ledger.append(decisions)
+    assert [event.decision for event in recorded] == decisions
+    assert [event.position for event in recorded] == [1, 2, 3]
+    for reader in (ledger, open_ledger(location), open_to_read(location)):
+        assert reader.events() == recorded
+        assert reader.at(2) == recorded[1]
+        assert reader.with_hash(recorded[2].hash[:8]) == recorded[2]
+        assert reader.at(4) is None
+        assert reader.with_hash("0" * 64) is None
+    assert ledger.append([]) == ()
+
+
+def test_each_event_holds_the_hash_of_the_one_before(ledger, promoted):
+    ledger.append(promoted()[:1])
+    ledger.append(promoted("2"))
+    events = ledger.events()
+    assert [event.previous for event in events] == ["0" * 64, *(event.hash for event in events[:-1])]
+
+
+def test_all_of_an_append_or_none(ledger, decide, promoted):
+    with pytest.raises(LedgerError, match=r"plan 1{16} cannot be applied .* is rolled back since event 4"):
+        ledger.append([*promoted(), decide(Kind.ROLLED_BACK), decide(Kind.APPLIED)])
+    assert ledger.count() == 0
+
+
+def test_only_what_may_follow_is_appended(ledger, decide, promoted):
+    with pytest.raises(LedgerError, match="was never proposed"):
+        ledger.append([decide(Kind.APPLIED)])
+    ledger.append(promoted())
+    ledger.append([decide(Kind.APPLIED)])
+    with pytest.raises(LedgerError, match=f"{GRAPH} in environment {THERE}: there it was never proposed"):
+        ledger.append([decide(Kind.APPLIED, environment=THERE)])
+    ledger.append([decide(Kind.ROLLED_BACK)])
+    with pytest.raises(LedgerError, match=r"cannot be proposed .* rolled back"):
+        ledger.append([decide(Kind.PROPOSED)])
+    ledger.append([decide(Kind.PROPOSED, decided_by="frx trial")])
+    assert ledger.count() == 6
+
+
+def test_what_stands_is_of_this_graph_in_this_environment(ledger, decide, promoted):
+    first = ledger.append(promoted())
+    second = ledger.append(promoted("2"))
+    other = ledger.append(promoted("3", environment=THERE))
+    ledger.append(promoted("4", signature="e" * 16))
+    assert ledger.standing(GRAPH, HERE).current.plan == "2" * 16
+    assert ledger.promotions(GRAPH, HERE) == (second[2], first[2])
+    assert ledger.standing(GRAPH, "f" * 16) == NOTHING
+    steps = ledger.steps_by_environment(GRAPH)
+    assert {name: [s.plan for s in states] for name, states in elsewhere(steps, HERE).items()} == {THERE: ["3" * 16]}
+    assert steps[THERE] == tuple(Step.of(event) for event in other)
+
+
+def test_a_plan_that_many_processes_applied(ledger, decide, promoted):
+    ledger.append([*promoted(), *(decide(Kind.APPLIED) for _ in range(5)), *promoted("2"), decide(Kind.APPLIED, "2")])
+    ledger.append([decide(Kind.APPLIED)])
+    steps = ledger.steps_by_environment(GRAPH)[HERE]
+    assert [(step.position, step.plan[0]) for step in steps if step.kind is Kind.APPLIED] == [(12, "2"), (13, "1")]
+    assert ledger.standing(GRAPH, HERE) == fold(Step.of(event) for event in ledger.events())
+
+
+def test_rolling_back_all_that_stands(ledger, promoted):
+    ledger.append([*promoted(), *promoted("2")])
+    by = Author("ada", "here", 1)
+    standing = ledger.promotions(GRAPH, HERE)
+    now = standing[0].decision.recorded_at + timedelta(days=1)
+    events = ledger.append(rollbacks(standing, reason="wrong colours", by=by, now=now))
+    assert [(event.decision.kind, event.decision.plan[0], event.decision.policy) for event in events] == [
+        (Kind.ROLLED_BACK, "2", None),
+        (Kind.ROLLED_BACK, "1", None),
+    ]
+    assert ledger.promotions(GRAPH, HERE) == ()
+    assert len(ledger.standing(GRAPH, HERE).rolled_back) == 2
+    assert verify(ledger).problem is None
+
+
+def test_filters_and_the_newest(ledger, decide, promoted):
+    ledger.append([*promoted(), *promoted("2", environment=THERE)])
+    assert [event.position for event in ledger.events(newest=2)] == [5, 6]
+    kinds = EventFilter(kinds=(Kind.PROMOTED, Kind.TRIED))
+    assert [event.position for event in ledger.events(kinds)] == [2, 3, 5, 6]
+    assert [event.position for event in ledger.events(kinds, newest=3)] == [3, 5, 6]
+    assert ledger.count(EventFilter(signature=GRAPH, environment=THERE)) == 3
+    assert ledger.count(EventFilter(signature=THERE)) == 0
+
+
+def test_evidence_is_the_last_trial_before(ledger, decide, promoted):
+    ledger.append([*promoted(), *promoted("2"), decide(Kind.TRIED), decide(Kind.APPLIED)])
+    found = [None if (trial := ledger.evidence(event)) is None else trial.position for event in ledger.events()]
+    assert found == [None, 2, 2, None, 5, 5, 7, 7]
+
+
+def test_a_hash_that_several_events_have(ledger, promoted):
+    ledger.append(promoted())
+    with pytest.raises(LedgerError, match="several events"):
+        ledger.with_hash("")
+    assert ledger.with_hash("%") is None
+
+
+def test_more_rows_than_are_read_at_once(ledger, decide, monkeypatch):
+    monkeypatch.setattr(store, "_BATCH", 3)
+    for count in (3, 4):
+        ledger.append([decide(Kind.PROPOSED, str(count)) for _ in range(count)])
+        assert [row["position"] for row in ledger.rows()] == list(range(1, ledger.count() + 1))
+
+
+def test_a_kind_that_this_version_does_not_know(ledger, location, decide):
+    ledger.append([decide(Kind.PROPOSED)])
+    with sqlite3.connect(location.file) as connection:
+        connection.execute("UPDATE frx_ledger_events SET kind = 'dreamt'")
+    connection.close()
+    with pytest.raises(LedgerError, match=r"event 1 is not what it should be.*verify"):
+        ledger.standing(GRAPH, HERE)
+
+
+@pytest.fixture
+def without_locks(location):
+    """The ledger as in a database that takes no lock before the first write: SQLAlchemy's ordinary engine."""
+    open_ledger(location)
+
+    def made(**fields) -> Ledger:
+        return Ledger(location, sqlalchemy.create_engine(location.url), **fields)
+
+    return made
+
+
+def interrupted_by(monkeypatch, other, decisions):
+    """Whenever the next event is made, somebody else appends the next of `decisions` first."""
+    record = store.record
+    waiting = list(decisions)
+    theirs = False
+
+    def late(*given):
+        nonlocal theirs
+        made = record(*given)
+        if waiting and not theirs:
+            theirs = True
+            other.append([waiting.pop(0)])
+            theirs = False
+        return made
+
+    monkeypatch.setattr(store, "record", late)
+
+
+def test_who_comes_second_reads_again(without_locks, ledger, decide, monkeypatch):
+    first, second = [decide(Kind.PROPOSED, plan) for plan in "12"], decide(Kind.PROPOSED, "3")
+    interrupted_by(monkeypatch, ledger, first)
+    (event,) = without_locks().append([second])
+    assert [(e.position, e.decision) for e in ledger.events()] == [(1, first[0]), (2, first[1]), (3, second)]
+    assert event == ledger.at(3)
+    assert verify(ledger).problem is None
+
+
+def test_who_comes_second_may_find_that_it_must_not_any_more(without_locks, ledger, decide, promoted, monkeypatch):
+    ledger.append(promoted())
+    interrupted_by(monkeypatch, ledger, [decide(Kind.ROLLED_BACK)])
+    with pytest.raises(LedgerError, match=r"cannot be applied .* rolled back since event 4"):
+        without_locks().append([decide(Kind.APPLIED)])
+    assert ledger.count() == 4
+
+
+def test_who_always_comes_second_gives_up(without_locks, ledger, decide, monkeypatch):
+    interrupted_by(monkeypatch, ledger, [decide(Kind.PROPOSED, "1")])
+    with pytest.raises(LedgerError, match="appended to by others all the time"):
+        without_locks(patience_seconds=0).append([decide(Kind.PROPOSED, "2")])
+    assert ledger.count() == 1
+
+
+choices = st.lists(
+    st.tuples(st.sampled_from(Kind), st.sampled_from("12"), st.sampled_from(["autopilot", "ada"])), max_size=12
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(choices)
+def test_a_ledger_holds_what_may_be_decided_and_nothing_else(tmp_path_factory, decide, promoted, chosen):
+    location = parse_location(str(tmp_path_factory.mktemp("ledger") / "l.db"))
+    ledger = open_ledger(location)
+    ledger.append(promoted())
+    accepted: list[Decision] = []
+    for kind, plan, by in chosen:
+        decision = decide(kind, plan, decided_by=by)
+        stood = {state.plan for state in ledger.standing(GRAPH, HERE).promoted}
+        allowed = ledger.standing(GRAPH, HERE).objection(decision) is None
+        try:
+            ledger.append([decision])
+        except LedgerError:
+            assert not allowed
+        else:
+            assert allowed
+            assert kind is not Kind.APPLIED or decision.plan in stood
+            accepted.append(decision)
+    assert [event.decision for event in ledger.events()][3:] == accepted
+    assert verify(open_to_read(location)).problem is None
