@@ -1,6 +1,6 @@
 """How often trials promote what is no faster, and miss what is: simulated, through the code that decides real trials.
 
-    python benchmarks/false_promotions.py [--trials N] [--trace FILE] [--json FILE]
+    python benchmarks/false_promotions.py [--trials N] [--bias SHARE] [--trace FILE] [--json FILE]
     python benchmarks/false_promotions.py --record FILE
 
 Three machines: "shared" and "hostile" are simulated, "real" is made of windows of a recording (`--trace`, made with
@@ -101,20 +101,25 @@ def simulated_trial(
     for pair in range(rule.process_pairs):
         seconds[pair, Arm.BASELINE] = STEP_SECONDS * bias[2 * pair]
         seconds[pair, Arm.CANDIDATE] = STEP_SECONDS * bias[2 * pair + 1] / (1 + speedup)
-    plan, measured, verdict = schedule(rule), list[MeasuredQuad](), None
+    plan = schedule(rule)
+    measured: list[MeasuredQuad] = []
+    verdict: Verdict | None = None
     while verdict is None and (quad := next_quad(plan, [seen.void for seen in measured], rule.void_quads_allowed)):
         measured.append(run_quad(quad, factors, seconds, rule.steps_per_block))
         verdict = early_verdict(measured, rule)
     return verdict or final_verdict(measured, rule), 4 * rule.steps_per_block * len(measured)
 
 
-def rates(case: Case, noise: Noise, trials: int, seed: int = 0) -> Rates:
-    """Simulates `trials` trials, each with another order of blocks and other noise."""
+def rates(case: Case, noise: Noise, trials: int, bias: float = PROCESS_BIAS, seed: int = 0) -> Rates:
+    """Simulates `trials` trials, each with another order of blocks and other noise.
+
+    `bias` is the standard deviation of the log ratio of two processes that run the same program.
+    """
     draw = np.random.default_rng(seed)
     found = dict.fromkeys(Outcome, 0)
     steps = 0
     factors = noise.factors(trials, case.protocol.steps, draw)
-    biases = draw.normal(0.0, PROCESS_BIAS / 2**0.5, (trials, 2 * case.protocol.process_pairs))
+    biases = draw.normal(0.0, bias / 2**0.5, (trials, 2 * case.protocol.process_pairs))
     for trial in range(trials):
         rule = replace(case.protocol, seed=trial)
         verdict, taken = simulated_trial(rule, iter(factors[trial].tolist()), biases[trial].tolist(), case.speedup)
@@ -173,6 +178,7 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=TRIALS, metavar="N", help=f"for each row and machine ({TRIALS})")
+    parser.add_argument("--bias", type=float, default=PROCESS_BIAS, help="of two processes, as a fraction (0.02)")
     parser.add_argument("--trace", type=Path, default=TRACE, metavar="FILE", help="recorded step times of a machine")
     parser.add_argument("--record", type=Path, metavar="FILE", help="record such a trace here, in 25 s, and stop")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
@@ -185,7 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
         record(given.record)
         return 0
     machines = (SHARED, HOSTILE, recorded(given.trace))
-    judged = [(case, rates(case, noise, given.trials)) for case in cases() for noise in machines]
+    judged = [(case, rates(case, noise, given.trials, given.bias)) for case in cases() for noise in machines]
     print(f"Promoted, in % of {given.trials} trials, and mean steps of both arms, on three machines;")
     print("3+10 %: both arms in one process, which needs more than the minimum\n")
     print(table(judged, [noise.name for noise in machines]))

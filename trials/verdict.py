@@ -173,7 +173,8 @@ def _reason(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str
     minimum = f"{100 * math.expm1(protocol.minimum):.3g} %"
     seen = f"{_gain(stats.ratio_median)} ({_percent(stats.ci_low)} to {_percent(stats.ci_high)} %)"
     if outcome is Outcome.PROMOTE:
-        pairs = "in one process" if protocol.process_pairs == 1 else f"and all {stats.processes} process pairs agree"
+        count = "both" if stats.processes == FEWEST_PAIRS else f"all {stats.processes}"
+        pairs = "in one process" if protocol.process_pairs == 1 else f"and {count} process pairs agree"
         return f"{seen}: the {minimum} asked for is reached, {pairs}"
     if outcome is Outcome.EQUIVALENT:
         return f"{seen}: no difference of {minimum} or more"
