@@ -14,12 +14,12 @@ from scipy.special import stdtr
 from scipy.stats import mstats
 
 TRIM = 0.2
-"""Share of the values left out on each side: what Wilcox (Introduction to Robust Estimation and Hypothesis Testing, 2012,
-section 4.3.3) recommends where one does not know how heavy the tails are. Of 21 quads the 4 lowest and 4 highest."""
+"""Share of the values left out on each side: what Wilcox (Introduction to Robust Estimation and Hypothesis Testing)
+recommends where one does not know how heavy the tails are. Of 21 quads the 4 lowest and 4 highest."""
 
 EFFECT_VARIANCE = 1.0
-"""Of the effects that the safe t-test expects, in standard deviations of one quad: as much information as one quad has
-(Kass and Wasserman 1995)."""
+"""Variance of the effects that the safe t-test expects, in standard deviations of one quad: a prior that is worth as much
+as one quad (unit information, Kass and Wasserman 1995)."""
 
 
 def trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
@@ -41,7 +41,7 @@ def safe_t(log_ratios: Sequence[float], above: float = 0.0) -> float:
     and standard deviation `s` it is the likelihood of the values up to their common scale under `d` over that under
     `d = 0`, averaged over a half-normal distribution of `d > 0` with variance `g = EFFECT_VARIANCE`. A likelihood ratio
     of what does not depend on `s` is a martingale if `d = 0`, and so is an average of them (Grünwald, de Heide and
-    Koolen, Safe Testing, 2024, section 4.3; Wang and Ramdas, Anytime-valid t-tests, 2023, the two-sided one).
+    Koolen, Safe Testing, 2024; Wang and Ramdas, Anytime-valid t-tests and confidence sequences, 2023).
 
     In closed form: with `n` values of mean `m`, sum of squares `Q` and `S = Q - (n * m)**2 * g / (1 + n * g)`, for one
     `s`, the integral over all `d` is `(1 + n * g)**-0.5 * exp(-S / (2 * s**2))`; over `d > 0` it is that times
@@ -72,7 +72,7 @@ def safe_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, flo
     """Bounds between which the mean is, at all times at once, with probability `1 - 2 * alpha`; infinite for few values.
 
     All means against which the two-sided e-value, averaged over a normal distribution of effects, is below
-    `1 / (2 * alpha)` (Wang and Ramdas 2023, theorem 4.7): with `D` the sum of squared deviations and `k` the square of
+    `1 / (2 * alpha)` (as in Wang and Ramdas 2023): with `D` the sum of squared deviations and `k` the square of
     the distance from the mean times `n`, that is `(1 + n * g)**-0.5 * ((D + k) / (D + k / (1 + n * g)))**(n / 2)`, which
     is solved for `k`.
     """
