@@ -7,8 +7,9 @@ Three machines: "shared" and "hostile" are simulated, "real" is made of windows 
 `--record`: 25 s of one convolution). Every process adds a bias of its own, such that two that run the same program
 differ by 2 % (standard deviation of their ratio), as the policies allow for.
 
-Bounds, on each machine: equal arms are never promoted; a gain of half the minimum is promoted in at most 1 %, and one of
-12 % (20 % in one process) found in at least 95 %, in at most so many steps. Exit code 1 when one is broken.
+Bounds, on each machine: equal arms are never promoted; a gain of half the minimum is promoted in at most 1 %, and one
+of 12 % (20 % in one process) found in at least 95 %. Exit code 1 when one is broken. "most" are the steps of a trial
+that nothing ends early.
 """
 
 from __future__ import annotations

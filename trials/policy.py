@@ -51,7 +51,7 @@ class TrialPolicy(BaseModel):
         "minimum",
         description="what every process pair's own median must show: the minimum speed-up, or any speed-up (direction)",
     )
-    quads_per_pair: int = Field(7, ge=1, le=1000, description="quads of four blocks (ABBA or BAAB) in each process pair")
+    quads_per_pair: int = Field(7, ge=1, le=1000, description="quads of four blocks (ABBA, BAAB) in each process pair")
     steps_per_block: int = Field(5, ge=1, le=1000, description="steps that one arm runs in a block, in a row")
     void_quads_allowed: int = Field(
         14, ge=0, description="disturbed quads that are run again before a trial is given up, in all its process pairs"

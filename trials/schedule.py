@@ -1,10 +1,10 @@
 """Which arm runs in which block of which process pair: quads of ABBA and BAAB.
 
-Arms that run one after the other (all of A, then all of B) differ by whatever the machine did in between. In a quad both
-arms have the same mean position, so a drift that is linear over its four blocks cancels out, and slow noise mostly does.
-ABBA and BAAB alternate, so that what the inner blocks have in common (the same arm ran just before) cancels out over two
-quads, too. Compare Google Benchmark's random interleaving, which was measured to take 40 % off the variance between
-runs, and hyperfine, which runs one command after the other and warns of outliers.
+Arms that run one after the other (all of A, then all of B) differ by whatever the machine did in between. In a quad
+both arms have the same mean position, so a drift that is linear over its four blocks cancels out, and slow noise mostly
+does. ABBA and BAAB alternate, so that what the inner blocks have in common (the same arm ran just before) cancels out
+over two quads, too. Compare Google Benchmark's random interleaving, which was measured to take 40 % off the variance
+between runs, and hyperfine, which runs one command after the other and warns of outliers.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ TRIM = 0.2
 recommends where one does not know how heavy the tails are. Of 21 quads the 4 lowest and 4 highest."""
 
 EFFECT_VARIANCE = 1.0
-"""Variance of the effects that the safe t-test expects, in standard deviations of one quad: a prior that is worth as much
-as one quad (unit information, Kass and Wasserman 1995)."""
+"""Variance of the effects that the safe t-test expects, in standard deviations of one quad: a prior that is worth as
+much as one quad (unit information, Kass and Wasserman 1995)."""
 
 
 def trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
@@ -49,7 +49,7 @@ def safe_t(log_ratios: Sequence[float], above: float = 0.0) -> float:
     first factor is proportional to `S**(-n / 2)`, where `d = 0` has `Q**(-n / 2)`; `S / s**2` is then distributed as
     chi-squared with `n` degrees of freedom, so the mean of `Phi` is Student's distribution function.
 
-    For a mean below `above` the same bound holds, without assumptions on `s`: taking a constant off all values lowers
+    For a mean below `above` the same bound holds: taking a constant off all values lowers
     `m` and leaves their deviations as they are, so the t-statistic, and with it the e-value, is lower for every `n`.
 
     0 (no evidence) without values; minus infinity where Student's distribution function is too small for a float.
@@ -69,12 +69,12 @@ def safe_t(log_ratios: Sequence[float], above: float = 0.0) -> float:
 
 
 def safe_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
-    """Bounds between which the mean is, at all times at once, with probability `1 - 2 * alpha`; infinite for few values.
+    """Bounds between which the mean is, at all times at once, with probability `1 - 2 * alpha`.
 
     All means against which the two-sided e-value, averaged over a normal distribution of effects, is below
-    `1 / (2 * alpha)` (as in Wang and Ramdas 2023): with `D` the sum of squared deviations and `k` the square of
-    the distance from the mean times `n`, that is `(1 + n * g)**-0.5 * ((D + k) / (D + k / (1 + n * g)))**(n / 2)`, which
-    is solved for `k`.
+    `1 / (2 * alpha)` (as in Wang and Ramdas 2023): with `D` the sum of squared deviations and `k` the square of the
+    distance from the mean times `n`, that is `(1 + n * g)**-0.5 * ((D + k) / (D + k / (1 + n * g)))**(n / 2)`, which is
+    solved for `k`. Infinite where there are too few values to exclude any mean.
     """
     n = len(log_ratios)
     if n < 2:

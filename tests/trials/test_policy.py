@@ -84,7 +84,7 @@ def test_exponents_that_yaml_takes_for_text_are_numbers(tmp_path: Path) -> None:
             "process_pairs times quads_per_pair must be at least 5",
             "raise one of them",
         ),
-        ("time_budget_seconds:", "time_budget_seconds is None: Input should be a valid number", "time_budget_seconds: "),
+        ("time_budget_seconds:", "time_budget_seconds is None: Input should be a valid number", "time_budget_sec"),
         ("- alpha", " holds a list, no keys", "write lines of 'key: value'"),
         (
             "alpha: [1\n",
