@@ -117,7 +117,7 @@ def policy_from_mapping(given: Mapping[str, Any], where: str) -> TrialPolicy:
         if not first["loc"]:
             raise PolicyError(f"{where}: {first['msg'].removeprefix('Value error, ')}", "raise one of them") from error
         name = str(first["loc"][0])
-        message = f"{where}: {name} is {first['input']!r}: {first['msg']}"
+        message = f"{where}: {name} is {given[name]!r}: {first['msg']}"
         raise PolicyError(message, f"{name}: {known[name].description}") from error
 
 

@@ -60,7 +60,7 @@ class MeasuredQuad:
     def __post_init__(self) -> None:
         if tuple(block.arm for block in self.blocks) != self.quad.arms:
             raise ValueError(f"blocks of {[str(block.arm) for block in self.blocks]} for {self.quad}")
-        log = {arm: 0.0 for arm in Arm}
+        log = dict.fromkeys(Arm, 0.0)
         for block in self.blocks:
             log[block.arm] += math.log(statistics.median(block.seconds))
         object.__setattr__(self, "log_ratio", (log[Arm.BASELINE] - log[Arm.CANDIDATE]) / 2)

@@ -68,7 +68,7 @@ def test_exponents_that_yaml_takes_for_text_are_numbers(tmp_path: Path) -> None:
             "minimum_speedup: smallest gain worth a change",
         ),
         ("alpha: .nan", "alpha is nan: Input should be ", "alpha: probability of a false positive"),
-        ("risk: none", "risk is 'NONE': Input should be 'LOW', 'MEDIUM' or 'HIGH'", "risk: highest tier"),
+        ("risk: none", "risk is 'none': Input should be 'LOW', 'MEDIUM' or 'HIGH'", "risk: highest tier"),
         (
             "process_pairs: 1",
             "process_pairs is 1: Input should be greater than or equal to 2",
