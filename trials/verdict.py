@@ -75,11 +75,14 @@ class Verdict:
 
 
 def early_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict | None:
-    """What the quads so far settle, or None if the trial has to go on. May be asked after every quad."""
+    """What the quads so far settle, or None if the trial has to go on. May be asked after every quad.
+
+    When all have been measured it is `final_verdict` that decides.
+    """
     pairs = _log_ratios(quads)
-    if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs):
-        return None
     every = [ratio for pair in pairs for ratio in pair]
+    if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs) or len(every) >= protocol.quads:
+        return None
     enough = -math.log(protocol.alpha)
     if _agree(pairs, protocol) and safe_t(every, protocol.minimum + _bias(pairs, protocol)) >= enough:
         outcome = Outcome.PROMOTE
