@@ -4,12 +4,12 @@
     python benchmarks/false_promotions.py --record FILE
 
 Three machines: "shared" and "hostile" are simulated, "real" is made of windows of a recording (`--trace`, made with
-`--record`: 25 s of one convolution). Every process adds a bias of its own, such that two that run the same program
+`--record`: 25 s of convolutions). Every process adds a bias of its own, such that two that run the same program
 differ by 2 % (standard deviation of their ratio), as the policies allow for.
 
 Bounds, on each machine: equal arms are never promoted; a gain of half the minimum is promoted in at most 1 %, and one
-of 12 % (20 % in one process) found in at least 95 %. Exit code 1 when one is broken. "most" are the steps of a trial
-that nothing ends early.
+of 12 % (20 % in one process) found in at least 95 %. Exit code 1 when one is broken. "most steps" are those
+of a trial that nothing ends early.
 """
 
 from __future__ import annotations
@@ -155,23 +155,20 @@ def broken_bounds(judged: Sequence[tuple[Case, Rates]]) -> list[str]:
 
 
 def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
-    """A row for each case: promoted in percent and mean steps on each machine."""
+    """A row for each case, a column for each machine: promoted in percent, and mean steps."""
     rows = []
     for case, group in itertools.groupby(judged, key=lambda pair: pair[0]):
         seen = {rate.noise: rate for _, rate in group}
-        bound = f"<= {case.at_most:.0%}" if case.at_most < 1 else f">= {case.at_least:.0%}" if case.at_least else ""
         rows.append(
             [
                 case.rule,
                 f"+{100 * case.speedup:g} %" if case.speedup else "A/A",
-                *(f"{100 * seen[name].promoted / seen[name].trials:.4g}" for name in machines),
-                bound,
-                *(f"{seen[name].mean_steps:.0f}" for name in machines),
+                *(f"{100 * rate.promoted / rate.trials:.2f} ({rate.mean_steps:.0f})" for rate in seen.values()),
+                f"<= {case.at_most:.0%}" if case.at_most < 1 else f">= {case.at_least:.0%}" if case.at_least else "",
                 case.protocol.steps,
             ]
         )
-    short = [name[:7] for name in machines]
-    headers = ["minimum", "true", *short, "bound", *(f"{name[:4]}." for name in short), "most"]
+    headers = ["minimum", "true", *machines, "bound", "most steps"]
     align = ("left", "left", *["right"] * (len(headers) - 2))
     return tabulate(rows, headers=headers, disable_numparse=True, colalign=align)
 
@@ -193,8 +190,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     machines = (SHARED, HOSTILE, recorded(given.trace))
     judged = [(case, rates(case, noise, given.trials, given.bias)) for case in cases() for noise in machines]
-    print(f"Promoted, in % of {given.trials} trials, and mean steps of both arms, on three machines;")
-    print("3+10 %: both arms in one process, which needs more than the minimum\n")
+    print(f"Promoted in % of {given.trials} trials (mean steps of both arms) on three machines;")
+    print("3+10 %: both arms in one process, which asks for more than the minimum\n")
     print(table(judged, [noise.name for noise in machines]))
     broken = broken_bounds(judged)
     if given.json:

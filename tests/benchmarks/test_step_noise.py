@@ -43,7 +43,7 @@ def test_windows_of_a_recording_keep_its_order_and_begin_again() -> None:
 def test_the_committed_recording_is_of_a_noisy_machine() -> None:
     relative = recorded(TRACE).relative
     assert np.median(relative) == 1.0
-    assert 0.05 < relative.std()
+    assert relative.std() > 0.05
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"seconds": 3}', '{"seconds": ["a"]}', '{"seconds": [1, 2]}'])
@@ -69,5 +69,5 @@ def test_steps_are_timed_one_by_one_until_time_is_up() -> None:
 def test_a_recording_is_written_with_what_it_is_of(tmp_path: Path) -> None:
     record(tmp_path / "trace.json", duration=0.05)
     document = json.loads((tmp_path / "trace.json").read_text())
-    assert document["step"].startswith("torch.nn.Conv2d(32, 32, 3, padding=1)")
+    assert document["step"].startswith("four times torch.nn.Conv2d(32, 32, 3, padding=1)")
     assert sum(document["seconds"]) >= 0.045

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -14,9 +15,7 @@ from frx_graph.trials.protocol import Protocol, protocol
 from frx_graph.trials.schedule import ABBA, BAAB, Arm, next_quad, schedule
 
 protocols = st.builds(
-    lambda pairs, quads, seed: replace(
-        protocol(TrialPolicy()), process_pairs=pairs, quads_per_pair=quads, seed=seed
-    ),
+    lambda pairs, quads, seed: replace(protocol(TrialPolicy()), process_pairs=pairs, quads_per_pair=quads, seed=seed),
     st.integers(1, 12),
     st.integers(1, 12),
     st.integers(0, 2**32),
@@ -35,7 +34,7 @@ def test_pairs_come_one_after_the_other_and_orders_alternate_within_each(rule: P
     plan = schedule(rule)
     numbers = [(pair, number) for pair in range(rule.process_pairs) for number in range(rule.quads_per_pair)]
     assert [(quad.pair, quad.number) for quad in plan] == numbers
-    for one, other in zip(plan, plan[1:], strict=False):
+    for one, other in itertools.pairwise(plan):
         assert one.pair != other.pair or {one.arms, other.arms} == {ABBA, BAAB}
 
 

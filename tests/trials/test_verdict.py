@@ -234,5 +234,6 @@ def test_where_void_quads_stand_and_what_they_measured_changes_nothing(logs: lis
     for void in voids:
         mixed.insert(draw.randrange(len(mixed) + 1), void)
     assert final_verdict(mixed, TUNE) == final_verdict([*voids, *measured], TUNE)
-    assert early_verdict(mixed, TUNE) == early_verdict([*voids, *measured], TUNE)
+    part = [quad for quad in mixed if quad.void or quad.quad.pair < 2]
+    assert early_verdict(part, TUNE) == early_verdict([*voids, *measured[:14]], TUNE)
     assert final_verdict(mixed, TUNE).outcome is final_verdict(measured, TUNE).outcome
