@@ -8,7 +8,7 @@ Three machines: "shared" and "hostile" are simulated, "real" is made of windows 
 differ by 2 % (standard deviation of their ratio), as the policies allow for.
 
 Bounds, on each machine: equal arms are never promoted; a gain of half the minimum is promoted in at most 1 %, and one
-of 12 % (20 % in one process) found in at least 95 %. Exit code 1 when one is broken. "most steps" are those
+of 12 % (20 % in one process) found in at least 95 %. Exit code 1 when one is broken. "most" are the steps
 of a trial that nothing ends early.
 """
 
@@ -168,7 +168,7 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
                 case.protocol.steps,
             ]
         )
-    headers = ["minimum", "true", *machines, "bound", "most steps"]
+    headers = ["minimum", "true", *machines, "bound", "most"]
     align = ("left", "left", *["right"] * (len(headers) - 2))
     return tabulate(rows, headers=headers, disable_numparse=True, colalign=align)
 

@@ -31,51 +31,67 @@ class TrialPolicy(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     minimum_speedup: float = Field(
-        0.03, gt=0, le=10, description="smallest gain worth a change: the baseline's time over the candidate's, minus 1"
+        default=0.03,
+        gt=0,
+        le=10,
+        description="smallest gain worth a change: the baseline's time over the candidate's, minus 1",
     )
     memory_headroom: float = Field(
-        0.10, ge=0, description="how far a candidate's peak memory may exceed the baseline's, as a fraction of it"
+        default=0.10,
+        ge=0,
+        description="how far a candidate's peak memory may exceed the baseline's, as a fraction of it",
     )
-    time_budget_seconds: float = Field(600, gt=0, description="wall time for all trials of one program, in seconds")
-    risk: Risk = Field(Risk.MEDIUM, description="highest tier of risk that is tried: LOW, MEDIUM, or HIGH")
+    time_budget_seconds: float = Field(
+        default=600, gt=0, description="wall time for all trials of one program, in seconds"
+    )
+    risk: Risk = Field(default=Risk.MEDIUM, description="highest tier of risk that is tried: LOW, MEDIUM, or HIGH")
     numerics_multiplier: float = Field(
-        2.0, gt=0, description="how many times the baseline's own error against float64 a candidate's may be"
+        default=2.0, gt=0, description="how many times the baseline's own error against float64 a candidate's may be"
     )
     numerics_multiplier_half: float = Field(
-        3.0, gt=0, description="the same where values are in half precision (float16, bfloat16)"
+        default=3.0, gt=0, description="the same where values are in half precision (float16, bfloat16)"
     )
     process_pairs: int = Field(
-        5, ge=2, le=100, description="pairs of fresh processes, one for each arm, that a trial measures in"
+        default=5, ge=2, le=100, description="pairs of fresh processes, one for each arm, that a trial measures in"
     )
     pair_agreement: Literal["minimum", "direction"] = Field(
-        "minimum",
+        default="minimum",
         description="what every process pair's own median must show: the minimum speed-up, or any speed-up (direction)",
     )
-    quads_per_pair: int = Field(7, ge=1, le=1000, description="quads of four blocks (ABBA, BAAB) in each process pair")
-    steps_per_block: int = Field(5, ge=1, le=1000, description="steps that one arm runs in a block, in a row")
+    quads_per_pair: int = Field(
+        default=7, ge=1, le=1000, description="quads of four blocks (ABBA, BAAB) in each process pair"
+    )
+    steps_per_block: int = Field(default=5, ge=1, le=1000, description="steps that one arm runs in a block, in a row")
     void_quads_allowed: int = Field(
-        14, ge=0, description="disturbed quads that are run again before a trial is given up, in all its process pairs"
+        default=14,
+        ge=0,
+        description="disturbed quads that are run again before a trial is given up, in all its process pairs",
     )
     alpha: float = Field(
-        0.001,
+        default=0.001,
         ge=1e-9,
         lt=0.5,
         description="probability of a false positive that all candidates of a program have together, of one side",
     )
     process_bias: float = Field(
-        0.02,
+        default=0.02,
         ge=0,
         le=1,
         description="standard deviation of the ratio of two fresh processes' times that run the same program",
     )
     in_process_extra: float = Field(
-        0.10, ge=0, le=10, description="added to the minimum speed-up where both arms share the user's one process"
+        default=0.10,
+        ge=0,
+        le=10,
+        description="added to the minimum speed-up where both arms share the user's one process",
     )
-    seed: int = Field(0, ge=0, description="of the order in which arms run, and of the inputs they get")
+    seed: int = Field(default=0, ge=0, description="of the order in which arms run, and of the inputs they get")
     canary_interval_steps: int | None = Field(
-        None, gt=0, description="promoted rewrites are measured again, by one quad, every so many steps; null: never"
+        default=None,
+        gt=0,
+        description="promoted rewrites are measured again, by one quad, every so many steps; null: never",
     )
-    decision_max_age_days: float = Field(30, gt=0, description="age in days at which a decision expires")
+    decision_max_age_days: float = Field(default=30, gt=0, description="age in days at which a decision expires")
 
     @field_validator("risk", mode="before")
     @classmethod
