@@ -1,6 +1,6 @@
 """How often trials promote what is no faster, and miss what is: simulated, through the code that decides real trials.
 
-    python benchmarks/false_promotions.py [--trials N] [--bias SHARE] [--trace FILE] [--json FILE]
+    python benchmarks/false_promotions.py [--trials N] [--policy FILE] [--bias SHARE] [--trace FILE] [--json FILE]
     python benchmarks/false_promotions.py --record FILE
 
 Three machines: "shared" and "hostile" are simulated, "real" is made of windows of a recording (`--trace`, made with
@@ -26,7 +26,7 @@ import numpy as np
 from step_noise import HOSTILE, SHARED, Noise, recorded
 from tabulate import tabulate
 
-from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
+from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy, read_policy
 from frx_graph.trials.protocol import Protocol, protocol
 from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.schedule import Arm, Quad, next_quad, schedule
@@ -65,6 +65,13 @@ def cases() -> tuple[Case, ...]:
         Case("3+10 %", shared, 0.065, at_most=0.01),
         Case("3+10 %", shared, 0.20, at_least=0.95),
     )
+
+
+def cases_of(policy: TrialPolicy) -> tuple[Case, ...]:
+    """Equal arms and several gains under any policy; only the first is judged."""
+    rule, name = protocol(policy), f"{100 * policy.minimum_speedup:g} %"
+    gains = (0.04, 0.06, 0.08, 0.12)
+    return (Case(name, rule, 0.0, at_most=0.0), *(Case(name, rule, gain) for gain in gains))
 
 
 @dataclass(frozen=True)
@@ -176,6 +183,7 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=TRIALS, metavar="N", help=f"for each row and machine ({TRIALS})")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="simulate trials under this policy instead")
     parser.add_argument("--bias", type=float, default=PROCESS_BIAS, help="of two processes, as a fraction (0.02)")
     parser.add_argument("--trace", type=Path, default=TRACE, metavar="FILE", help="recorded step times of a machine")
     parser.add_argument("--record", type=Path, metavar="FILE", help="record such a trace here, in 25 s, and stop")
@@ -189,7 +197,8 @@ def main(arguments: list[str] | None = None) -> int:
         record(given.record)
         return 0
     machines = (SHARED, HOSTILE, recorded(given.trace))
-    judged = [(case, rates(case, noise, given.trials, given.bias)) for case in cases() for noise in machines]
+    simulated = cases_of(read_policy(given.policy)) if given.policy else cases()
+    judged = [(case, rates(case, noise, given.trials, given.bias)) for case in simulated for noise in machines]
     print(f"Promoted in % of {given.trials} trials (mean steps of both arms) on three machines;")
     print("3+10 %: both arms in one process, which asks for more than the minimum\n")
     print(table(judged, [noise.name for noise in machines]))

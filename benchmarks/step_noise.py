@@ -70,7 +70,8 @@ class RecordedNoise:
 
     def factors(self, trials: int, steps: int, draw: np.random.Generator) -> Factors:
         starts = draw.integers(0, len(self.relative), (trials, 1))
-        return self.relative[(starts + np.arange(steps)) % len(self.relative)]
+        windows: Factors = self.relative[(starts + np.arange(steps)) % len(self.relative)]
+        return windows
 
 
 SHARED = SyntheticNoise("shared", drift_phi=0.95, drift_sd=0.03, spikes=0.05, neighbour=0.08)

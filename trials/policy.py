@@ -42,7 +42,7 @@ class TrialPolicy(BaseModel):
         description="how far a candidate's peak memory may exceed the baseline's, as a fraction of it",
     )
     time_budget_seconds: float = Field(
-        default=600, gt=0, description="wall time for all trials of one program, in seconds"
+        default=600.0, gt=0, description="wall time for all trials of one program, in seconds"
     )
     risk: Risk = Field(default=Risk.MEDIUM, description="highest tier of risk that is tried: LOW, MEDIUM, or HIGH")
     numerics_multiplier: float = Field(
@@ -91,7 +91,7 @@ class TrialPolicy(BaseModel):
         gt=0,
         description="promoted rewrites are measured again, by one quad, every so many steps; null: never",
     )
-    decision_max_age_days: float = Field(default=30, gt=0, description="age in days at which a decision expires")
+    decision_max_age_days: float = Field(default=30.0, gt=0, description="age in days at which a decision expires")
 
     @field_validator("risk", mode="before")
     @classmethod

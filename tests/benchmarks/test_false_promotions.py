@@ -103,3 +103,12 @@ def test_a_broken_bound_is_printed_and_the_exit_code(
 def test_bounds_that_hold_exit_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(false_promotions, "cases", lambda: (Case("8 %", protocol(TUNE_POLICY), 0.0, at_most=0.0),))
     assert main(["--trials", "2"]) == 0
+
+
+def test_any_policy_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("{minimum_speedup: 0.06, process_pairs: 2, quads_per_pair: 3}")
+    assert main(["--trials", "2", "--policy", str(path)]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("6 %")]
+    assert [row.split()[2] for row in rows] == ["A/A", "+4", "+6", "+8", "+12"]
+    assert all(row.split()[-1] == str(2 * 3 * 20) for row in rows)
