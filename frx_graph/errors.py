@@ -44,6 +44,10 @@ class OptionError(FrxError):
     """An option, rule code or configuration value is unknown or out of range."""
 
 
+class PolicyError(FrxError):
+    """A trial policy cannot be read, or has a key that is unknown or a value out of range."""
+
+
 class EvidenceError(FrxError):
     """An evidence file or log is missing, truncated, or not what it claims to be."""
 

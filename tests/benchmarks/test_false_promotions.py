@@ -1,0 +1,114 @@
+"""Simulated trials: a few hundred with fixed seeds, and how the benchmark judges them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import false_promotions
+import pytest
+from false_promotions import TRACE, Case, Rates, broken_bounds, cases, main, rates, simulated_trial, table
+from scipy import stats
+from step_noise import HOSTILE, SHARED, Noise, recorded
+
+from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
+from frx_graph.trials.protocol import protocol
+from frx_graph.trials.verdict import Outcome
+
+MACHINES = [SHARED, HOSTILE, recorded(TRACE)]
+TRIALS = 300
+FEWEST_FOUND = int(stats.binom.ppf(0.001, TRIALS, 0.95))
+"""A rule that finds 95 % finds fewer of 300 with a probability below 0.001."""
+
+
+@pytest.mark.parametrize("noise", MACHINES, ids=lambda noise: noise.name)
+@pytest.mark.parametrize("case", [case for case in cases() if case.speedup == 0], ids=lambda case: case.rule)
+def test_equal_arms_are_never_promoted(case: Case, noise: Noise) -> None:
+    # One that promotes 2.3 % of equal arms would promote none of 300 with a probability of 0.001.
+    assert rates(case, noise, TRIALS).promoted == 0
+
+
+@pytest.mark.parametrize("noise", MACHINES, ids=lambda noise: noise.name)
+@pytest.mark.parametrize("case", [case for case in cases() if case.at_least > 0], ids=lambda case: case.rule)
+def test_large_gains_are_found(case: Case, noise: Noise) -> None:
+    assert rates(case, noise, TRIALS).promoted >= FEWEST_FOUND
+
+
+def test_without_process_bias_in_mind_one_pair_would_promote_equal_arms() -> None:
+    # The near miss: the same quads in one pair of processes, under the default minimum.
+    single = replace(protocol(TrialPolicy(), in_process=True), minimum=protocol(TrialPolicy()).minimum)
+    single = replace(single, agreement=single.minimum)
+    assert rates(Case("one process", single, 0.0), SHARED, TRIALS).promoted > 0
+
+
+def test_a_trial_without_noise_is_exact() -> None:
+    rule = protocol(TUNE_POLICY)
+    verdict, steps = simulated_trial(rule, iter([1.0] * rule.steps), [0.0] * 6, 0.30)
+    assert verdict.outcome is Outcome.PROMOTE
+    assert verdict.statistics is not None
+    assert verdict.statistics.ratio_median == pytest.approx(1.30)
+    assert steps == 8 * 20
+
+
+def test_the_same_seed_gives_the_same_trials() -> None:
+    case = cases()[0]
+    assert rates(case, SHARED, 20, seed=3) == rates(case, SHARED, 20, seed=3)
+
+
+def seen(promoted: int) -> Rates:
+    return Rates("8 %", 0.04, "shared", 1000, promoted, 0, 0, 1000 - promoted, 300.0, 420)
+
+
+@pytest.mark.parametrize(
+    ("at_least", "at_most", "promoted", "line"),
+    [
+        (0.0, 0.01, 10, None),
+        (0.0, 0.01, 11, "8 %, true gain 4 %, shared: promoted 11 of 1000, bound at most 1%"),
+        (0.95, 1.0, 950, None),
+        (0.95, 1.0, 949, "8 %, true gain 4 %, shared: promoted 949 of 1000, bound at least 95%"),
+    ],
+)
+def test_bounds_break_where_they_should(at_least: float, at_most: float, promoted: int, line: str | None) -> None:
+    case = Case("8 %", protocol(TUNE_POLICY), 0.04, at_most=at_most, at_least=at_least)
+    assert broken_bounds([(case, seen(promoted))]) == ([line] if line else [])
+
+
+def test_the_rule_of_tune_takes_at_most_450_steps() -> None:
+    assert all(case.protocol.steps <= 450 for case in cases() if case.rule == "8 %")
+
+
+def test_the_table_fits_a_terminal() -> None:
+    judged = [
+        (case, replace(seen(1000), noise=noise.name, mean_steps=1000.0)) for case in cases() for noise in MACHINES
+    ]
+    lines = table(judged, [noise.name for noise in MACHINES]).splitlines()
+    assert len(lines) == len(cases()) + 2
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_broken_bound_is_printed_and_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impossible = Case("8 %", protocol(TUNE_POLICY), 0.0, at_least=0.95)
+    monkeypatch.setattr(false_promotions, "cases", lambda: (impossible,))
+    assert main(["--trials", "2", "--json", str(tmp_path / "rates.json")]) == 1
+    printed = capsys.readouterr().out
+    assert "BROKEN: 8 %, true gain 0 %, shared: promoted 0 of 2, bound at least 95%" in printed
+    document = json.loads((tmp_path / "rates.json").read_text())
+    assert [rate["noise"] for rate in document["rates"]] == ["shared", "hostile", "real"]
+    assert len(document["broken"]) == 3
+
+
+def test_bounds_that_hold_exit_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(false_promotions, "cases", lambda: (Case("8 %", protocol(TUNE_POLICY), 0.0, at_most=0.0),))
+    assert main(["--trials", "2"]) == 0
+
+
+def test_any_policy_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("{minimum_speedup: 0.06, process_pairs: 2, quads_per_pair: 3}")
+    assert main(["--trials", "2", "--policy", str(path)]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("6 %")]
+    assert [row.split()[2] for row in rows] == ["A/A", "+4", "+6", "+8", "+12"]
+    assert all(row.split()[-1] == str(2 * 3 * 20) for row in rows)

@@ -1,0 +1,239 @@
+"""What quads of given ratios say: the four outcomes with their words, each with its near miss."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
+from frx_graph.trials.protocol import Protocol, protocol
+from frx_graph.trials.samples import Block, Cause, Disturbance, MeasuredQuad
+from frx_graph.trials.schedule import Arm, Quad, schedule
+from frx_graph.trials.verdict import Outcome, early_verdict, final_verdict
+
+DEFAULT = protocol(TrialPolicy())
+TUNE = protocol(TUNE_POLICY)
+LOADED = Disturbance(Cause.LOADED, "others had 1.2 of 2 processors")
+
+
+def run(quad: Quad, ratio: float, disturbance: Disturbance | None = None, unit: float = 1.0) -> MeasuredQuad:
+    """A quad whose baseline takes `ratio` times as long as its candidate, `unit` seconds."""
+    seconds = {Arm.BASELINE: (unit * ratio,), Arm.CANDIDATE: (unit,)}
+    first, second, third, fourth = (Block(arm, seconds[arm]) for arm in quad.arms)
+    return MeasuredQuad(quad, (replace(first, disturbance=disturbance), second, third, fourth))
+
+
+def trial(rule: Protocol, ratios: Sequence[float], unit: float = 1.0) -> list[MeasuredQuad]:
+    """The first quads of a schedule, with these ratios."""
+    return [run(quad, ratio, unit=unit) for quad, ratio in zip(schedule(rule), ratios, strict=False)]
+
+
+def by_pair(rule: Protocol, *ratios: float) -> list[float]:
+    """The same ratio in all quads of a process pair."""
+    return [ratio for ratio in ratios for _ in range(rule.quads_per_pair)]
+
+
+def alternating(rule: Protocol, one: float, other: float) -> list[float]:
+    """Log ratios, of which one more is `one`."""
+    return [math.exp((one, other)[number % 2]) for number in range(rule.quads)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "ratios", "outcome", "reason"),
+    [
+        (
+            DEFAULT,
+            by_pair(DEFAULT, 1.12, 1.12, 1.12, 1.12, 1.12),
+            Outcome.PROMOTE,
+            "12.0 % faster (+12.0 to +12.0 %): the 3 % asked for is reached, and all 5 process pairs agree",
+        ),
+        (
+            DEFAULT,
+            by_pair(DEFAULT, 1.0, 1.0, 1.0, 1.0, 1.0),
+            Outcome.EQUIVALENT,
+            "0.0 % faster (+0.0 to +0.0 %): no difference of 3 % or more",
+        ),
+        (
+            DEFAULT,
+            by_pair(DEFAULT, 0.95, 0.95, 0.95, 0.95, 0.95),
+            Outcome.REJECT,
+            "5.0 % slower (-5.0 to -5.0 %): slower",
+        ),
+        (
+            DEFAULT,
+            by_pair(DEFAULT, 1.12, 1.12, 1.02, 1.12, 1.12),
+            Outcome.INCONCLUSIVE,
+            "12.0 % faster (+12.0 to +12.0 %): the process pairs disagree (+12.0, +12.0, +2.0, +12.0, +12.0 %)",
+        ),
+        (
+            DEFAULT,
+            by_pair(DEFAULT, 1.12, 1.12, 1.04, 1.12, 1.12),
+            Outcome.PROMOTE,
+            "12.0 % faster (+12.0 to +12.0 %): the 3 % asked for is reached, and all 5 process pairs agree",
+        ),
+        (
+            protocol(TrialPolicy(), in_process=True),
+            by_pair(DEFAULT, 1.15, 1.15, 1.15, 1.15, 1.15),
+            Outcome.PROMOTE,
+            "15.0 % faster (+15.0 to +15.0 %): the 13 % asked for is reached, in one process",
+        ),
+        (
+            protocol(TrialPolicy(), in_process=True),
+            by_pair(DEFAULT, 1.12, 1.12, 1.12, 1.12, 1.12),
+            Outcome.EQUIVALENT,
+            "12.0 % faster (+12.0 to +12.0 %): no difference of 13 % or more",
+        ),
+    ],
+)
+def test_even_quads_and_their_words(rule: Protocol, ratios: list[float], outcome: Outcome, reason: str) -> None:
+    verdict = final_verdict(trial(rule, ratios), rule)
+    assert (verdict.outcome, verdict.reason, verdict.early) == (outcome, reason, False)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "outcome", "ending"),
+    [
+        (alternating(DEFAULT, 0.3, -0.3), Outcome.INCONCLUSIVE, "it may be no faster at all"),
+        (alternating(DEFAULT, 0.02, 0.04), Outcome.INCONCLUSIVE, "it may or may not reach the 3 % asked for"),
+        (alternating(DEFAULT, -0.06, 0.02), Outcome.REJECT, "under the 3 % asked for"),
+        (alternating(DEFAULT, -0.005, 0.02), Outcome.EQUIVALENT, "no difference of 3 % or more"),
+        (
+            alternating(DEFAULT, 0.04, 0.035),
+            Outcome.PROMOTE,
+            "the 3 % asked for is reached, and all 5 process pairs agree",
+        ),
+    ],
+)
+def test_uneven_quads(ratios: list[float], outcome: Outcome, ending: str) -> None:
+    verdict = final_verdict(trial(DEFAULT, ratios), DEFAULT)
+    assert (verdict.outcome, verdict.reason.partition(": ")[2]) == (outcome, ending)
+
+
+def test_pairs_need_to_agree_in_direction_only_where_the_policy_says_so() -> None:
+    near, against = by_pair(TUNE, 1.12, 1.12, 1.01), by_pair(TUNE, 1.12, 1.12, 0.999)
+    assert final_verdict(trial(TUNE, near), TUNE).outcome is Outcome.PROMOTE
+    assert final_verdict(trial(TUNE, near), replace(TUNE, agreement=TUNE.minimum)).outcome is Outcome.INCONCLUSIVE
+    assert final_verdict(trial(TUNE, against), TUNE).outcome is Outcome.INCONCLUSIVE
+
+
+def test_figures_of_a_verdict() -> None:
+    ratios = by_pair(TUNE, 1.10, 1.20, 1.30)
+    stats = final_verdict([run(schedule(TUNE)[0], 9.0, LOADED), *trial(TUNE, ratios)], TUNE).statistics
+    assert stats is not None
+    assert stats.ratio_median == pytest.approx(1.20)
+    assert stats.pair_medians == pytest.approx((1.10, 1.20, 1.30))
+    assert (stats.quads, stats.processes, stats.void) == (21, 3, 1)
+    assert 1.0 < stats.ci_low < 1.20 < stats.ci_high < 1.4
+
+
+def test_a_trial_that_could_not_measure_enough_is_inconclusive() -> None:
+    plan = schedule(DEFAULT)
+    voids = [run(plan[20], 2.0, LOADED) for _ in range(15)]
+    verdict = final_verdict([*trial(DEFAULT, [2.0] * 20), *voids], DEFAULT)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.reason == "only 20 of 35 quads were measured, 15 were void (blocks: loaded 15)"
+    assert verdict.statistics is not None
+    assert verdict.statistics.ratio_median == pytest.approx(2.0)
+    assert final_verdict(trial(DEFAULT, [2.0]), DEFAULT).reason == "only 1 of 35 quads were measured"
+
+
+def test_a_trial_without_measurements_has_no_figures() -> None:
+    verdict = final_verdict([], DEFAULT)
+    assert (verdict.outcome, verdict.statistics) == (Outcome.INCONCLUSIVE, None)
+
+
+def test_no_evidence_in_one_pair_of_processes_ends_a_trial() -> None:
+    assert early_verdict(trial(DEFAULT, [3.0] * 7), DEFAULT) is None
+    assert early_verdict(trial(DEFAULT, [3.0] * 8), DEFAULT) is not None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "outcome", "ending"),
+    [
+        (1.5, Outcome.PROMOTE, "the 3 % asked for is reached, and both process pairs agree"),
+        (1.0, Outcome.EQUIVALENT, "no difference of 3 % or more"),
+        (0.95, Outcome.REJECT, "slower"),
+    ],
+)
+def test_even_quads_end_a_trial_early(ratio: float, outcome: Outcome, ending: str) -> None:
+    verdict = early_verdict(trial(DEFAULT, [ratio] * 8), DEFAULT)
+    assert verdict is not None
+    assert (verdict.outcome, verdict.reason.partition(": ")[2], verdict.early) == (outcome, ending, True)
+
+
+def test_a_gain_that_process_bias_could_explain_does_not_end_a_trial() -> None:
+    # Two pairs, of 7 quads and 1, may be off by 3.09 * 2 % * 0.88 = 5.5 %, on top of the minimum's 3 %.
+    assert early_verdict(trial(DEFAULT, [1.08] * 8), DEFAULT) is None
+    assert early_verdict(trial(DEFAULT, [1.10] * 8), DEFAULT) is not None
+    trusting = replace(DEFAULT, process_bias=0.0)
+    assert early_verdict(trial(trusting, [1.08] * 8), trusting) is not None
+
+
+def test_pairs_that_disagree_do_not_end_a_trial_by_promotion() -> None:
+    ratios = [1.5] * 13 + [1.02] + [1.02] * 7
+    assert all(early_verdict(trial(DEFAULT, ratios[:count]), DEFAULT) is None for count in range(15, 22))
+    assert early_verdict(trial(DEFAULT, ratios[:13]), DEFAULT) is not None
+
+
+def test_one_of_twelve_candidates_needs_more_evidence() -> None:
+    dozen = protocol(TrialPolicy(), candidates=12)
+    assert early_verdict(trial(dozen, [1.5] * 8), dozen) is None
+    assert early_verdict(trial(dozen, [1.5] * 9), dozen) is not None
+    noisy = alternating(DEFAULT, 0.16, 0.04)
+    lenient = replace(DEFAULT, agreement=0.0)
+    assert final_verdict(trial(DEFAULT, noisy), lenient).outcome is Outcome.PROMOTE
+    assert final_verdict(trial(DEFAULT, noisy), replace(lenient, alpha=1e-7)).outcome is Outcome.INCONCLUSIVE
+
+
+def test_one_process_may_end_early_by_itself() -> None:
+    rule = protocol(TrialPolicy(), in_process=True)
+    verdict = early_verdict(trial(rule, [1.5] * 8), rule)
+    assert verdict is not None
+    assert verdict.outcome is Outcome.PROMOTE
+
+
+log_ratios = st.lists(st.floats(-0.1, 0.3), min_size=TUNE.quads, max_size=TUNE.quads)
+
+
+@given(log_ratios, st.floats(0, 0.5))
+def test_a_larger_gain_is_not_judged_worse(logs: list[float], more: float) -> None:
+    before, after = (
+        final_verdict(trial(TUNE, [math.exp(log + extra) for log in logs]), TUNE) for extra in (0.0, more + 1e-9)
+    )
+    assert before.outcome is not Outcome.PROMOTE or after.outcome is Outcome.PROMOTE
+    assert after.outcome is not Outcome.REJECT or before.outcome is not Outcome.PROMOTE
+
+
+@given(log_ratios)
+def test_a_candidate_and_its_baseline_are_not_both_promoted(logs: list[float]) -> None:
+    outcomes = [final_verdict(trial(TUNE, [math.exp(sign * log) for log in logs]), TUNE).outcome for sign in (1, -1)]
+    assert outcomes.count(Outcome.PROMOTE) <= 1
+
+
+@given(log_ratios, st.sampled_from([1e-6, 2.0**-10, 1e3]))
+def test_the_unit_of_time_changes_no_verdict(logs: list[float], unit: float) -> None:
+    ratios = [math.exp(log) for log in logs]
+    one, other = (final_verdict(trial(TUNE, ratios, unit=unit), TUNE) for unit in (1.0, unit))
+    assert one.statistics and other.statistics
+    assert one.outcome is other.outcome
+    assert one.statistics.ratio_median == pytest.approx(other.statistics.ratio_median)
+
+
+@given(log_ratios, st.integers(0, 100))
+def test_where_void_quads_stand_and_what_they_measured_changes_nothing(logs: list[float], seed: int) -> None:
+    draw = random.Random(seed)
+    measured = trial(TUNE, [math.exp(log) for log in logs])
+    voids = [run(quad, draw.uniform(0.1, 10), LOADED) for quad in schedule(TUNE)[:5]]
+    mixed = list(measured)
+    for void in voids:
+        mixed.insert(draw.randrange(len(mixed) + 1), void)
+    assert final_verdict(mixed, TUNE) == final_verdict([*voids, *measured], TUNE)
+    part = [quad for quad in mixed if quad.void or quad.quad.pair < 2]
+    assert early_verdict(part, TUNE) == early_verdict([*voids, *measured[:14]], TUNE)
+    assert final_verdict(mixed, TUNE).outcome is final_verdict(measured, TUNE).outcome

@@ -1,0 +1,69 @@
+"""What one trial goes by, in the units of its measurements: the policy, and how and for how many candidates it is run.
+
+Speed-ups are compared as logarithms of ratios of times, where a gain and the loss that undoes it differ by their sign
+alone: `log(1 + speed-up)`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from frx_graph.trials.policy import TrialPolicy
+
+BLOCKS_PER_QUAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """Counts, and thresholds as logarithms of ratios. `protocol` builds it."""
+
+    process_pairs: int
+    quads_per_pair: int
+    steps_per_block: int
+    void_quads_allowed: int
+    seed: int
+    minimum: float
+    """Log ratio that the median of all quads must reach."""
+    agreement: float
+    """Log ratio that the median of every process pair must reach; besides, it must be above 0."""
+    alpha: float
+    """Of one side, for this one candidate."""
+    process_bias: float
+    """Standard deviation of a process pair's log ratio beside the quads' own noise."""
+
+    @property
+    def quads(self) -> int:
+        """Undisturbed quads that a whole trial has."""
+        return self.process_pairs * self.quads_per_pair
+
+    @property
+    def steps(self) -> int:
+        """Steps of both arms together in a whole trial, without those that are run again."""
+        return self.quads * BLOCKS_PER_QUAD * self.steps_per_block
+
+
+def protocol(policy: TrialPolicy, candidates: int = 1, *, in_process: bool = False) -> Protocol:
+    """The protocol of one of `candidates` trials, whose best will be used.
+
+    Where arms cannot travel to processes of their own, one process runs as many quads as all pairs would. What is
+    peculiar to that process (where its memory lies, what its allocator has seen) favours one arm in all of them, and no
+    number of quads shows it; so the threshold is higher by `in_process_extra` instead.
+
+    Raises `ValueError` for less than one candidate.
+    """
+    if candidates < 1:
+        raise ValueError(f"{candidates} candidates")
+    extra = policy.in_process_extra if in_process else 0.0
+    minimum = math.log1p(policy.minimum_speedup + extra)
+    return Protocol(
+        process_pairs=1 if in_process else policy.process_pairs,
+        quads_per_pair=policy.quads_per_pair * (policy.process_pairs if in_process else 1),
+        steps_per_block=policy.steps_per_block,
+        void_quads_allowed=policy.void_quads_allowed,
+        seed=policy.seed,
+        minimum=minimum,
+        agreement=minimum if policy.pair_agreement == "minimum" else 0.0,
+        alpha=policy.alpha / candidates,
+        process_bias=0.0 if in_process else policy.process_bias,
+    )

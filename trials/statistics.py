@@ -1,0 +1,89 @@
+"""What log ratios of quads say: a trimmed t-test of a fixed number, and a safe t-test that may be looked at any time.
+
+The trimmed t decides at the end of a trial, where nobody has looked before. A test that is repeated after every quad
+until it says what was hoped for finds differences between equal programs; the safe t-test is for that. Neither knows of
+what a process does to all its quads: `frx_graph.trials.verdict` looks at several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from scipy.special import stdtr
+from scipy.stats import mstats
+
+TRIM = 0.2
+"""Share of the values left out on each side: what Wilcox (Introduction to Robust Estimation and Hypothesis Testing)
+recommends where one does not know how heavy the tails are. Of 21 quads the 4 lowest and 4 highest."""
+
+EFFECT_VARIANCE = 1.0
+"""Variance of the effects that the safe t-test expects, in standard deviations of one quad: a prior that is worth as
+much as one quad (unit information, Kass and Wasserman 1995)."""
+
+
+def trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
+    """Bounds of the mean, each of which it exceeds with probability `alpha`: Tukey and McLaughlin's trimmed t (1963).
+
+    The mean of what trimming leaves, plus or minus Student's t, with one degree of freedom less than values left, times
+    the standard deviation of the values with the trimmed ones moved to the nearest that is left (winsorized) over
+    `(1 - 2 * TRIM) * sqrt(n)`. Needs at least two values.
+    """
+    low, high = mstats.trimmed_mean_ci(list(log_ratios), limits=(TRIM, TRIM), alpha=2 * alpha)
+    return float(low), float(high)
+
+
+def safe_t(log_ratios: Sequence[float], above: float = 0.0) -> float:
+    """Logarithm of the e-value against the mean being at most `above`: evidence that may be looked at any time.
+
+    If the mean is at most `above`, the probability that the e-value ever reaches `1 / alpha`, for any number of values,
+    is at most `alpha` (Ville's inequality). For values `x` (less `above`) from a normal distribution with mean `d * s`
+    and standard deviation `s` it is the likelihood of the values up to their common scale under `d` over that under
+    `d = 0`, averaged over a half-normal distribution of `d > 0` with variance `g = EFFECT_VARIANCE`. A likelihood ratio
+    of what does not depend on `s` is a martingale if `d = 0`, and so is an average of them (Grünwald, de Heide and
+    Koolen, Safe Testing, 2024; Wang and Ramdas, Anytime-valid t-tests and confidence sequences, 2023).
+
+    In closed form: with `n` values of mean `m`, sum of squares `Q` and `S = Q - (n * m)**2 * g / (1 + n * g)`, for one
+    `s`, the integral over all `d` is `(1 + n * g)**-0.5 * exp(-S / (2 * s**2))`; over `d > 0` it is that times
+    `Phi(n * m * sqrt(g / (1 + n * g)) / s)`, and twice that for the half-normal. Integrated over `ds / s**(n + 1)`, the
+    first factor is proportional to `S**(-n / 2)`, where `d = 0` has `Q**(-n / 2)`; `S / s**2` is then distributed as
+    chi-squared with `n` degrees of freedom, so the mean of `Phi` is Student's distribution function.
+
+    For a mean below `above` the same bound holds: taking a constant off all values lowers
+    `m` and leaves their deviations as they are, so the t-statistic, and with it the e-value, is lower for every `n`.
+
+    0 (no evidence) without values; minus infinity where Student's distribution function is too small for a float.
+    """
+    n = len(log_ratios)
+    mean = sum(log_ratios) / n - above if n else 0.0
+    if mean == 0.0:
+        return -0.5 * math.log1p(n * EFFECT_VARIANCE)
+    deviations = sum((value - above - mean) ** 2 for value in log_ratios)
+    shrink = 1 + n * EFFECT_VARIANCE
+    total = deviations + n * mean**2
+    shrunk = deviations + n * mean**2 / shrink
+    positive = stdtr(n, n * mean * math.sqrt(n * EFFECT_VARIANCE / (shrink * shrunk)))
+    if positive == 0.0:
+        return -math.inf
+    return math.log(2 * positive) - 0.5 * math.log(shrink) + n / 2 * math.log(total / shrunk)
+
+
+def safe_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
+    """Bounds between which the mean is, at all times at once, with probability `1 - 2 * alpha`.
+
+    All means against which the two-sided e-value, averaged over a normal distribution of effects, is below
+    `1 / (2 * alpha)` (as in Wang and Ramdas 2023): with `D` the sum of squared deviations and `k` the square of the
+    distance from the mean times `n`, that is `(1 + n * g)**-0.5 * ((D + k) / (D + k / (1 + n * g)))**(n / 2)`, which is
+    solved for `k`. Infinite where there are too few values to exclude any mean.
+    """
+    n = len(log_ratios)
+    if n < 2:
+        return -math.inf, math.inf
+    mean = sum(log_ratios) / n
+    deviations = sum((value - mean) ** 2 for value in log_ratios)
+    shrink = 1 + n * EFFECT_VARIANCE
+    bound = math.exp(2 / n * (0.5 * math.log(shrink) - math.log(2 * alpha)))
+    if bound >= shrink:
+        return -math.inf, math.inf
+    radius = math.sqrt(deviations / n * (bound - 1) / (1 - bound / shrink))
+    return mean - radius, mean + radius

@@ -1,0 +1,199 @@
+"""What the quads of a trial say about its candidate: promote, reject, equivalent, or inconclusive.
+
+At the end of a trial, with all its quads measured, the log ratios of times (baseline over candidate) decide:
+
+- **promote**: the trimmed t-test's lower bound is above 0, the median of all quads reaches the minimum, and so does the
+  median of every process pair (or, if the policy says so, all of them are above 0);
+- **equivalent**: both bounds lie within plus and minus the minimum: no difference that matters (two one-sided tests,
+  Schuirmann 1987);
+- **reject**: otherwise, the upper bound is below the minimum: slower, or not as fast as was asked for;
+- **inconclusive**: all else, also where too many quads were void. It is not a milder promotion: nothing is used.
+
+A trial is over earlier when the safe t-test has seen enough. It promotes when the mean exceeds the minimum by more than
+process bias could explain with the pairs at hand, and all pairs agree; it ends without promotion when the mean is below
+the minimum. It takes two pairs of processes at least.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.special import ndtri
+
+from frx_graph.trials.protocol import Protocol
+from frx_graph.trials.samples import MeasuredQuad
+from frx_graph.trials.statistics import safe_interval, safe_t, trimmed_interval
+
+FEWEST_PAIRS = 2
+"""Of which a trial that ends early must have measured: one cannot disagree with itself."""
+
+
+class Outcome(enum.StrEnum):
+    """What becomes of a candidate; only the first is ever used."""
+
+    PROMOTE = "promote"
+    REJECT = "reject"
+    EQUIVALENT = "equivalent"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStatistics:
+    """Ratios are times of the baseline over times of the candidate: 1.1 is 10 % faster."""
+
+    ratio_median: float
+    """Of all undisturbed quads."""
+    ci_low: float
+    """Bound that the ratio exceeds; that it does not has at most the probability alpha over candidates."""
+    ci_high: float
+    """The same for the other side; infinity before there are quads enough to say."""
+    quads: int
+    """Undisturbed ones."""
+    processes: int
+    """Pairs of processes in which they were measured."""
+    pair_medians: tuple[float, ...]
+    """Median ratio of each pair of processes, in the order they ran."""
+    void: int
+    """Quads that were disturbed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a trial ended and why, in a line for people."""
+
+    outcome: Outcome
+    reason: str
+    statistics: TrialStatistics | None
+    """None where no quad was undisturbed."""
+    early: bool
+    """Whether it ended before all quads had been measured."""
+
+
+def early_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict | None:
+    """What the quads so far settle, or None if the trial has to go on. May be asked after every quad.
+
+    When all have been measured it is `final_verdict` that decides.
+    """
+    pairs = _log_ratios(quads)
+    every = [ratio for pair in pairs for ratio in pair]
+    if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs) or len(every) >= protocol.quads:
+        return None
+    enough = -math.log(protocol.alpha)
+    if _agree(pairs, protocol) and safe_t(every, protocol.minimum + _bias(pairs, protocol)) >= enough:
+        outcome = Outcome.PROMOTE
+    elif safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
+        within = safe_t(every, -protocol.minimum) >= enough
+        outcome = Outcome.EQUIVALENT if within else Outcome.REJECT
+    else:
+        return None
+    return _verdict(outcome, quads, pairs, safe_interval(every, protocol.alpha), protocol, early=True)
+
+
+def final_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
+    """What all quads of a trial say. A trial that could not measure all it should have is inconclusive."""
+    pairs = _log_ratios(quads)
+    every = [ratio for pair in pairs for ratio in pair]
+    if len(every) < protocol.quads:
+        causes = Counter(block.disturbance.cause for quad in quads for block in quad.blocks if block.disturbance)
+        seen = ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items()))
+        void = f", {sum(measured.void for measured in quads)} were void (blocks: {seen})" if seen else ""
+        reason = f"only {len(every)} of {protocol.quads} quads were measured{void}"
+        interval = trimmed_interval(every, protocol.alpha) if len(every) > 1 else (-math.inf, math.inf)
+        stats = _statistics(quads, pairs, interval) if every else None
+        return Verdict(Outcome.INCONCLUSIVE, reason, stats, early=False)
+    low, high = trimmed_interval(every, protocol.alpha)
+    if low > 0 and statistics.median(every) >= protocol.minimum and _agree(pairs, protocol):
+        outcome = Outcome.PROMOTE
+    elif -protocol.minimum < low and high < protocol.minimum:
+        outcome = Outcome.EQUIVALENT
+    elif high < protocol.minimum:
+        outcome = Outcome.REJECT
+    else:
+        outcome = Outcome.INCONCLUSIVE
+    return _verdict(outcome, quads, pairs, (low, high), protocol, early=False)
+
+
+def _log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
+    """Of the undisturbed quads, a list for each pair of processes that has any."""
+    pairs: dict[int, list[float]] = {}
+    for measured in quads:
+        if not measured.void:
+            pairs.setdefault(measured.quad.pair, []).append(measured.log_ratio)
+    return [pairs[pair] for pair in sorted(pairs)]
+
+
+def _agree(pairs: Sequence[Sequence[float]], protocol: Protocol) -> bool:
+    """Whether every process pair by itself says what is claimed of all."""
+    medians = [statistics.median(pair) for pair in pairs]
+    return all(median > 0 and median >= protocol.agreement for median in medians)
+
+
+def _bias(pairs: Sequence[Sequence[float]], protocol: Protocol) -> float:
+    """What processes alone may add to the mean log ratio, exceeded with probability `alpha` if it is normal.
+
+    Each pair's own bias enters the mean with its share of the quads.
+    """
+    total = sum(len(pair) for pair in pairs)
+    shares = math.sqrt(sum((len(pair) / total) ** 2 for pair in pairs))
+    return float(-ndtri(protocol.alpha)) * protocol.process_bias * shares
+
+
+def _statistics(
+    quads: Sequence[MeasuredQuad], pairs: Sequence[Sequence[float]], interval: tuple[float, float]
+) -> TrialStatistics:
+    every = [ratio for pair in pairs for ratio in pair]
+    return TrialStatistics(
+        ratio_median=math.exp(statistics.median(every)),
+        ci_low=math.exp(interval[0]),
+        ci_high=math.exp(interval[1]),
+        quads=len(every),
+        processes=len(pairs),
+        pair_medians=tuple(math.exp(statistics.median(pair)) for pair in pairs),
+        void=sum(measured.void for measured in quads),
+    )
+
+
+def _verdict(
+    outcome: Outcome,
+    quads: Sequence[MeasuredQuad],
+    pairs: Sequence[Sequence[float]],
+    interval: tuple[float, float],
+    protocol: Protocol,
+    *,
+    early: bool,
+) -> Verdict:
+    stats = _statistics(quads, pairs, interval)
+    return Verdict(outcome, _reason(outcome, stats, protocol), stats, early)
+
+
+def _reason(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str:
+    """One line: how fast, how sure, and what made the outcome."""
+    minimum = f"{100 * math.expm1(protocol.minimum):.3g} %"
+    seen = f"{_gain(stats.ratio_median)} ({_percent(stats.ci_low)} to {_percent(stats.ci_high)} %)"
+    if outcome is Outcome.PROMOTE:
+        count = "both" if stats.processes == FEWEST_PAIRS else f"all {stats.processes}"
+        pairs = "in one process" if protocol.process_pairs == 1 else f"and {count} process pairs agree"
+        return f"{seen}: the {minimum} asked for is reached, {pairs}"
+    if outcome is Outcome.EQUIVALENT:
+        return f"{seen}: no difference of {minimum} or more"
+    if outcome is Outcome.REJECT:
+        return f"{seen}: slower" if stats.ci_high < 1 else f"{seen}: under the {minimum} asked for"
+    if stats.ci_low <= 1:
+        return f"{seen}: it may be no faster at all"
+    if math.log(stats.ratio_median) < protocol.minimum:
+        return f"{seen}: it may or may not reach the {minimum} asked for"
+    medians = ", ".join(_percent(ratio) for ratio in stats.pair_medians)
+    return f"{seen}: the process pairs disagree ({medians} %)"
+
+
+def _gain(ratio: float) -> str:
+    return f"{100 * (ratio - 1):.1f} % faster" if ratio >= 1 else f"{100 * (1 - ratio):.1f} % slower"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}"
