@@ -1,0 +1,172 @@
+"""An arm in a process of its own: what it answers, how it fails, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits, connection
+
+ANSWER = """
+from frx_graph.trials.arm_process import connection
+import os, sys, time, signal, subprocess
+arm = connection()
+for question in arm:
+    what = question["do"]
+    if what == "echo":
+        arm.answer({"said": question["text"], "pid": os.getpid()})
+    exec(question.get("code", ""))
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[..., ArmProcess]:
+    program = tmp_path / "arm.py"
+    program.write_text(ANSWER)
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+    def run(limits: Limits | None = None) -> ArmProcess:
+        return ArmProcess([sys.executable, str(program)], limits=limits, environment=environment)
+
+    return run
+
+
+def do(arm: ArmProcess, code: str, seconds: float = 30.0) -> dict[str, object]:
+    return arm.ask({"do": "code", "code": textwrap.dedent(code)}, seconds=seconds)
+
+
+def failing(arm: ArmProcess, code: str, seconds: float = 30.0) -> ArmError:
+    with pytest.raises(ArmError) as failure:
+        do(arm, code, seconds)
+    assert not psutil.pid_exists(arm._process.pid)
+    return failure.value
+
+
+def test_questions_and_answers(start) -> None:
+    with start() as arm:
+        first = arm.ask({"do": "echo", "text": "a\nb"}, seconds=30)
+        second = arm.ask({"do": "echo", "text": "x" * 1_000_000}, seconds=30)
+        assert first["said"] == "a\nb"
+        assert len(second["said"]) == 1_000_000
+        assert first["pid"] == second["pid"] != os.getpid()
+    assert not psutil.pid_exists(first["pid"])
+
+
+def test_what_it_prints_is_no_answer(start) -> None:
+    with start() as arm:
+        answer = do(arm, """print('{"said": "printed"}', flush=True); arm.answer({"said": "answered"})""")
+        assert answer == {"said": "answered"}
+    assert "printed" in arm.output
+
+
+def test_a_segmentation_fault(start) -> None:
+    failure = failing(start(), "import ctypes; print('before', flush=True); ctypes.string_at(0)")
+    assert failure.cause is Cause.CRASHED
+    assert "SIGSEGV" in failure.message
+    assert "before" in failure.output
+
+
+def test_an_exit(start) -> None:
+    failure = failing(start(), "os._exit(3)")
+    assert failure.cause is Cause.EXITED
+    assert "3" in failure.message
+
+
+def test_an_error_of_its_own(start) -> None:
+    failure = failing(start(), "arm.answer({'error': 'ValueError: no'})")
+    assert (failure.cause, failure.message) == (Cause.RAISED, "ValueError: no")
+    failure = failing(start(), "arm.answer({'error': 'no memory', 'out_of_memory': True})")
+    assert failure.cause is Cause.OUT_OF_MEMORY
+
+
+def test_an_answer_that_is_none(start) -> None:
+    assert failing(start(), "arm._answers.write(b'[1]\\n'); arm._answers.flush()").cause is Cause.RAISED
+
+
+def test_a_hang_that_ignores_sigterm(start) -> None:
+    failure = failing(start(), "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass", seconds=1.0)
+    assert failure.cause is Cause.TIMED_OUT
+
+
+def test_a_flood(start) -> None:
+    failure = failing(start(Limits(output_bytes=10_000_000)), "while True: print('x' * 10_000)")
+    assert failure.cause is Cause.FLOODED
+    assert len(failure.output) < 20_000
+
+
+def test_too_much_memory(start) -> None:
+    limits = Limits(memory_bytes=300 * 2**20)
+    failure = failing(start(limits), "hoard = [bytearray(b'x') * (600 * 2**20)]\ntime.sleep(60)")
+    assert failure.cause is Cause.OUT_OF_MEMORY
+
+
+def test_the_largest_memory_is_seen(start) -> None:
+    with start() as arm:
+        do(arm, "hoard = bytearray(b'x') * (400 * 2**20); time.sleep(1); del hoard; arm.answer({})")
+        assert arm.peak_bytes > 400 * 2**20
+
+
+def test_what_it_has_started_goes_with_it(start) -> None:
+    """Also a process that has left its group, and one whose parent has gone."""
+    code = """
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    shell = subprocess.Popen(["sh", "-c", "sleep 601 & echo $!"], stdout=subprocess.PIPE, text=True)
+    arm.answer({"started": [child.pid, int(shell.stdout.readline())]})
+    """
+    with start() as arm:
+        started = do(arm, code)["started"]
+        assert all(psutil.pid_exists(pid) for pid in started)
+    assert not any(_runs(pid) for pid in started)
+
+
+def test_it_goes_when_whoever_has_started_it_is_killed(start, tmp_path: Path) -> None:
+    parent = tmp_path / "parent.py"
+    parent.write_text(
+        "import sys, time\n"
+        "from frx_graph.trials.arm_process import ArmProcess\n"
+        f"arm = ArmProcess([sys.executable, {str(tmp_path / 'arm.py')!r}])\n"
+        "print(arm.ask({'do': 'echo', 'text': ''}, seconds=60)['pid'], flush=True)\n"
+        "arm.ask({'do': 'code', 'code': 'while True: pass'}, seconds=60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([sys.executable, str(parent)], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        arm = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+    for _ in range(100):
+        if not _runs(arm):
+            break
+        time.sleep(0.05)
+    assert not _runs(arm)
+
+
+def test_what_cannot_be_started() -> None:
+    with pytest.raises(ArmError, match="cannot be started"):
+        ArmProcess(["/no/such/program"])
+
+
+def test_stopping_twice_is_stopping_once(start) -> None:
+    arm = start()
+    arm.stop()
+    arm.stop()
+
+
+def test_a_process_that_is_no_arm_has_no_connection() -> None:
+    with pytest.raises(RuntimeError, match="no arm"):
+        connection()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
