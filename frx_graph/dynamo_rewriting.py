@@ -198,13 +198,17 @@ def _seen(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> list[t
 
 
 def _returns_parts_of_one(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> bool:
-    """True where outputs share memory of the graph's own: AOTAutograd returns that, and makes views of it on the way
-    out, which fails behind `scaled_dot_product_attention` (one head, `flatten`, `detach`; torch 2.15)."""
+    """True where several outputs are views of what is not returned itself: AOTAutograd returns that, and makes them of
+    it on the way out, which fails behind `scaled_dot_product_attention` (one head, `flatten`, `detach`; torch 2.15)."""
     graph = _traced(dynamo, mode, graph_id, train=False).aten.graph
-    given = {_memory(node) for node in graph.find_nodes(op="placeholder")}
     returned = {node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)}
-    counted = Counter(memory for node in returned if (memory := _memory(node)) is not None and memory not in given)
-    return any(count > 1 for count in counted.values())
+    makers: dict[int, fx.Node] = {}
+    for node in graph.nodes:
+        if (memory := _memory(node)) is not None:
+            makers.setdefault(memory, node)
+    counted = Counter(memory for node in returned if (memory := _memory(node)) is not None)
+    parts = (makers[memory] for memory, count in counted.items() if count > 1)
+    return any(maker.op != "placeholder" and maker not in returned for maker in parts)
 
 
 def _memory(node: fx.Node) -> int | None:

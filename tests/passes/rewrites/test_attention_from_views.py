@@ -207,6 +207,21 @@ def test_what_follows_sees_the_strides_that_it_saw() -> None:
         assert outcome.outputs[0].data_ptr() == outcome.outputs[1].data_ptr() != outcome.outputs[2].data_ptr()
 
 
+def test_views_of_a_result_that_is_not_returned() -> None:
+    """Behind a fused kernel AOTAutograd fails to make them again."""
+
+    def attend(x: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = (t.transpose(1, 2) for t in x.view(1, 36, 3, 1, 3).unbind(2))
+        attended = torch.softmax(q @ k.transpose(-2, -1) / 2, -1) @ v
+        flat = attended.transpose(1, 2).flatten(2)
+        return flat, flat.detach()
+
+    outcome = run(attend, torch.randn(1, 36, 9))
+    assert outcome.applied == 0
+    assert "AOTAutograd" in outcome.refused[0].reason
+    assert run(lambda x: attend(x)[0], torch.randn(1, 36, 9)).applied == 1
+
+
 @pytest.mark.parametrize("train", [False, True])
 def test_pixels_that_attend_to_pixels(train: bool) -> None:
     """Queries and keys from convolutions: channels come before pixels, and fused kernels want them after."""
