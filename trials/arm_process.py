@@ -129,9 +129,6 @@ class ArmProcess:
         try:
             self._send(message)
             answer = self._answer(time.monotonic() + seconds, seconds)
-        except ArmError:
-            self.stop()
-            raise
         except BaseException:
             # Ctrl-C, too: there is no telling which question the next answer would be to.
             self.stop()
@@ -235,7 +232,11 @@ class ArmProcess:
                 os.killpg(self._process.pid, number)
         for process in self._seen.values():
             with contextlib.suppress(psutil.Error):
-                if process.pid != self._process.pid and process.is_running() and process.status() != _ZOMBIE:
+                if (
+                    process.pid != self._process.pid
+                    and process.is_running()
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     alive = True
                     process.send_signal(number)
         return alive
@@ -251,9 +252,6 @@ class ArmProcess:
                 kept += len(chunk)
                 while kept - len(self._tail[0]) > _TAIL_BYTES:
                     kept -= len(self._tail.popleft())
-
-
-_ZOMBIE = psutil.STATUS_ZOMBIE
 
 
 class Connection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,6 +15,7 @@ from frx_graph.ledger.trial_text import trial_summary
 from frx_graph.records import Candidate
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.quantities import plural, seconds
+from frx_graph.reports.text_console import text_console
 
 CANDIDATES_SHOWN = 20
 NODES_SHOWN = 6
@@ -44,7 +44,8 @@ def render_list(
 ) -> str:
     """Three lines an event, oldest first; then, for each environment in `standings`, what stands there. `total` events
     match, of which `events` are the last."""
-    out, console = _console(width, color)
+    # Prose is wrapped here; paths and the line of names, 79 columns, stay whole.
+    out, console = text_console(width, color, soft_wrap=True)
     for event in events:
         decision = event.decision
         console.print(
@@ -69,7 +70,7 @@ def render_list(
 
 def render_event(event: Recorded, evidence: Recorded | None, *, width: int, color: bool) -> str:
     """All about one event. `evidence` is the last trial of its plan until then."""
-    out, console = _console(width, color)
+    out, console = text_console(width, color, soft_wrap=True)
     decision = event.decision
     console.print(Text.assemble((f"#{event.position}", "bold"), " ", _kind(decision.kind)))
     author = f"{one_line(decision.decided_by)}, process {decision.process_id} on {one_line(decision.host)}"
@@ -90,23 +91,6 @@ def render_event(event: Recorded, evidence: Recorded | None, *, width: int, colo
         start = f"  {label:<{_LABEL - 2}}"
         console.print(Text("\n".join(_wrapped(text, start, " " * _LABEL, width))))
     return out.getvalue()
-
-
-def _console(width: int, color: bool) -> tuple[io.StringIO, Console]:
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        markup=False,
-        emoji=False,
-        highlight=False,
-        legacy_windows=False,
-        soft_wrap=True,  # prose is wrapped here; paths and the line of names, 79 columns, stay whole
-    )
-    return out, console
 
 
 def _kind(kind: Kind) -> tuple[str, str]:

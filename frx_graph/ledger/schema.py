@@ -10,7 +10,6 @@ know. Unknown is null.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TextIO
@@ -20,6 +19,7 @@ from pydantic import Field
 from frx_graph.ledger.decision import Kind, Recorded
 from frx_graph.ledger.event_document import EventModel, LedgerModel, exported
 from frx_graph.ledger.standing import Standing
+from frx_graph.reports.published_schema import published_schema
 
 SCHEMA_NAME = "frx_ledger_v1"
 
@@ -83,12 +83,7 @@ def _plans(standings: Mapping[str, Standing]) -> list[dict[str, Any]]:
 
 def generate_schema() -> str:
     """The JSON Schema of `LedgerDocument`, as the published file has it."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:frx-graph:schema:{SCHEMA_NAME}",
-        **LedgerDocument.model_json_schema(by_alias=True, mode="serialization"),
-    }
-    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
+    return published_schema(SCHEMA_NAME, LedgerDocument)
 
 
 def main(out: TextIO = sys.stdout) -> None:

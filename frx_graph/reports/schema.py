@@ -10,7 +10,6 @@ know. Unknown is null. Bytes are memory traffic, read plus written.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Literal, TextIO
 
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import Basis, CopyKind, Effort, OperandRole, Risk, Severity
+from frx_graph.reports.published_schema import published_schema
 
 SCHEMA_NAME = "frx_advice_v1"
 
@@ -217,12 +217,7 @@ class AdviceDocument(_Model):
 
 def generate_schema() -> str:
     """The JSON Schema of `AdviceDocument`, as the published file has it."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:frx-graph:schema:{SCHEMA_NAME}",
-        **AdviceDocument.model_json_schema(by_alias=True, mode="serialization"),
-    }
-    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
+    return published_schema(SCHEMA_NAME, AdviceDocument)
 
 
 def main(out: TextIO = sys.stdout) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -17,6 +16,7 @@ from frx_graph.reports.outcome import Outcome, copies_sentence, headline, outcom
 from frx_graph.reports.plain_text import lines, one_line
 from frx_graph.reports.quantities import byte_count, plural, seconds
 from frx_graph.reports.refusal_groups import group_refusals
+from frx_graph.reports.text_console import text_console
 from frx_graph.reports.wording import (
     evidence_line,
     frequency,
@@ -50,18 +50,7 @@ _AGREEMENT_STYLE = {
 
 def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path) -> str:
     """The report at `width` columns, with the first `top` findings; files are named relative to `root`."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        markup=False,
-        emoji=False,
-        highlight=False,
-        legacy_windows=False,
-    )
+    out, console = text_console(width, color)
     _print_header(console, advice)
     shown = advice.findings[:top]
     if shown:
