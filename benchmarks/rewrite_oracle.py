@@ -42,7 +42,7 @@ DISTURBED_RUNS = 16
 AS_LARGE = 10.0
 """A difference up to so many times the largest that noise makes counts as large as that. Noise is added to what a
 program reads; a kernel for another layout also sums in another order, which was seen to make six times as much (the
-gradient of a batch norm's image). What is read by wrong strides is off by thousands of times."""
+gradient of a batch norm's image)."""
 
 COARSE = frozenset({"torch.bfloat16"})
 """Noise of a few roundings is so large in these that it proves something only where it is told wrong, too."""

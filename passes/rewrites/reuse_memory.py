@@ -91,7 +91,9 @@ def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
     # Read through a view, an operand would change while it is read.
     others = {value.name for value in sharing} - {operand.name}
     return (
-        all(value.producer is not None and not value.user_visible for value in sharing)
+        # Without elements there is no memory to give, and fakes tell strides that operators do not make.
+        operand.numel > 0
+        and all(value.producer is not None and not value.user_visible for value in sharing)
         # A result that is returned has no more memory than its elements need.
         and all(value.numel <= operand.numel for value in sharing)
         and not any(_reads_bits_otherwise(facts.producer(value.name)) for value in sharing)
@@ -102,17 +104,11 @@ def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
 
 
 def _alike(operand: ValueFacts, result: ValueFacts) -> bool:
-    # Without elements there is no memory to give, and fakes tell strides that operators do not make.
-    return (
-        operand.numel > 0
-        and operand.dense
-        and (operand.shape, operand.strides, operand.dtype, operand.device)
-        == (
-            result.shape,
-            result.strides,
-            result.dtype,
-            result.device,
-        )
+    return operand.dense and (operand.shape, operand.strides, operand.dtype, operand.device) == (
+        result.shape,
+        result.strides,
+        result.dtype,
+        result.device,
     )
 
 

@@ -78,9 +78,10 @@ class RewriteSubject:
         )
 
     def _may_change(self, op: OpFacts) -> bool:
-        if self.generates_loops:
-            return not (self.keeps_its_strides(op) or op.node in self._around_ambiguous_images)
-        return not (self.keeps_its_strides(op) or reads_ambiguous_image(op, self.facts))
+        ambiguous = (
+            op.node in self._around_ambiguous_images if self.generates_loops else reads_ambiguous_image(op, self.facts)
+        )
+        return not (ambiguous or self.keeps_its_strides(op))
 
     @cached_property
     def _around_ambiguous_images(self) -> frozenset[str]:
