@@ -103,7 +103,7 @@ class ArmProcess:
         finally:
             os.close(theirs)
             os.close(answers)
-        self._seen: dict[int, psutil.Process] = {}
+        self._seen = {self._process.pid: psutil.Process(self._process.pid)}
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
 
@@ -142,12 +142,11 @@ class ArmProcess:
 
     def stop(self) -> None:
         """End it with all that it has started, wherever that went; returns when they are gone."""
-        self._note_children()
         deadline = time.monotonic() + _GONE_SECONDS
+        self._note_all()
         self._signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_TERMINATE_SECONDS)
-        self._note_children()
+        self._wait_for_end(_TERMINATE_SECONDS)
+        self._note_all()
         while self._signal(signal.SIGKILL) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 5)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -187,10 +186,10 @@ class ArmProcess:
         return found
 
     def _ended(self) -> ArmError:
-        try:
-            code = self._process.wait(_GONE_SECONDS)
-        except subprocess.TimeoutExpired:
+        if not self._wait_for_end(_GONE_SECONDS):
             return ArmError(Cause.EXITED, "an arm closed its connection", self.output)
+        self._note_all()
+        code = self._process.wait()
         self._reader.join(_POLL_SECONDS * 10)
         if code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -214,32 +213,51 @@ class ArmProcess:
         returns their resident memory, its own included."""
         used = 0
         with contextlib.suppress(psutil.Error):
-            own = self._seen.setdefault(self._process.pid, psutil.Process(self._process.pid))
-            for process in own.children(recursive=True):
-                self._seen.setdefault(process.pid, process)
+            for process in self._seen[self._process.pid].children(recursive=True):
+                self._seen[process.pid] = process
         for process in self._seen.values():
             with contextlib.suppress(psutil.Error):
                 used += process.memory_info().rss
         return used
 
+    def _note_all(self) -> None:
+        """Remember its descendants, and whoever is left of its session: those have lost their parent."""
+        self._note_children()
+        # While the arm is not waited for, no other session can have its number.
+        if self._process.returncode is not None:
+            return
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                if os.getsid(process.pid) == self._process.pid:
+                    self._seen[process.pid] = process
+
+    def _wait_for_end(self, seconds: float) -> bool:
+        """Whether the arm ends within `seconds`. It is not waited for, so that its number remains its own."""
+        deadline = time.monotonic() + seconds
+        while self._process.returncode is None and self._alive(self._process.pid):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_SECONDS / 5)
+        return True
+
+    def _alive(self, number: int) -> bool:
+        """Of processes seen: False for one that is a zombie, or another's by now."""
+        process = self._seen.get(number)
+        try:
+            return process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
     def _signal(self, number: int) -> bool:
-        """True if there still is somebody to signal. A process id that now is somebody else's is left alone."""
-        alive = False
-        # The arm is a child of ours until it is waited for: its group's number cannot be another's before that.
-        if self._process.poll() is None:
-            alive = True
+        """True if there still was somebody to signal. A process id that now is somebody else's is left alone."""
+        if self._process.returncode is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, number)
-        for process in self._seen.values():
+        alive = [process for process in self._seen.values() if self._alive(process.pid)]
+        for process in alive:
             with contextlib.suppress(psutil.Error):
-                if (
-                    process.pid != self._process.pid
-                    and process.is_running()
-                    and process.status() != psutil.STATUS_ZOMBIE
-                ):
-                    alive = True
-                    process.send_signal(number)
-        return alive
+                process.send_signal(number)
+        return bool(alive)
 
     def _drain(self) -> None:
         stream = self._process.stdout
