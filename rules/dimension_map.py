@@ -123,13 +123,18 @@ def plain_order(shape: Shape) -> Order:
     return tuple(range(len(shape)))
 
 
-def strides_in_order(shape: Shape, order: Order) -> tuple[int, ...]:
-    """The dense strides that are meant by `order`. Where it is channels-last for `shape`, these are torch's own: its
-    kernels recognise channels-last by the strides of dimensions of size 1, too."""
+def named_order(shape: Shape, order: Order) -> Order:
+    """The same order, as torch's own copies make it where it is channels-last for `shape`: kernels recognise
+    channels-last by the strides of dimensions of size 1, too."""
     own = canonical(shape, order)
     if own != plain_order(shape) and own in _memory_formats(shape):
-        return strides_for_order(shape, CHANNELS_LAST_ORDER[len(shape)])
-    return strides_for_order(shape, own)
+        return CHANNELS_LAST_ORDER[len(shape)]
+    return own
+
+
+def strides_in_order(shape: Shape, order: Order) -> tuple[int, ...]:
+    """The dense strides that are meant by `order`."""
+    return strides_for_order(shape, named_order(shape, order))
 
 
 def _check(shape: Shape, order: Order) -> None:

@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import Layout, layout_of
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
 from frx_graph.rules.dimension_map import view_strides
 
 _OTHER_THAN_FAKE = frozenset(
@@ -38,6 +39,7 @@ _OTHER_WHERE_PERMUTED = frozenset(
     {"aten._batch_norm_with_update", "aten._native_batch_norm_legit", "aten.native_batch_norm"}
 )
 """Right for operands that are plain or channels-last."""
+_NORM_GRADIENTS = frozenset({torch.ops.aten.native_batch_norm_backward.default})
 _VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
 
 
@@ -82,6 +84,25 @@ def is_view(node: fx.Node) -> bool:
     """True for operators whose result lies in an operand's memory: views, and those that write in place."""
     target = node.target
     return isinstance(target, OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
+
+
+def misread_gradient(node: fx.Node) -> fx.Node | None:
+    """The gradient that a batch norm's backward reads by strides that are not its own: where it is plain and the input
+    channels-last, or the other way round, and dimensions of size 1 have other strides than a new tensor's (torch 2.15,
+    CPU)."""
+    if node.target not in _NORM_GRADIENTS:
+        return None
+    gradient, image = node.args[:2]
+    if not (isinstance(gradient, fx.Node) and isinstance(image, fx.Node)):
+        return None
+    values = [gradient.meta["val"], image.meta["val"]]
+    if values[0].dim() not in MEMORY_FORMATS or all(1 not in value.shape for value in values):
+        return None
+    alike = any(
+        all(value.is_contiguous(memory_format=layout) for value in values)
+        for layout in (torch.contiguous_format, MEMORY_FORMATS[values[0].dim()])
+    )
+    return None if alike else gradient
 
 
 def _reads_permuted(call: fx.Node) -> bool:

@@ -19,12 +19,12 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError, first_line
-from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_pin, exact_strides
-from frx_graph.passes.rewrites.doubtful_strides import as_run, is_doubtful, is_view
+from frx_graph.passes.rewrites.doubtful_strides import as_run, is_doubtful, is_view, misread_gradient
 from frx_graph.passes.rewrites.fake_values import fake_mode_of, run_on_fakes, running_fakes
-from frx_graph.rules.dimension_map import Order
+from frx_graph.rules.dimension_map import Order, named_order, plain_order
 from frx_graph.traced_strides import noted_strides
 
 
@@ -174,6 +174,10 @@ def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], rea
         # what has no elements a kernel may make other strides than its fake.
         moved = source in edit.before and (is_view(node) or 0 in shape_hint(value))
         changed = changed or moved or stride_hint(value) != stride_hint(original)
+    if changed and pins and (gradient := misread_gradient(node)) is not None:
+        image = node.args[1]
+        assert isinstance(image, fx.Node)
+        _converted(edit, gradient, _order_of(image, image.meta["val"], gaps=True), node)
     if changed:
         value = _checked(node, run_on_fakes(node))
         edit.set_value(node, as_run(node, value) if pins else value)
@@ -293,7 +297,10 @@ def _order_of(node: fx.Node, value: Tensor, *, gaps: bool = False) -> Order:
 
 def _converted(edit: _Edit, source: fx.Node, order: Order, reader: fx.Node) -> fx.Node:
     """The conversion of `source` that `reader` now reads in its place; made once, before its first reader."""
-    strides = strides_for_order(shape_hint(source.meta["val"]), order)
+    shape = shape_hint(source.meta["val"])
+    if order not in (plain_order(shape), CHANNELS_LAST_ORDER.get(len(shape))):
+        order = named_order(shape, order)
+    strides = strides_for_order(shape, order)
     conversion = edit.conversions.get((source, strides))
     if conversion is None:
         with edit.graph.inserting_before(reader):

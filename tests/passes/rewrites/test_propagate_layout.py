@@ -235,3 +235,19 @@ def test_stacked_images_become_a_volume_in_channels_last(rewrite) -> None:
     assert graph.strides("aten.stack.default") == [(128, 1, 64, 16, 4)]
     # In and out: nothing is converted where the images are stacked.
     assert len(graph.done.conversions) == 2
+
+
+def test_a_batch_norm_reads_its_input_as_its_kernel_expects(rewrite) -> None:
+    class Split(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(2, 4, 1, groups=2, stride=2)
+            self.norm = nn.BatchNorm2d(4, track_running_stats=False)
+            self.linear = nn.Linear(4, 12)
+
+        def forward(self, x: Tensor) -> Tensor:
+            part = self.norm(self.convolution(x)).split([1, 2], 3)[1]
+            return self.linear(part.flatten(2).transpose(1, 2))
+
+    x = torch.randn(2, 2, 1, 6).double().to(memory_format=torch.channels_last).requires_grad_()
+    assert rewrite(Split().double(), x, train=True).graph(Phase.BACKWARD).done.applied

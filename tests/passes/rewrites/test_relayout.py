@@ -151,3 +151,30 @@ def test_a_result_without_elements_is_returned_as_it_was_traced(rewrite, length:
     refused = [refusal.reason for graph in found.graphs for refusal in graph.done.refused]
     assert any("without elements" in reason for reason in refused) is (length == 0)
     assert bool(found.graphs[0].done.applied) is (length > 0)
+
+
+def test_channels_last_is_restored_as_torchs_own_copies_make_it() -> None:
+    """Kernels recognise it by the strides of dimensions of size 1, too, which an order of memory says nothing about."""
+    module = traced(lambda x: x.sin(), (2, 4, 1, 3))
+    relayout(module.graph, {"sin": {"x_1": Wanted((0, 3, 1, 2))}}, convert=aten_conversion, reads=anything)
+    module.recompile()
+    assert module(torch.randn(2, 4, 1, 3)).stride() == (12, 1, 12, 4)
+
+
+def norm_gradient(gradient: torch.Tensor, image: torch.Tensor, *statistics: torch.Tensor) -> torch.Tensor:
+    backward = torch.ops.aten.native_batch_norm_backward
+    return backward(gradient, image.sin(), statistics[0], None, None, *statistics[1:], True, 1e-5, [True] * 3)[0]
+
+
+def test_a_batch_norms_gradient_is_not_read_by_the_strides_of_its_input() -> None:
+    # Channels-last but for the stride of a dimension of size 1, as convolutions leave gradients.
+    gradient = torch.randn(1, 3, 4, 1).permute(0, 2, 3, 1)
+    image = torch.randn(1, 4, 1, 3).to(memory_format=torch.channels_last)
+    values = (gradient, image, torch.rand(4), image.mean((0, 2, 3)), image.var((0, 2, 3)).rsqrt())
+    expected = norm_gradient(*values)
+    with FakeTensorMode() as mode:
+        module = make_fx(norm_gradient)(*(mode.from_tensor(value) for value in values))
+    demands = {"sin": {"arg1_1": Wanted((0, 1, 2, 3))}}
+    assert relayout(module.graph, demands, convert=aten_conversion, reads=anything, pins=True)
+    module.recompile()
+    torch.testing.assert_close(module(*values), expected)
