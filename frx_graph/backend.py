@@ -14,24 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 
 from frx_graph.advisor import advise_capture
-from frx_graph.aot_context import graph_id
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
-from frx_graph.dynamo_rewriting import rewritten_before
-from frx_graph.eager_plan import EagerPlan
+from frx_graph.current_plan import current_plan
+from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import CaptureError, OptionError
-from frx_graph.inductor_plan import frozen_options, inductor_options
 from frx_graph.options import BackendOptions, backend_options, check_together
+from frx_graph.plan import Plan
+from frx_graph.planned_backend import frozen_planned_backend, planned_backend
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
-
-Compiled = Callable[..., Any]
 
 _CALLS_NOT_COUNTED = CaptureFailure(
     "calls per step",
@@ -120,7 +117,7 @@ def frx(
     if checked.freeze:
         raise OptionError("a backend cannot freeze weights: it is called after tracing", "use frx_graph.compile")
     check_together(checked)
-    inner = _inner_backend(checked) if checked.plan is None else _planned_backend(checked, checked.plan)
+    inner = planned_backend(checked, _plan(checked), _session.not_rewritten)
     try:
         _session.record(dynamo, example_inputs, checked)
     except Exception as error:  # noqa: BLE001 - any failure of the advisor falls back to the inner compiler
@@ -168,40 +165,11 @@ def clear() -> None:
 def frozen_backend(options: BackendOptions, constant: Callable[[Tensor], bool]) -> Compiled:
     """What compiles a program whose weights are frozen, with the rewrites of a plan if one is asked for. `constant`
     says of a weight whether somebody watches it; Inductor freezes others as well."""
+    return frozen_planned_backend(options, _plan(options), constant, _session.not_rewritten)
+
+
+def _plan(options: BackendOptions) -> Plan | None:
     if options.plan is None:
-        return _inner_backend(options)
+        return None
     _session.warn_unproved(options.plan)
-    if options.inner == "eager":
-        return EagerPlan(options.plan, LOG.add, _session.not_rewritten, constant=constant)
-    planned = frozen_options(options.inner_options, LOG.add_cached, _session.not_rewritten)
-    inductor = _collecting(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None))
-    return rewritten_before(inductor, "inductor", options.plan, LOG.add, _session.not_rewritten)
-
-
-def _inner_backend(options: BackendOptions) -> Compiled:
-    if options.inner == "inductor":
-        # torch's own wrapper validates mode and options and patches the configuration as backend="inductor" does.
-        return torch._TorchCompileInductorWrapper(options.inner_mode, dict(options.inner_options), None)
-    found: Compiled = torch._dynamo.lookup_backend(options.inner)
-    return found
-
-
-def _planned_backend(options: BackendOptions, plan: str) -> Compiled:
-    _session.warn_unproved(plan)
-    if options.inner == "inductor":
-        planned = inductor_options(plan, options.inner_options, LOG.add_cached, _session.not_rewritten)
-        inductor = _collecting(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None))
-        return rewritten_before(inductor, "inductor", plan, LOG.add, _session.not_rewritten)
-    return EagerPlan(plan, LOG.add, _session.not_rewritten)
-
-
-def _collecting(inner: Compiled) -> Compiled:
-    """`inner`, which may find a graph compiled: what was done to that one is then noted, too."""
-
-    def compile_and_collect(*args: Any, **kwargs: Any) -> Any:
-        LOG.collect()
-        compiled = inner(*args, **kwargs)
-        LOG.collect(graph_id())
-        return compiled
-
-    return compile_and_collect
+    return current_plan(options.plan)

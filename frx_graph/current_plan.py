@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 
 import frx_graph.passes
 import frx_graph.rules
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.passes.rewrites import REWRITES
-from frx_graph.plan import Plan
+from frx_graph.passes.rewrites.attention_from_views import NAME as ATTENTION
+from frx_graph.plan import RECORDED, Plan
+from frx_graph.records import Candidate
+
+ALL_REWRITES = (ATTENTION, *(rewrite.name for rewrite in REWRITES))
+"""Of graphs, in the order in which they are made: attention in Dynamo's, the others in the inner compiler's."""
 
 
-def current_plan(policy: str) -> Plan:
-    """What `policy` ("all", "solved") stands for in this process; what is made of a graph depends on nothing else."""
+def current_plan(policy: str, only: Collection[str] = ALL_REWRITES) -> Plan:
+    """What `policy` ("all", "solved") stands for in this process, with `only` these rewrites; what is made of a graph
+    depends on nothing else."""
     return Plan(
         policy=policy,
-        rewrites=tuple(rewrite.name for rewrite in REWRITES),
+        rewrites=tuple(name for name in ALL_REWRITES if name in only),
         code=code_hash(),
         machine=tuple(measurement_environment(device).fingerprint for device in ("cpu", "cuda")),
     )
+
+
+def recorded_plan(candidates: tuple[Candidate, ...]) -> Plan:
+    """The plan that makes these candidates, each with the signature of its graph for its `graph_id`, and nothing
+    else. No measurement has a say in it."""
+    made = {candidate.rewrite for candidate in candidates}
+    rewrites = tuple(name for name in ALL_REWRITES if name in made)
+    return Plan(RECORDED, rewrites, code_hash(), machine=(), candidates=candidates)
 
 
 @functools.cache

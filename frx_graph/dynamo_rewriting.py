@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from frx_graph.attention_times import attention_seconds
 from frx_graph.capture.aten_trace import trace_eager
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
+from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.capture.unanalysable import unanalysable
 from frx_graph.capture.without_guards import without_guards
 from frx_graph.errors import RewriteError
@@ -27,6 +28,7 @@ from frx_graph.evidence.measurement_cache import MeasuredOperators
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.passes.rewrites.attention_from_views import NAME, FusedAttention, insert, settle, undo
 from frx_graph.passes.rewrites.written_attention import WrittenAttention, written_attentions
+from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rewriting import RewrittenGraph
 
@@ -39,7 +41,7 @@ Told = Callable[[RewrittenGraph], None]
 Failed = Callable[[Exception], None]
 
 
-def rewrite_or_leave(dynamo: fx.GraphModule, inner: str, plan: str, told: Told, failed: Failed) -> None:
+def rewrite_or_leave(dynamo: fx.GraphModule, inner: str, plan: Plan, told: Told, failed: Failed) -> None:
     """Rewrite `dynamo` for the compiler `inner` and tell what was done; on any failure tell that."""
     try:
         done = rewrite_dynamo_graph(dynamo, inner=inner, plan=plan)
@@ -50,7 +52,7 @@ def rewrite_or_leave(dynamo: fx.GraphModule, inner: str, plan: str, told: Told, 
         told(done)
 
 
-def rewritten_before(inner: Compiled, name: str, plan: str, told: Told, failed: Failed) -> Compiled:
+def rewritten_before(inner: Compiled, name: str, plan: Plan, told: Told, failed: Failed) -> Compiled:
     """The backend `inner`, called `name`, on Dynamo graphs that are rewritten before it sees them."""
 
     def compiled(dynamo: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Compiled:
@@ -61,14 +63,19 @@ def rewritten_before(inner: Compiled, name: str, plan: str, told: Told, failed: 
     return compiled
 
 
-def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: str) -> RewrittenGraph | None:
+def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> RewrittenGraph | None:
     """Make the written attentions of `dynamo`, in place, calls of fused ones; None where there are none.
 
-    With the plan "solved" only those whose measured operators say that it saves time under the compiler `inner`.
+    With the policy "solved" only those whose measured operators say that it saves time under the compiler `inner`.
     """
-    if not any("softmax" in str(node.target) for node in dynamo.graph.nodes) or unanalysable(dynamo) is not None:
+    if (
+        not plan.may_make(NAME)
+        or not any("softmax" in str(node.target) for node in dynamo.graph.nodes)
+        or unanalysable(dynamo) is not None
+    ):
         return None
     graph_id = str(CompileContext.current_compile_id() or "graph")
+    signature = graph_signature(dynamo.graph)
     mode = _fake_mode(dynamo.graph)
     traced = _traced(dynamo, mode, graph_id, train=False)
     found = list(written_attentions(dynamo.graph, build_graph_facts(traced), _origins(traced)))
@@ -76,19 +83,22 @@ def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: str) -> Re
         return None
     refused = [one for one in found if isinstance(one, Refusal)]
     written = [one for one in found if isinstance(one, WrittenAttention)]
+    recorded = {candidate.nodes: candidate.predicted_seconds for candidate in plan.recorded_for(signature, NAME)}
+    if plan.policy == RECORDED:
+        written = [one for one in written if one.names in recorded]
     before = _seen(dynamo, mode, graph_id) if written else []
-    measured = _measured(dynamo.graph) if plan == "solved" else None
+    measured = _measured(dynamo.graph) if plan.policy == "solved" else None
     fused: list[_Fused] = []
     for one in written:
         try:
             if _differentiates_forward(dynamo.graph):
                 raise RewriteError("fused kernels have no derivative in forward mode")
-            fused.append(_fused(dynamo, one, mode, inner, measured))
+            fused.append(_fused(dynamo, one, mode, inner, measured, predicted=recorded.get(one.names)))
         except RewriteError as error:
             refused.append(_refusal(one, str(error)))
     applied, taken_back = _settled(dynamo, mode, before, fused, graph_id)
     dynamo.recompile()
-    return RewrittenGraph(graph_id, Phase.FORWARD, applied, (*refused, *taken_back))
+    return RewrittenGraph(graph_id, Phase.FORWARD, applied, (*refused, *taken_back), signature=signature)
 
 
 @dataclass(frozen=True)
@@ -103,13 +113,14 @@ def _fused(
     mode: FakeTensorMode,
     inner: str,
     measured: MeasuredOperators | None,
+    predicted: float | None,
 ) -> _Fused:
     """The attention put into the graph. Raises `RewriteError` where it cannot be, or where times speak against it; with
-    `measured` they are asked."""
+    `measured` they are asked, else it saves what was `predicted`."""
     with without_guards(mode):
         fused = insert(dynamo.graph, found, inner)
     if measured is None:
-        return _Fused(fused, None)
+        return _Fused(fused, predicted)
     written, single = attention_seconds(dynamo, fused, mode, inner, measured)
     if written is None or single is None or single >= written:
         undo(dynamo.graph, fused)

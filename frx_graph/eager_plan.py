@@ -19,12 +19,12 @@ from frx_graph.aot_context import graph_id, report_output_strides, static_inputs
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.gradient_strides import correct_weight_gradients
 from frx_graph.capture.whole_upsampling import whole_upsampling
-from frx_graph.current_plan import current_plan
 from frx_graph.dynamo_rewriting import Compiled, Failed, Told, rewrite_or_leave
 from frx_graph.frozen_weights import bind, freeze_weights
 from frx_graph.graph_kept import as_it_was_on_failure
 from frx_graph.passes.rewrites.folded_norms import fold_norms
 from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
+from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
 IsConstant = Callable[[Tensor], bool]
@@ -34,7 +34,7 @@ class EagerPlan:
     """Compiles one Dynamo graph for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
     Weights of inference graphs that are `constant` become part of the graph; who calls it has to watch them."""
 
-    def __init__(self, plan: str, told: Told, failed: Failed, *, constant: IsConstant = lambda _: False) -> None:
+    def __init__(self, plan: Plan, told: Told, failed: Failed, *, constant: IsConstant = lambda _: False) -> None:
         self._plan = plan
         self._told = told
         self._failed = failed
@@ -83,7 +83,7 @@ class EagerPlan:
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
             self._failed(error)
             return False
-        plan = current_plan(self._plan).of_graph(done.signature, done.applied)
+        plan = self._plan.of_graph(done.signature, done.applied)
         self._told(replace(done, plan=plan.hash))
         return True
 

@@ -17,12 +17,13 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from frx_graph.anchor_times import call_seconds
 from frx_graph.aot_context import graph_id, static_inputs, visible_outputs
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.current_plan import code_hash, current_plan
+from frx_graph.current_plan import code_hash
 from frx_graph.dynamo_rewriting import Failed, Told
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.graph_kept import as_it_was_on_failure
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
+from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 from frx_graph.traced_strides import NoteStrides, return_noted_strides
 
@@ -34,8 +35,8 @@ class InductorPlan(CustomGraphPass):
     The caches of compiled graphs stay usable: `uuid` changes with whatever our decision depends on.
     """
 
-    def __init__(self, policy: str, own_choice: bool, told: Told, failed: Failed) -> None:
-        self._policy = policy
+    def __init__(self, plan: Plan, own_choice: bool, told: Told, failed: Failed) -> None:
+        self._plan = plan
         self._own_choice = own_choice
         self._told = told
         self._failed = failed
@@ -48,20 +49,20 @@ class InductorPlan(CustomGraphPass):
             return
         try:
             with as_it_was_on_failure(module):
-                done = _rewrite_for_inductor(module, self._policy)
+                done = _rewrite_for_inductor(module, self._plan)
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
             self._failed(error)
             return
         decided = any(candidate.rewrite in DECIDE_LAYOUT for candidate in done.applied)
         inductor_config.layout_optimization = self._own_choice and not decided
-        self._told(replace(done, plan=current_plan(self._policy).of_graph(done.signature, done.applied).hash))
+        self._told(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
 
     def uuid(self) -> Any:
         """What a compiled graph depends on besides itself: the plan, our code, and the machine that was measured."""
-        return (current_plan(self._policy).hash, self._own_choice)
+        return (self._plan.hash, self._own_choice)
 
 
-def _rewrite_for_inductor(module: fx.GraphModule, plan: str) -> RewrittenGraph:
+def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
     placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
     backward = any(name.startswith("tangents") for name in placeholders)
     if backward:
@@ -100,7 +101,7 @@ class FrozenPlan(CustomGraphPass):
         return ("frozen", code_hash(), measurement_environment("cpu").fingerprint)
 
 
-def inductor_options(plan: str, options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:
+def inductor_options(plan: Plan, options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:
     """Inductor's options with the plan in them; the user's own pass, if there is one, runs before ours."""
     own_choice = bool(options.get("layout_optimization", inductor_config.layout_optimization))
     ours = InductorPlan(plan, own_choice, told, failed)

@@ -21,6 +21,7 @@ from frx_graph.passes.rewrites.inner_choice import inner_choices
 from frx_graph.passes.rewrites.memory_of_views import settle_views
 from frx_graph.passes.rewrites.order_choice import meet_inputs
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
 
 
@@ -47,13 +48,13 @@ def rewrite_graph(
     phase: Phase,
     train: bool,
     inner: str,
-    plan: str,
+    plan: Plan,
     static_inputs: Collection[str] = (),
     visible: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
     frozen: Collection[str] = (),
 ) -> RewrittenGraph:
-    """Apply to `module`, in place, what measured times say is worth it. `given` holds the inputs as they were traced
+    """Apply to `module`, in place, what `plan` chooses or names. `given` holds the inputs as they were traced
     whose strides are others now: the graph is made to run on those. `frozen` names inputs that are constants."""
     unmet = dict(given)
     seen = [name in visible for name in output_names(module)]
@@ -66,12 +67,13 @@ def rewrite_graph(
         facts=facts,
         phase=phase,
         inner=inner,
-        everything=plan == "all",
+        everything=plan.policy == "all",
         visible=frozenset(visible),
         given=given,
         frozen=frozenset(frozen),
     )
-    if plan == "solved":
+    solved = plan.policy == "solved"
+    if solved:
         subject = with_measured_times(subject)
     choices = inner_choices(subject) if phase is Phase.FORWARD else ()
     untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
@@ -79,10 +81,13 @@ def rewrite_graph(
     refused: list[Refusal] = []
     conversions: list[str] = []
     for rewrite in REWRITES:
+        if not plan.may_make(rewrite.name):
+            continue
         changed = False
-        if plan == "solved":
+        if solved:
             subject = replace(subject, timed=call_seconds(rewrite.asks(subject), device_type_of(facts)))
-        for outcome in rewrite.propose(subject):
+        recorded = plan.policy == RECORDED
+        for outcome in plan.recorded_for(signature, rewrite.name) if recorded else rewrite.propose(subject):
             if isinstance(outcome, Refusal):
                 refused.append(outcome)
                 continue

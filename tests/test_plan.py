@@ -50,7 +50,8 @@ def test_the_hash_is_the_same_in_every_process() -> None:
 
 def test_what_is_compiled_under_another_plan_is_not_found_in_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     def uuid(policy: str = "all", own_choice: bool = True) -> object:
-        return inductor_plan.InductorPlan(policy, own_choice, lambda _done: None, lambda _error: None).uuid()
+        plan = current_plan.current_plan(policy)
+        return inductor_plan.InductorPlan(plan, own_choice, lambda _done: None, lambda _error: None).uuid()
 
     before = uuid()
     assert uuid() == before

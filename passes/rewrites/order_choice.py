@@ -24,6 +24,9 @@ from frx_graph.rules.dimension_map import Order, canonical, plain_order
 _FREED = "any"
 """The choice for a copy that was asked for one memory format: it takes, and hands on, whichever its source has."""
 
+_READS = "read as "
+"""Before the order of a loop that the compiler writes, and that is given its operands in it."""
+
 _NEXT_TO_NOTHING = 1e-15
 """Seconds a byte that decide only between what costs the same otherwise."""
 
@@ -57,11 +60,15 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
         return
     touched = {value.name for member in posed.members if member.op.node in chosen for value in member.values}
     freed = [copy.op.node for copy in posed.copies if any(value.name in touched for value in copy.values)]
+    read = {member.op.node for member in posed.members if _is_timed_loop(subject, member, chosen)}
     yield Candidate(
         rewrite=name,
         graph_id=subject.facts.graph_id,
         nodes=(*chosen, *freed),
-        choices=(*map(_text, chosen.values()), *(_FREED for _ in freed)),
+        choices=(
+            *(f"{_READS if node in read else ''}{_text(order)}" for node, order in chosen.items()),
+            *(_FREED for _ in freed),
+        ),
         predicted_seconds=None if subject.everything else posed.seconds_saved(labels),
     )
 
@@ -118,12 +125,17 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
     cannot be done."""
     choices = dict(zip(candidate.nodes, candidate.choices, strict=True))
     freed = {node for node, choice in choices.items() if choice == _FREED}
-    labels = {node: _order(choice) for node, choice in choices.items() if node not in freed}
+    labels = {node: _order(choice.removeprefix(_READS)) for node, choice in choices.items() if node not in freed}
+    read = {node for node, choice in choices.items() if choice.startswith(_READS)}
     members = [member for member in subject.members if member.op.node in labels]
     return relayout(
         module.graph,
         {
-            **{member.op.node: _demand(subject, member, labels[member.op.node]) for member in members},
+            **{
+                member.op.node: _demand(subject, member, labels[member.op.node])
+                for member in members
+                if member.op.node in read or not _is_loop(subject, member)
+            },
             **_plain_volumes(subject),
         },
         convert=inductor_conversion if subject.generates_loops else aten_conversion,
@@ -197,17 +209,23 @@ def _reads(subject: RewriteSubject, node: str) -> Reads:
     return Reads.ANY if free else Reads.ORDER
 
 
-def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, Wanted]:
-    """The orders in which an operator with this label wants what it reads.
+def _is_loop(subject: RewriteSubject, member: Member) -> bool:
+    """Inductor's own loops want no order: they read what is there, and a conversion in front of them would be a copy
+    more."""
+    return subject.generates_loops and member.row.generated
 
-    Inductor's own loops want none: they read what is there, and a conversion in front of them would be a copy more. But
-    what was timed in this order is given it: the price of such a conversion is part of the choice.
-    """
-    loop = subject.generates_loops and member.row.generated
+
+def _is_timed_loop(subject: RewriteSubject, member: Member, labels: Mapping[str, Order]) -> bool:
+    """True for a loop that was timed in the order that it gets, and is given its operands in it: the price of such a
+    conversion is part of the choice."""
     timed = subject.loop_seconds.get(member.op.node, {})
-    if loop and label not in {canonical(member.shape, order) for order in timed}:
-        return {}
-    kernel = member.anchor and not loop
+    orders = {canonical(member.shape, order) for order in timed}
+    return _is_loop(subject, member) and labels.get(member.op.node) in orders
+
+
+def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, Wanted]:
+    """The orders in which an operator with this label wants what it reads."""
+    kernel = member.anchor and not _is_loop(subject, member)
     wanted = {
         value.name: Wanted(label if member.anchor else order, exactly=kernel and _looks_plain(value, label))
         for value in member.operands

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 import frx_graph
 from frx_graph import backend, eager_plan
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.current_plan import current_plan
 from frx_graph.eager_plan import EagerPlan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
@@ -89,7 +90,9 @@ def rewrite(monkeypatch: pytest.MonkeyPatch) -> Rewrite:
         theirs = [_fresh(a) for a in args]
         expected, expected_gradients = _run(program, theirs, train)
         torch._dynamo.reset()
-        compiled = torch.compile(program, backend=EagerPlan(plan, lambda _done: None, never), dynamic=dynamic)
+        compiled = torch.compile(
+            program, backend=EagerPlan(current_plan(plan), lambda _done: None, never), dynamic=dynamic
+        )
         mine = [_fresh(a) for a in args]
         outputs, gradients = _run(compiled, mine, train)
         written = [(a, b) for a, b in zip(mine, theirs, strict=True) if isinstance(a, Tensor)]

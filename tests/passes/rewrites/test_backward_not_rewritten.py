@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from frx_graph import rewriting
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.current_plan import current_plan
 from frx_graph.eager_plan import EagerPlan
 from frx_graph.errors import RewriteError
 from frx_graph.passes.rewrites import order_choice, propagate_layout
@@ -109,7 +110,7 @@ def test_after_a_failure_of_ours_the_program_still_runs(monkeypatch: pytest.Monk
     program, image = Viewing(), torch.randn(2, 4, 6, 5)
     expected = torch.autograd.grad(program(image).square().sum(), list(program.parameters()))
     torch._dynamo.reset()
-    compiled = torch.compile(program, backend=EagerPlan("all", lambda _done: None, failures.append))
+    compiled = torch.compile(program, backend=EagerPlan(current_plan("all"), lambda _done: None, failures.append))
     found = torch.autograd.grad(compiled(image).square().sum(), list(program.parameters()))
     assert [str(failure) for failure in failures] == ["planted"]
     for ours, theirs in zip(found, expected, strict=True):
