@@ -28,6 +28,7 @@ from torch_faults import TorchFaults
 
 import frx_graph
 from frx_graph import backend
+from frx_graph import planned_backend as compiler
 from frx_graph.eager_plan import eager_partition
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.rewrite_log import RewriteLog
@@ -174,7 +175,7 @@ def _listening(told: list[RewrittenGraph], failures: list[str]) -> Iterator[None
 
         add_cached = add
 
-    with patch.object(backend, "_session", Session()), patch.object(backend, "LOG", Log()):
+    with patch.object(backend, "_session", Session()), patch.object(compiler, "LOG", Log()):
         yield
 
 

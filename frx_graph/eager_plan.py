@@ -132,8 +132,11 @@ def _given(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Tensor]:
 
 
 def _may_upsample_whole(graph: fx.Graph) -> bool:
-    """False for a graph with sizes that may change, which the operators that run whole would fix, and for one with a
-    tensor without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`)."""
+    """False for a graph with sizes that may change, which operators that run whole would fix; for one with a tensor
+    without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); and for
+    one that is told strides, which the program may have read off a fake: those of the whole operator are others."""
+    if any("as_strided" in str(node.target) for node in graph.nodes):
+        return False
     values = pytree.tree_leaves([node.meta.get("example_value") for node in graph.nodes])
     sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
     symbolic = any(isinstance(size, SymInt) for size in (*values, *sizes))

@@ -19,6 +19,7 @@ import frx_graph
 from frx_graph import advisor, backend
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.errors import CaptureError
+from frx_graph.planned_backend import planned_backend
 
 _ROOT = Path(__file__).parent.parent
 
@@ -164,7 +165,7 @@ def test_of_the_versions_of_a_frame_one_counts_and_training_wins() -> None:
 def test_both_modes_together_are_forwarded_to_inductor() -> None:
     checked = backend.backend_options({"inner_options": {"max_autotune": True}}, "max-autotune-no-cudagraphs")
     assert checked.inner_mode == "max-autotune-no-cudagraphs"
-    inner = backend._inner_backend(checked)
+    inner = planned_backend(checked, None, pytest.fail)
     assert inner.config["max_autotune"] is True  # type: ignore[attr-defined]
 
 

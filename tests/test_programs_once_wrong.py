@@ -104,6 +104,21 @@ FOUND = {
         ("v0, v1 = self.m0(i0).split([1, 2], 2)", "v2 = self.m1(v1)"),
         ("v2.transpose(0, -1)",),
     ),
+    "strides of an upsampled image, read and told": RandomProgram(
+        ("torch.randn(n, 4, 6, dtype=torch.float32)",),
+        (),
+        (
+            "v0 = F.interpolate(i0.movedim(0, 2), scale_factor=2, mode='nearest-exact')",
+            "v1 = torch.as_strided(v0, v0.size(), v0.stride(), v0.storage_offset())",
+        ),
+        ("v1",),
+    ),
+    "a search for attention among sizes that may change": RandomProgram(
+        ("torch.randn(n, 8, 9, 9, dtype=torch.float32)", "torch.randn(n, 1, dtype=torch.float32)"),
+        ("self.m0 = nn.Conv2d(8, 8, 3)",),
+        ("v0 = torch.addcmul(i1.t(), i1.t(), i1, value=0.5).softmax(0)", "v1 = self.m0(i0)"),
+        ("v0", "v1"),
+    ),
     "upsampling of an empty batch": RandomProgram(
         ("torch.randn(0, 2, 6, 5, dtype=torch.float32)",),
         (),
@@ -187,6 +202,7 @@ NOT_REWRITTEN = (
     "a dropout that nobody reads",
     "a token of an effect beside what is saved",
     "a view that a fake takes and a kernel does not",
+    "strides of an upsampled image, read and told",
     "upsampling of an empty batch",
     "a difference without elements",
     "a product of nothing",

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -94,7 +95,16 @@ def trace_eager(
         torch.set_grad_enabled(train or torch.is_grad_enabled())
         function: Callable[..., Any] = forward_and_backward if train else forward
         stack.enter_context(RealStrides())  # type: ignore[no-untyped-call]
-        aten = make_fx(function, record_module_stack=False)(*fakes)
+        try:
+            aten = make_fx(function, record_module_stack=False)(*fakes)
+        except RuntimeError:
+            if fake_mode.shape_env is None:
+                raise
+            # Some kernels of eager's (`addcmul` of a broadcast operand) take sizes that are numbers only. Python's, by
+            # which compilers trace, take symbols.
+            forward_nodes.clear()
+            with enable_python_dispatcher():
+                aten = make_fx(function, record_module_stack=False)(*fakes)
 
     merge_relayouts(aten.graph)
     sites, phases = _attribute(aten.graph, module_root, forward_nodes, caller)

@@ -29,6 +29,7 @@ from frx_graph.facts.operator_signature import OperatorSignature, signature_of, 
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.activations import Activation, activation_of
 from frx_graph.passes.rewrites.conversion import exact_strides
+from frx_graph.passes.rewrites.misread_images import needs_plain_images
 from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
@@ -133,6 +134,8 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
             yield Refusal(NAME, "its sizes may change", (op.node,))
         elif reads_ambiguous_image(op, facts):
             yield Refusal(NAME, "its image of one channel lies in either layout at once", (op.node,))
+        elif needs_plain_images(op, facts):
+            yield Refusal(NAME, "oneDNN computes something else with weights packed for these sizes", (op.node,))
         else:
             call = signature_of(op, facts)
             result = _settled(op, subject)

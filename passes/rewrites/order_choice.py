@@ -12,11 +12,11 @@ from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders, conversion_weight, weight_of
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
 from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
+from frx_graph.passes.rewrites.misread_images import images_of, needs_plain_images
 from frx_graph.passes.rewrites.order_members import Member
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds, OrderProblem, Surroundings, order_problem
 from frx_graph.passes.rewrites.relayout import Reads, Wanted, relayout
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
-from frx_graph.passes.rewrites.shallow_volumes import needs_plain_volumes, volumes_of
 from frx_graph.passes.rewrites.stride_sensitivity import reads_any_order
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rules.dimension_map import Order, canonical, plain_order
@@ -35,8 +35,8 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
     """One candidate for the whole graph, in the name of a rewrite: the order of every operator that is not to stay as
     it is."""
     anchors = tuple(member.op.node for member in subject.anchors)
-    if shallow := tuple(op.node for op in subject.facts.ops if needs_plain_volumes(op, subject.facts)):
-        yield Refusal(name, "oneDNN's gradient of its weight is wrong on channels-last volumes this shallow", shallow)
+    if misread := tuple(op.node for op in subject.facts.ops if needs_plain_images(op, subject.facts)):
+        yield Refusal(name, "oneDNN computes something else on channels-last images of these sizes", misread)
     if not subject.everything and subject.bandwidth_bytes_per_s is None:
         yield Refusal(name, "the device's bandwidth is not known, so what a conversion costs is not", anchors)
         return
@@ -136,7 +136,7 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
                 for member in members
                 if member.op.node in read or not _is_loop(subject, member)
             },
-            **_plain_volumes(subject),
+            **_plain_images(subject),
         },
         convert=inductor_conversion if subject.generates_loops else aten_conversion,
         reads=lambda node: Reads.ANY if node in choices else _reads(subject, node),
@@ -237,13 +237,13 @@ def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, 
     return wanted
 
 
-def _plain_volumes(subject: RewriteSubject) -> dict[str, dict[str, Wanted]]:
+def _plain_images(subject: RewriteSubject) -> dict[str, dict[str, Wanted]]:
     """What must be read plain whatever is saved for it: under Inductor a backward's values are computed again from what
     the forward has saved, and no longer those of the trace."""
     return {
-        op.node: {value.name: Wanted(plain_order(value.shape)) for value in volumes_of(op, subject.facts)}
+        op.node: {value.name: Wanted(plain_order(value.shape)) for value in images_of(op, subject.facts)}
         for op in subject.facts.ops
-        if op.operator == "aten.convolution_backward" and needs_plain_volumes(op, subject.facts)
+        if op.operator == "aten.convolution_backward" and needs_plain_images(op, subject.facts)
     }
 
 

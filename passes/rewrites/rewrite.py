@@ -12,9 +12,9 @@ from torch import Tensor, fx
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.passes.rewrites.misread_images import needs_plain_images
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
-from frx_graph.passes.rewrites.shallow_volumes import needs_plain_volumes
 from frx_graph.passes.rewrites.stride_sensitivity import (
     has_one_channel,
     is_told_places,
@@ -73,7 +73,7 @@ class RewriteSubject:
         return (
             is_told_strides(op)
             or any(value.data_dependent for value in (*self.facts.input_values(op), *self.facts.output_values(op)))
-            or needs_plain_volumes(op, self.facts)
+            or needs_plain_images(op, self.facts)
             or (op.view and any(values[name].storage in self._kept_memory for name in op.outputs))
         )
 

@@ -1,0 +1,68 @@
+"""Convolutions of which oneDNN's kernels compute wrong numbers on channels-last images.
+
+They leave part of the result uninitialised: other values in every call, NaN among them. Seen with torch 2.15 on a CPU
+with AVX-512, over 30,000 convolutions of rank 4 and 5 with kernels of 1, 2, 3 and 5, strides of 1 and 2, groups and
+without, against float64; all that were wrong, and all were right on plain images, are of these kinds:
+
+- in bf16, those with one input channel in each group and several output channels: the forward;
+- in bf16, those whose image is smaller than the kernel in some dimension, and padded there: the backward, mostly the
+  gradient of the weight. So a depth of 2 under a kernel of 3;
+- transposed ones of that kind: the gradient of the image, in fp32 as well.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+
+_ARGUMENTS = {"aten.convolution": 3, "aten.convolution_backward": 4}
+"""Position of `stride`, which padding, dilation, `transposed`, output padding and groups follow."""
+
+
+def needs_plain_images(op: OpFacts, facts: GraphFacts) -> bool:
+    """True for such a convolution; where only the backward is wrong, in a training step for both."""
+    first = _ARGUMENTS.get(op.operator)
+    if first is None:
+        return False
+    backward = op.operator == "aten.convolution_backward"
+    images = images_of(op, facts)
+    weight = _value(op, 2 if backward else 1, facts)
+    padding, dilation, transposed, _, groups = op.args[first + 1 : first + 6]
+    if not images or weight is None or not isinstance(padding, tuple) or not isinstance(dilation, tuple):
+        return False
+    if images[0].device.type != "cpu" or len(images[0].shape) not in (4, 5):
+        return False
+    coarse = images[0].dtype is torch.bfloat16
+    if coarse and groups != 1 and weight.shape[1] == 1 and weight.shape[0] != groups:
+        return True
+    if not (coarse or transposed) or not (facts.train or backward):
+        return False
+    # A transposed convolution reads what it is the gradient of: either image may be the one.
+    image = images[1 if backward else 0]
+    read = images if transposed else (image,)
+    return any(
+        _along(padding, dim) > 0
+        and min(value.shape[dim + 2] for value in read) <= _along(dilation, dim) * (weight.shape[dim + 2] - 1)
+        for dim in range(len(image.shape) - 2)
+    )
+
+
+def images_of(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ...]:
+    """What such a convolution reads besides its weight, and in a forward also what it makes."""
+    if op.operator == "aten.convolution_backward":
+        found = [_value(op, 0, facts), _value(op, 1, facts)]
+    else:
+        found = [_value(op, 0, facts), *facts.output_values(op)]
+    return tuple(value for value in found if value is not None)
+
+
+def _value(op: OpFacts, position: int, facts: GraphFacts) -> ValueFacts | None:
+    argument = op.args[position]
+    return facts.values.get(argument.name) if isinstance(argument, ValueRef) else None
+
+
+def _along(given: tuple[object, ...], dim: int) -> int:
+    """Along this dimension of the image; a list of one stands for all."""
+    found = given[dim] if dim < len(given) else given[0]
+    return found if isinstance(found, int) else 1
