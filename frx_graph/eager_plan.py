@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import SymInt, Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
@@ -19,6 +21,7 @@ from frx_graph.aot_context import graph_id, report_output_strides, static_inputs
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.gradient_strides import correct_weight_gradients
 from frx_graph.capture.whole_upsampling import whole_upsampling
+from frx_graph.capture.without_guards import without_guards
 from frx_graph.dynamo_rewriting import Compiled, Failed, Told, rewrite_or_leave
 from frx_graph.frozen_weights import bind, freeze_weights
 from frx_graph.graph_kept import as_it_was_on_failure
@@ -27,6 +30,7 @@ from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
+_UPSAMPLING = re.compile("interpolate|upsample")
 IsConstant = Callable[[Tensor], bool]
 
 
@@ -134,13 +138,22 @@ def _given(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Tensor]:
 def _may_upsample_whole(graph: fx.Graph) -> bool:
     """False for a graph with sizes that may change, which operators that run whole would fix; for one with a tensor
     without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); and for
-    one that is told strides, which the program may have read off a fake: those of the whole operator are others."""
-    if any("as_strided" in str(node.target) for node in graph.nodes):
-        return False
+    one whose whole operators make other strides than Dynamo's fakes, which the program may have read."""
     values = pytree.tree_leaves([node.meta.get("example_value") for node in graph.nodes])
     sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
     symbolic = any(isinstance(size, SymInt) for size in (*values, *sizes))
-    return not symbolic and 0 not in sizes
+    return not symbolic and 0 not in sizes and all(map(_makes_its_strides_whole, graph.nodes))
+
+
+def _makes_its_strides_whole(node: fx.Node) -> bool:
+    """False for an upsampling that taken apart, as Dynamo's fakes are, makes other strides than the whole operator."""
+    if node.op != "call_function" or not _UPSAMPLING.search(getattr(node.target, "__name__", "")):
+        return True
+    args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["example_value"], (node.args, node.kwargs))
+    predicted = node.meta["example_value"]
+    assert callable(node.target)
+    with without_guards(predicted.fake_mode), torch.no_grad(), whole_upsampling():
+        return bool(node.target(*args, **kwargs).stride() == predicted.stride())
 
 
 def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:

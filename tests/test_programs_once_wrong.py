@@ -113,6 +113,15 @@ FOUND = {
         ),
         ("v1",),
     ),
+    "strides of an upsampled image, read across a graph break": RandomProgram(
+        ("torch.randn(n, 4, 6, dtype=torch.float32).permute([0, 2, 1])",),
+        (),
+        (
+            "v0 = F.interpolate(i0.movedim(0, 2), scale_factor=2, mode='nearest-exact')",
+            "v1 = torch.as_strided(v0, v0.size(), v0.stride(), v0.storage_offset())",
+        ),
+        ("v1",),
+    ),
     "a search for attention among sizes that may change": RandomProgram(
         ("torch.randn(n, 8, 9, 9, dtype=torch.float32)", "torch.randn(n, 1, dtype=torch.float32)"),
         ("self.m0 = nn.Conv2d(8, 8, 3)",),
@@ -203,6 +212,7 @@ NOT_REWRITTEN = (
     "a token of an effect beside what is saved",
     "a view that a fake takes and a kernel does not",
     "strides of an upsampled image, read and told",
+    "strides of an upsampled image, read across a graph break",
     "upsampling of an empty batch",
     "a difference without elements",
     "a product of nothing",
