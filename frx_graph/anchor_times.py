@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import torch
+
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.device_calibration import device_profile
 from frx_graph.evidence.generated_cache import generated_seconds
@@ -107,8 +109,18 @@ def _total(call: AnchorCall, timed: Mapping[OperatorSignature, float], bytes_per
 
 def bandwidth_of(facts: GraphFacts) -> float | None:
     """Bytes per second, read plus written, of the graph's device; None where it could not be measured."""
+    return _bandwidth(device_type_of(facts))
+
+
+def known_bandwidths() -> tuple[str, ...]:
+    """The types of this machine's devices whose bandwidth is known, or can be measured now."""
+    here = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    return tuple(kind for kind in here if _bandwidth(kind) is not None)
+
+
+def _bandwidth(device_type: str) -> float | None:
     try:
-        return device_profile(device_type_of(facts)).bandwidth_bytes_per_s
+        return device_profile(device_type).bandwidth_bytes_per_s
     except EvidenceError:
         return None
 

@@ -14,7 +14,7 @@ from torch import fx
 from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
-from frx_graph.anchor_times import call_seconds
+from frx_graph.anchor_times import call_seconds, known_bandwidths
 from frx_graph.aot_context import graph_id, static_inputs, visible_outputs
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.current_plan import code_hash
@@ -58,8 +58,9 @@ class InductorPlan(CustomGraphPass):
         self._told(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
 
     def uuid(self) -> Any:
-        """What a compiled graph depends on besides itself: the plan, our code, and the machine that was measured."""
-        return (self._plan.hash, self._own_choice)
+        """What a compiled graph depends on besides itself: the plan, our code, the machine, and its bandwidth, without
+        which nothing is chosen. Not the single measured times: what they have decided once is kept."""
+        return (self._plan.hash, self._own_choice, self._plan.policy == "solved" and known_bandwidths())
 
 
 def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch.utils._python_dispatch import _disable_current_modes
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.cache_directory import CACHE_VARIABLE, cache_directory, remember
@@ -99,12 +100,13 @@ def _measured(device: torch.device) -> tuple[DeviceProfile, bool]:
 
 
 def calibrate(device: torch.device | str, *, clock: Clock = time.perf_counter) -> DeviceProfile:
-    """Measure `device` now, in about two seconds on two CPU cores, using torch's current number of threads.
+    """Measure `device` now, in about two seconds on two CPU cores, using torch's current number of threads; also where
+    the caller's tensors are fake.
 
     Raises `OptionError` for a device that this machine or this function does not have.
     """
     resolved = _resolve(device)
-    with torch.inference_mode(), _ieee_matmuls(resolved.type):
+    with _disable_current_modes(), torch.inference_mode(), _ieee_matmuls(resolved.type):
         bandwidth = measure_bandwidth(resolved, clock)
         peaks = {dtype: measure_peak_flops(resolved, dtype, clock) for dtype in CALIBRATED_DTYPES}
     return DeviceProfile(

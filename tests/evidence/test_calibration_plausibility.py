@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -26,11 +27,13 @@ def test_what_can_be_true(profile: DeviceProfile) -> None:
         (replace(OLD_CPU, peak_flops={torch.float32: 1.4e9}), "1.4 GFLOP/s in fp32 is less than 2, which any reaches"),
         (replace(CPU, bandwidth_bytes_per_s=5e8), "a copy at 0.5 GB/s is slower than any CPU's"),
         (replace(CPU, bandwidth_bytes_per_s=4e11, peak_flops={torch.float32: 5e10}), "is too little for 400 GB/s"),
+        (replace(CPU, bandwidth_bytes_per_s=4.9e12), "a copy at 4.9e+03 GB/s is faster than any CPU's"),
+        (replace(CPU, peak_flops={torch.float32: 1e13 * (os.cpu_count() or 1)}), "of all its cores"),
         (replace(GPU, bandwidth_bytes_per_s=5e9), "a copy at 5 GB/s is slower than any GPU's"),
         (replace(GPU, peak_flops={torch.float32: 1e10}), "10 GFLOP/s in fp32 is less than 100, which any reaches"),
     ],
 )
-def test_what_a_busy_machine_measured(profile: DeviceProfile, reason: str) -> None:
+def test_what_cannot_be_true(profile: DeviceProfile, reason: str) -> None:
     assert reason in str(implausibility(profile))
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence import device_calibration
+from frx_graph.evidence.calibration_plausibility import implausibility
 from frx_graph.evidence.device_calibration import (
     calibrate,
     device_name,
@@ -96,6 +98,15 @@ def test_calibration_of_this_cpu_is_plausible() -> None:
     ridge = profile.ridge_point(torch.float32)
     assert ridge == pytest.approx(profile.peak_flops[torch.float32] / profile.bandwidth_bytes_per_s)
     assert profile.ridge_point(torch.float64) is None
+
+
+def test_a_device_is_measured_by_what_it_does_also_while_a_graph_is_traced() -> None:
+    with FakeTensorMode():
+        profile = calibrate("cpu")
+    # Fake tensors are copied, and multiplied, in no time. A busy machine may be too slow to be true.
+    reason = str(implausibility(profile))
+    assert "faster than any" not in reason
+    assert "of all its cores" not in reason
 
 
 def test_precision_settings_survive_a_calibration() -> None:
