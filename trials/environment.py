@@ -12,7 +12,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -128,19 +128,21 @@ class TrialEnvironment:
 def trial_setup(device: torch.device, variables: Mapping[str, str] | None = None) -> TrialSetup:
     """The setup of this process for programs on `device`. `variables` are the environment's, if not this process's."""
     on_gpu = device.type == "cuda" and torch.cuda.is_available()
+    cpu = torch.device("cpu")
     nvidia = nvidia_device(device)
     major_minor = torch.cuda.get_device_capability(device) if on_gpu else None
     return TrialSetup(
         frx=__version__,
         python=platform.python_version(),
-        operators=measurement_environment(device.type),
+        # That one knows kinds of devices, of which there may be two in a machine.
+        operators=replace(measurement_environment(device.type), device_name=device_name(device if on_gpu else cpu)),
         interop_threads=torch.get_num_interop_threads(),
         triton=_version("triton"),
         driver=nvidia.driver() if nvidia is not None else None,
         cuda=torch.version.cuda if on_gpu else None,
         cudnn=torch.backends.cudnn.version() if on_gpu else None,
         capability="{}.{}".format(*major_minor) if major_minor is not None else None,
-        processor=device_name(torch.device("cpu")),
+        processor=device_name(cpu),
         processors=len(_affinity() or range(os.cpu_count() or 1)),
         variables=_decisive(os.environ if variables is None else variables),
     )

@@ -180,6 +180,19 @@ def test_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trial_environment(CPU).device is None
 
 
+def test_of_two_devices_the_one_that_is_tried_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, device.index))
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91000)
+    monkeypatch.setattr(environment, "nvidia_device", lambda device: None)
+    monkeypatch.setattr(environment, "measurement_environment", lambda kind: SETUP.operators)
+    monkeypatch.setattr(environment, "device_name", lambda device: f"the {device}")
+    found = trial_setup(torch.device("cuda", 1), {})
+    assert (found.operators.device_name, found.processor) == ("the cuda:1", "the cpu")
+    assert (found.capability, found.cudnn, found.driver) == ("9.1", 91000, None)
+    assert found.fingerprint != trial_setup(torch.device("cuda", 0), {}).fingerprint
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_real_device() -> None:
