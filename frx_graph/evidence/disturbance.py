@@ -3,16 +3,62 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 Clock = Callable[[], float]
 
 DISTURBED_SHARE = 0.2
 """Other programs' share of all processors from which a time is not worth keeping. One busy program on two cores, a
 share of 0.5, made a calibration see half the bandwidth (20 against 8 to 13 GB/s on a shared two-core machine)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OthersLoad:
+    """Processor time that other programs took, of all that there was, in seconds of one processor."""
+
+    used: float
+    """Can be a little below 0: the system counts in ticks."""
+    available: float
+    resolution: float
+    """How far `used` may be off: a tick (10 ms on most systems) on each processor."""
+
+    @property
+    def share(self) -> float:
+        """Of all processors."""
+        return self.used / self.available if self.available > 0 else 0.0
+
+
+@contextlib.contextmanager
+def others_load(
+    statistics: Path = Path("/proc/stat"),
+    *,
+    wall_clock: Clock = time.perf_counter,
+    own_clock: Clock = time.process_time,
+) -> Iterator[Callable[[], OthersLoad | None]]:
+    """What other programs have used of the processors inside, up to the call; None where the system does not tell.
+
+    The clocks count seconds: `own_clock` those of processor time that this process has used, or with `own_seconds` the
+    workers of its data loaders, too.
+    """
+    begin = _busy_seconds(statistics)
+    own, wall = own_clock(), wall_clock()
+
+    def load() -> OthersLoad | None:
+        end = _busy_seconds(statistics)
+        if begin is None or end is None:
+            return None
+        others = (end - begin) - (own_clock() - own)
+        processors = os.cpu_count() or 1
+        return OthersLoad(others, (wall_clock() - wall) * processors, processors / os.sysconf("SC_CLK_TCK"))
+
+    yield load
 
 
 @contextlib.contextmanager
@@ -24,20 +70,28 @@ def disturbance(
 ) -> Iterator[Callable[[], bool]]:
     """Whether others took `DISTURBED_SHARE` or more of all processors inside; False where the system does not tell.
 
-    The clocks count seconds: `own_clock` those of processor time that this process has used.
+    The clocks are those of `others_load`.
     """
-    begin = _busy_seconds(statistics)
-    own, wall = own_clock(), wall_clock()
+    with others_load(statistics, wall_clock=wall_clock, own_clock=own_clock) as load:
 
-    def disturbed() -> bool:
-        end = _busy_seconds(statistics)
-        if begin is None or end is None:
-            return False
-        others = (end - begin) - (own_clock() - own)
-        available = (wall_clock() - wall) * (os.cpu_count() or 1)
-        return others >= DISTURBED_SHARE * available
+        def disturbed() -> bool:
+            found = load()
+            return found is not None and found.used >= DISTURBED_SHARE * found.available
 
-    yield disturbed
+        yield disturbed
+
+
+def own_seconds() -> float:
+    """Processor time of this process, of those that it has started and waited for, and of its `multiprocessing`
+    workers, such as a data loader's, that still run; not of what these start."""
+    running = 0.0
+    # Asking for the workers waits for those that have ended, which moves their time to where the system adds it up.
+    for worker in multiprocessing.active_children():
+        with contextlib.suppress(psutil.Error):
+            used = psutil.Process(worker.pid).cpu_times()
+            running += used.user + used.system
+    ended = os.times()
+    return time.process_time() + ended.children_user + ended.children_system + running
 
 
 def _busy_seconds(statistics: Path) -> float | None:

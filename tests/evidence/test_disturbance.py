@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from frx_graph.evidence.disturbance import DISTURBED_SHARE, disturbance
+from frx_graph.evidence.disturbance import DISTURBED_SHARE, OthersLoad, disturbance, others_load, own_seconds
 
 WALL_SECONDS = 10.0
 AVAILABLE = WALL_SECONDS * (os.cpu_count() or 1)
@@ -38,3 +43,62 @@ def test_a_system_that_does_not_tell_is_not_disturbed(tmp_path: Path, content: s
         file.write_text(content)
     with disturbance(file) as measured:
         assert measured() is False
+
+
+def test_how_much_and_how_sure(tmp_path: Path) -> None:
+    file = tmp_path / "stat"
+    _write(file, 100.0)
+    processors, tick = os.cpu_count() or 1, 1 / os.sysconf("SC_CLK_TCK")
+    wall, own = iter([7.0, 8.0]), iter([3.0, 3.5])
+    with others_load(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as load:
+        _write(file, 100.75)
+        found = load()
+    assert found is not None
+    assert found == OthersLoad(pytest.approx(0.25, abs=tick), processors, processors * tick)
+    assert found.share == pytest.approx(0.25 / processors, abs=tick)
+
+
+def test_how_much_is_unknown(tmp_path: Path) -> None:
+    with others_load(tmp_path / "none") as load:
+        assert load() is None
+
+
+SPUN_SECONDS = 0.2
+
+
+def _spin(ready: Connection) -> None:
+    while time.process_time() < SPUN_SECONDS:
+        pass
+    ready.send(True)
+    ready.recv()
+
+
+def test_a_worker_is_no_other_program_while_it_runs_nor_when_it_has_ended() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    # A fresh interpreter: torch's threads do not survive a fork.
+    worker = multiprocessing.get_context("spawn").Process(target=_spin, args=(theirs,))
+    begin, own = own_seconds(), time.process_time()
+    worker.start()
+    ours.recv()
+    running = own_seconds() - begin - (time.process_time() - own)
+    ours.send(True)
+    worker.join()
+    ended = own_seconds() - begin - (time.process_time() - own)
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    assert running > SPUN_SECONDS - 2 * tick
+    assert ended > running - 2 * tick
+
+
+def test_a_program_that_runs_beside_is_another() -> None:
+    code = f"""
+import time
+while time.process_time() < {SPUN_SECONDS}: pass
+print("done", flush=True)
+input()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        begin, own = own_seconds(), time.process_time()
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"done\n"
+        assert own_seconds() - begin - (time.process_time() - own) < SPUN_SECONDS / 2
+        other.communicate(b"\n")

@@ -1,0 +1,220 @@
+"""Clocks, temperature, power and throttling of an NVIDIA device, from its driver's library NVML.
+
+Without driver, library or device all of it is None, and so is each figure that a device does not give.
+
+Why clocks are low is told by NVML as a set of reasons ("NvmlClocksEventReasons" in its reference). As throttling counts
+what takes clocks away whatever the program is:
+
+- `HwSlowdown`, halved clocks or less: too hot, a power brake, or power that rose too fast (NVML may report it on a
+  change of clocks, too: then a sound block is run again);
+- `HwThermalSlowdown` and `HwPowerBrakeSlowdown`, which say which of these it is;
+- `SwThermalSlowdown`: the driver keeps the device, or its memory, under its highest temperature.
+
+Not `GpuIdle`, `ApplicationsClocksSetting`, `DisplayClockSetting` and `SyncBoost`: nothing runs, or somebody has chosen
+those clocks, for both programs that are compared. Nor `BoardLimit` and `Reliability`, which bound every boost. Nor
+`SwPowerCap`, clocks chosen to stay within the power limit: a program of large products runs like that for as long as it
+runs, and what power it takes is part of how fast it is. All active reasons are recorded. NVBench goes by the clock
+itself: it discards samples under a threshold, 75 % by default, of the device's own.
+
+Reasons are a matter of the moment. How long each has been in force in all is counted by newer drivers
+(`NVML_FI_DEV_CLOCKS_EVENT_REASON_*`), which shows what came and went between two readings.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Final, TypeVar
+
+import torch
+
+Found = TypeVar("Found")
+
+_REASONS: Final = (
+    "GpuIdle",
+    "ApplicationsClocksSetting",
+    "SwPowerCap",
+    "HwSlowdown",
+    "SyncBoost",
+    "SwThermalSlowdown",
+    "HwThermalSlowdown",
+    "HwPowerBrakeSlowdown",
+    "DisplayClockSetting",
+    "BoardLimit",
+    "Reliability",
+)
+THROTTLING: Final = frozenset({"HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown"})
+_COUNTERS: Final = {
+    "SwThermalSlowdown": "NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN",
+    "HwThermalSlowdown": "NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN",
+    "HwPowerBrakeSlowdown": "NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A device at one moment. None: not told."""
+
+    sm_clock_mhz: int | None
+    sm_clock_limit_mhz: int | None
+    """The highest that it can have."""
+    memory_clock_mhz: int | None
+    temperature_celsius: int | None
+    power_watts: float | None
+    power_limit_watts: float | None
+    utilization_percent: int | None
+    """Of the last sampling period (1/6 to 1 s), the part in which any kernel ran."""
+    clock_reasons: tuple[str, ...] | None
+    """Why clocks are not higher, in NVML's words: those in `THROTTLING`, and all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleReading:
+    """What throttles a device at one moment, and how long each reason has throttled it since its driver was loaded."""
+
+    active: frozenset[str]
+    counters: Mapping[str, int]
+    """Only grow; empty where the driver does not count."""
+
+
+def throttled_between(begin: ThrottleReading, end: ThrottleReading) -> tuple[str, ...]:
+    """The reasons that throttled a device between two readings, in alphabetical order."""
+    counted = {name for name, count in end.counters.items() if count > begin.counters.get(name, count)}
+    return tuple(sorted(begin.active | end.active | counted))
+
+
+@dataclass(frozen=True)
+class NvidiaDevice:
+    """A device as NVML knows it."""
+
+    nvml: ModuleType = field(repr=False)
+    handle: Any = field(repr=False)
+
+    def driver(self) -> str | None:
+        """The version of the driver."""
+        found = self._told(self.nvml.nvmlSystemGetDriverVersion)
+        return found.decode() if isinstance(found, bytes) else found
+
+    def state(self) -> DeviceState:
+        """Takes about a dozen calls into the driver."""
+        nvml, handle = self.nvml, self.handle
+        power = self._told(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        limit = self._told(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        return DeviceState(
+            sm_clock_mhz=self._told(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            sm_clock_limit_mhz=self._told(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            memory_clock_mhz=self._told(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+            temperature_celsius=self._told(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            power_watts=None if power is None else power / 1000,
+            power_limit_watts=None if limit is None else limit / 1000,
+            utilization_percent=self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            clock_reasons=self._reasons(),
+        )
+
+    def throttling(self) -> ThrottleReading:
+        """Two calls into the driver."""
+        return ThrottleReading(THROTTLING.intersection(self._reasons() or ()), self._counters())
+
+    def others_share(self, since_microseconds: int, ours: Collection[int]) -> float | None:
+        """The share of the device that processes other than this one and `ours` (process ids) have had since a moment
+        (of `time.time()`).
+
+        None where it is not told: on a device that is partitioned (MIG), and in a container with process ids of its
+        own, where NVML names processes by numbers that they do not know themselves. It samples once in 1/6 to 1 s.
+        """
+        nvml, handle = self.nvml, self.handle
+        mine = os.getpid()
+        running = self._told(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        if running is None or mine not in {process.pid for process in running}:
+            return None
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(handle, since_microseconds)
+        except nvml.NVMLError as error:
+            # No process has used it since then.
+            return 0.0 if error.value == nvml.NVML_ERROR_NOT_FOUND else None
+        percent: dict[int, int] = {}
+        for sample in samples:
+            # Without recent use the driver leaves entries of no process or of no time as they were.
+            if sample.pid and sample.timeStamp > since_microseconds and sample.smUtil <= 100:
+                percent[sample.pid] = max(percent.get(sample.pid, 0), sample.smUtil)
+        return min(1.0, sum(used for pid, used in percent.items() if pid != mine and pid not in ours) / 100)
+
+    def _told(self, ask: Callable[[], Found]) -> Found | None:
+        """None for what a device, its driver, or this version of the library does not support."""
+        try:
+            return ask()
+        except (self.nvml.NVMLError, AttributeError):
+            return None
+
+    def _reasons(self) -> tuple[str, ...] | None:
+        nvml, handle = self.nvml, self.handle
+        # The same function and constants under the names that they had before CUDA 12.2.
+        mask = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        if mask is None:
+            mask = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        if mask is None:
+            return None
+        return tuple(name for name in _REASONS if mask & self._bit(name))
+
+    def _bit(self, reason: str) -> int:
+        old = getattr(self.nvml, f"nvmlClocksThrottleReason{reason}", 0)
+        return int(getattr(self.nvml, f"nvmlClocksEventReason{reason}", old))
+
+    def _counters(self) -> dict[str, int]:
+        fields = {name: getattr(self.nvml, constant, None) for name, constant in _COUNTERS.items()}
+        known = {name: number for name, number in fields.items() if number is not None}
+        if not known:
+            return {}
+        values = self._told(lambda: self.nvml.nvmlDeviceGetFieldValues(self.handle, list(known.values())))
+        if values is None:
+            return {}
+        return {
+            name: value.value.ullVal
+            for name, value in zip(known, values, strict=True)
+            if value.nvmlReturn == self.nvml.NVML_SUCCESS
+        }
+
+
+def nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> NvidiaDevice | None:
+    """NVML's view of a CUDA device; None for any other, and where NVML does not know it. Initialises CUDA.
+
+    Found by UUID, else by PCI address: torch counts the devices that CUDA_VISIBLE_DEVICES leaves, by default the
+    fastest first, NVML counts all in the order of the bus (`torch.cuda._get_nvml_device_index` takes the two for the
+    same order).
+    """
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    nvml = nvml or _loaded_nvml()
+    if nvml is None:
+        return None
+    properties = torch.cuda.get_device_properties(device)
+    for ask, name in _names(nvml, properties):
+        try:
+            return NvidiaDevice(nvml, ask(name))
+        except nvml.NVMLError:
+            continue
+    return None
+
+
+def _names(nvml: ModuleType, properties: Any) -> list[tuple[Callable[[str], Any], str]]:
+    """How a device may be asked for, most certain first."""
+    names = []
+    if (uuid := getattr(properties, "uuid", None)) is not None:
+        bare = str(uuid).removeprefix("GPU-").removeprefix("MIG-")
+        names += [(nvml.nvmlDeviceGetHandleByUUID, f"{kind}-{bare}") for kind in ("GPU", "MIG")]
+    if (bus := getattr(properties, "pci_bus_id", None)) is not None:
+        address = f"{properties.pci_domain_id:08x}:{bus:02x}:{properties.pci_device_id:02x}.0"
+        names.append((nvml.nvmlDeviceGetHandleByPciBusId, address))
+    return names
+
+
+def _loaded_nvml() -> ModuleType | None:
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - whatever is wrong with a library or driver, its figures are unknown
+        return None
+    return nvml

@@ -1,0 +1,79 @@
+"""Whether a block of steps measured its program, or something that happened beside it.
+
+Read before and after the block, never between its steps, in the process of the arm that runs them. Three things make a
+block void, the first that is found is told:
+
+- recompiled: torch compiled something in this process (`frx_graph.evidence.compilations`);
+- throttled: the device ran too hot or its power was braked, or processors did, or the control group's processor time
+  was used up (`device_state`, `processor_state`);
+- loaded: other programs had `DISTURBED_SHARE` of all processors, or of the device. The other arm's process waits
+  meanwhile, for which it uses no processor; on the device, whose samples reach back to before the block, it has to be
+  named.
+
+What the system does not tell is no disturbance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from frx_graph.evidence import device_state, processor_state
+from frx_graph.evidence.compilations import compilations, compiled_between
+from frx_graph.evidence.device_state import NvidiaDevice, nvidia_device
+from frx_graph.evidence.disturbance import DISTURBED_SHARE, OthersLoad, others_load, own_seconds
+from frx_graph.trials.samples import Cause, Disturbance
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is looked at around each block. `watched` finds it, once for all blocks of a process."""
+
+    device: NvidiaDevice | None
+    ours: frozenset[int] = frozenset()
+    """Processes whose use of the device does not count: the other arm's."""
+
+
+def watched(device: torch.device, ours: Collection[int] = ()) -> Watched:
+    """What can be watched for programs on `device`."""
+    return Watched(nvidia_device(device), frozenset(ours))
+
+
+@contextlib.contextmanager
+def block_watch(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
+    """What has disturbed the block inside, from entering up to the call; None if nothing is known to have. To be asked
+    right behind the last step, when the device has finished it."""
+    compiled = compilations()
+    held_back = processor_state.cpu_throttling()
+    throttled = what.device.throttling() if what.device is not None else None
+    started = time.time_ns() // 1000
+    with others_load(own_clock=own_seconds) as load:
+
+        def disturbance() -> Disturbance | None:
+            others = load()
+            if (phases := compiled_between(compiled, compilations())) is not None:
+                return Disturbance(Cause.RECOMPILED, phases)
+            if what.device is not None and throttled is not None:
+                reasons = device_state.throttled_between(throttled, what.device.throttling())
+                if reasons:
+                    return Disturbance(Cause.THROTTLED, f"the device: {', '.join(reasons)}")
+            if slowed := processor_state.throttled_between(held_back, processor_state.cpu_throttling()):
+                return Disturbance(Cause.THROTTLED, slowed)
+            if others is not None and _loaded(others):
+                return Disturbance(Cause.LOADED, f"other programs had {100 * others.share:.0f} % of all processors")
+            if what.device is not None:
+                share = what.device.others_share(started, what.ours)
+                if share is not None and share >= DISTURBED_SHARE:
+                    return Disturbance(Cause.LOADED, f"other programs had {100 * share:.0f} % of the device")
+            return None
+
+        yield disturbance
+
+
+def _loaded(others: OthersLoad) -> bool:
+    """In a block of a few steps the share of others is made of a few ticks: less than their error says nothing."""
+    return others.share >= DISTURBED_SHARE and others.used > others.resolution
