@@ -1,0 +1,117 @@
+"""What is worse about how a candidate was captured than about how its baseline was."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from frx_graph.capture.capture_facts import CaptureFacts, CompiledFrame
+
+
+class CaptureChange(enum.StrEnum):
+    """Kinds of what is worse."""
+
+    GRAPH_BREAK = "new graph break"
+    MORE_GRAPHS = "more graphs"
+    GUARD = "new guard"
+    RECOMPILE = "new recompile"
+    CUDAGRAPH_SKIP = "more CUDA-graph skips"
+
+
+@dataclass(frozen=True, slots=True)
+class WorseCapture:
+    """One thing that the baseline's capture does not have. `detail` is for people: where, and why."""
+
+    kind: CaptureChange
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A part of guards that may differ: `pattern` is a regular expression, whose matches are taken out of both sides'
+    guards before they are compared. A guard of which nothing is left is not compared at all."""
+
+    reason: str
+    pattern: str
+
+
+STRIDES = Allowance("tensors are stored in another order", r", stride=\[[^\]]*\]")
+"""A candidate whose weights or inputs are converted before it is compiled: as many guards, of other strides."""
+
+
+def worse_capture(
+    baseline: CaptureFacts, candidate: CaptureFacts, allowances: Sequence[Allowance] = ()
+) -> tuple[WorseCapture, ...]:
+    """New graph breaks, graphs, guards, recompiles and CUDA-graph skips of the candidate; empty where nothing is worse.
+
+    Both must have run the same steps; raises `ValueError` if not as many. Breaks are told apart by place and reason,
+    guards by frame and expression, recompiles by frame and reason: the line of code counts, however often it ran. What
+    the candidate no longer has is no change for the worse. What torch did not tell of one of them is not compared.
+    """
+    if baseline.steps != candidate.steps:
+        raise ValueError(f"{baseline.steps} steps of the baseline, {candidate.steps} of the candidate")
+    untold = {*baseline.untold, *candidate.untold}
+    found: list[WorseCapture] = []
+    if "graph breaks" not in untold:
+        breaks = Counter(candidate.breaks) - Counter(baseline.breaks)
+        found.extend(WorseCapture(CaptureChange.GRAPH_BREAK, f"{b.place}: {b.reason}") for b in breaks)
+    if "compilations" not in untold:
+        if candidate.graphs > baseline.graphs:
+            detail = f"{candidate.graphs} instead of {baseline.graphs}"
+            found.append(WorseCapture(CaptureChange.MORE_GRAPHS, detail))
+        found.extend(_recompiles(baseline, candidate))
+    if "guards" not in untold:
+        found.extend(_guards(baseline, candidate, allowances))
+    if candidate.cudagraph_skips > baseline.cudagraph_skips:
+        reasons = [r for r in candidate.cudagraph_skip_reasons if r not in baseline.cudagraph_skip_reasons]
+        detail = f"{candidate.cudagraph_skips} instead of {baseline.cudagraph_skips}"
+        detail = f"{detail}: {'; '.join(reasons)}" if reasons else detail
+        found.append(WorseCapture(CaptureChange.CUDAGRAPH_SKIP, detail))
+    return tuple(found)
+
+
+def _recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[WorseCapture]:
+    known = Counter((recompile.frame, recompile.reason) for recompile in baseline.recompiles)
+    spare = sum(known.values())
+    # Failing guards read alike in both arms but for the values in them, which may be other strides: more recompiles
+    # than the baseline has are worse whatever they say, as many for another reason are not.
+    if len(candidate.recompiles) <= spare:
+        return
+    fresh = []
+    for recompile in candidate.recompiles:
+        key = (recompile.frame, recompile.reason)
+        if known[key]:
+            known[key] -= 1
+        else:
+            fresh.append(recompile)
+    for recompile in fresh[-(len(candidate.recompiles) - spare) :]:
+        detail = f"step {recompile.step}, {recompile.frame}: {recompile.reason}"
+        yield WorseCapture(CaptureChange.RECOMPILE, detail)
+
+
+def _guards(baseline: CaptureFacts, candidate: CaptureFacts, allowances: Sequence[Allowance]) -> Iterator[WorseCapture]:
+    """Guards of frames that both have: a frame that only the candidate has lies behind a new break, or is a graph more,
+    and is reported as that."""
+    known = {(frame.name, frame.place): frame for frame in baseline.frames}
+    for frame in candidate.frames:
+        before = known.get((frame.name, frame.place))
+        if before is None:
+            continue
+        had = {_without(guard, allowances) for guard in before.guards}
+        for guard in frame.guards:
+            left = _without(guard, allowances)
+            if left and left not in had:
+                yield WorseCapture(CaptureChange.GUARD, f"{_named(frame)}: {guard}")
+
+
+def _without(guard: str, allowances: Sequence[Allowance]) -> str:
+    for allowance in allowances:
+        guard = re.sub(allowance.pattern, "", guard)
+    return guard
+
+
+def _named(frame: CompiledFrame) -> str:
+    return f"{frame.name} ({frame.place})"

@@ -1,0 +1,219 @@
+"""How Dynamo captured a program, as facts that two processes can compare: graphs, breaks, guards, recompiles, and
+whether CUDA graphs were skipped.
+
+The facts are read from private places of torch (`_dynamo.utils.get_compilation_metrics`, `_dynamo.convert_frame.
+input_codes`, `_debug_get_cache_entry_list`, `counters["inductor"]["cudagraph_skips"]`), which were seen on 2.13 and
+2.15. What a version does not have is named in `CaptureFacts.untold`, and is not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch._dynamo import convert_frame
+from torch._dynamo import utils as dynamo_utils
+
+from frx_graph.capture.dynamo_events import bookmark, breaks_since, untold
+from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.guard_expression import normalised_guard
+
+_METRICS_KEPT = 100_000
+"""Dynamo forgets all but the last 64 (`DEFAULT_COMPILATION_METRICS_LIMIT`); a large model has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A place where Dynamo left the graph, or gave up on a function."""
+
+    place: str
+    """`file:line`"""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledFrame:
+    """One frame that Dynamo compiled: a function of the user's, or the rest of one behind a graph break."""
+
+    name: str
+    place: str
+    """`file:line` of its first line"""
+    guards: tuple[str, ...]
+    """What must hold for any of its compiled versions to be used; each expression once, without object ids."""
+    guard_counts: tuple[int, ...]
+    """Of each compiled version, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecompiledFrame:
+    """A frame that was compiled once more. `step` counts from 0; `reason` is the guard that failed."""
+
+    frame: str
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureFacts:
+    """What compiling did during some steps of a program. `graphs` counts the graphs with operators, each once, however
+    often it was compiled again."""
+
+    steps: int
+    graphs: int
+    breaks: tuple[Break, ...]
+    frames: tuple[CompiledFrame, ...]
+    recompiles: tuple[RecompiledFrame, ...]
+    cudagraph_skips: int
+    cudagraph_skip_reasons: tuple[str, ...]
+    """As far as torch gives them: it counts some skips without a word."""
+    untold: tuple[str, ...]
+    """What this version of torch does not tell: `graph breaks`, `compilations`, `guards`."""
+
+
+def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFacts:
+    """Run `step(0)`, `step(1)`, …, and tell what Dynamo compiled meanwhile.
+
+    The first step is where a program is compiled, so nothing should have run before; what is already compiled is not
+    in the facts. Raises what `step` raises, and `ValueError` for no steps.
+    """
+    if steps < 1:
+        raise ValueError(f"{steps} steps")
+    mark = bookmark()
+    known = {id(compilation) for compilation in mark.compilations}
+    skips = _cudagraph_skips()
+    ends: list[int] = []
+    with _all_metrics(), _skip_messages() as messages:
+        for number in range(steps):
+            step(number)
+            ends.append(len(_new(known)))
+        compilations = _new(known)
+        breaks = breaks_since(mark)
+        frames, guards_untold = _frames(compilations)
+    missing = [subject for subject, _ in untold() if subject == "graph breaks"]
+    if not hasattr(dynamo_utils, "get_compilation_metrics"):
+        missing.append("compilations")
+    if guards_untold:
+        missing.append("guards")
+    reasons = [getattr(c, "cudagraph_skip_reason", None) for c in compilations]
+    return CaptureFacts(
+        steps=steps,
+        graphs=sum(_first_of_a_graph(compilation) for compilation in compilations),
+        breaks=tuple(Break(str(found.site), short_reason(found.reason)) for found in breaks),
+        frames=frames,
+        recompiles=tuple(_recompiles(compilations, ends)),
+        cudagraph_skips=max(0, _cudagraph_skips() - skips),
+        cudagraph_skip_reasons=tuple(dict.fromkeys([*messages, *(str(reason) for reason in reasons if reason)])),
+        untold=tuple(missing),
+    )
+
+
+def _new(known: set[int]) -> list[Any]:
+    listed = getattr(dynamo_utils, "get_compilation_metrics", list)
+    return [compilation for compilation in listed() if id(compilation) not in known]
+
+
+def _first_of_a_graph(compilation: Any) -> bool:
+    """A backward that AOTAutograd compiles later has an entry of its own, which is not another graph of Dynamo's."""
+    return bool(
+        compilation.graph_op_count
+        and compilation.fail_type is None
+        and compilation.recompile_reason is None
+        and compilation.is_forward is not False
+    )
+
+
+def _recompiles(compilations: list[Any], ends: list[int]) -> Iterator[RecompiledFrame]:
+    for position, compilation in enumerate(compilations):
+        if compilation.recompile_reason is not None:
+            step = sum(end <= position for end in ends)
+            # The reason begins with the number of the compiled version whose guard failed: `0/0: tensor 'x' …`.
+            _, _, reason = str(compilation.recompile_reason).partition(": ")
+            frame = f"{compilation.co_name} ({compilation.co_filename}:{compilation.co_firstlineno})"
+            yield RecompiledFrame(frame, step, normalised_guard(reason or str(compilation.recompile_reason)))
+
+
+def _frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
+    """The frames of these compilations, and whether this version of torch does not tell their guards."""
+    codes = getattr(getattr(convert_frame, "input_codes", None), "seen", None)
+    listed = _cache_entry_list()
+    if codes is None or listed is None:
+        return (), True
+    versions: defaultdict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
+    ours = {str(compilation.compile_id) for compilation in compilations}
+    for code in (reference() for reference in codes):
+        # Only code objects can have a cache entry; one of a function that is gone has none.
+        for entry in () if code is None else listed(code):
+            if str(entry.compile_id) in ours:
+                place = f"{code.co_filename}:{code.co_firstlineno}"
+                versions[code.co_name, place].append(tuple(map(normalised_guard, _expressions(entry))))
+    return (
+        tuple(
+            CompiledFrame(
+                name=name,
+                place=place,
+                guards=tuple(dict.fromkeys(guard for version in guards for guard in version)),
+                guard_counts=tuple(map(len, guards)),
+            )
+            for (name, place), guards in versions.items()
+        ),
+        False,
+    )
+
+
+def _cache_entry_list() -> Callable[[Any], list[Any]] | None:
+    from torch._dynamo import eval_frame
+
+    found: Callable[[Any], list[Any]] | None = getattr(eval_frame, "_debug_get_cache_entry_list", None)
+    return found
+
+
+def _expressions(entry: Any) -> list[str]:
+    manager = entry.guard_manager
+    if not manager.code_parts:
+        # Filled at once where guards are checked lazily or loaded from a cache.
+        manager.populate_code_parts_for_debugging()
+    return list(manager.code_parts)
+
+
+def _cudagraph_skips() -> int:
+    return int(dynamo_utils.counters["inductor"]["cudagraph_skips"])
+
+
+@contextlib.contextmanager
+def _all_metrics() -> Iterator[None]:
+    """No compilation is forgotten inside."""
+    limit = getattr(dynamo_utils, "set_compilation_metrics_limit", None)
+    if limit is None:
+        yield
+        return
+    limit(_METRICS_KEPT)
+    try:
+        yield
+    finally:
+        limit(dynamo_utils.DEFAULT_COMPILATION_METRICS_LIMIT)
+
+
+class _Messages(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the text."""
+        self.texts.append(" ".join(record.getMessage().split()))
+
+
+@contextlib.contextmanager
+def _skip_messages() -> Iterator[list[str]]:
+    """What `torch._inductor.cudagraph_utils` warns of: why it skipped a graph."""
+    logger = logging.getLogger("torch._inductor.cudagraph_utils.__cudagraphs")
+    handler = _Messages()
+    logger.addHandler(handler)
+    try:
+        yield handler.texts
+    finally:
+        logger.removeHandler(handler)
