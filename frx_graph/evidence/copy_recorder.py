@@ -44,10 +44,10 @@ from frx_graph.evidence.onednn import implementations, is_log_line, parse_log
 from frx_graph.evidence.onednn_reorders import LayoutReorder, layout_reorders
 from frx_graph.evidence.operator_events import OperatorEvent, operator_events
 from frx_graph.evidence.operator_measurement import Mechanism, SeenCopy
+from frx_graph.evidence.profiler_console import not_kineto
 
 _BEGIN, _END = "frx::region#", "frx::outside"
 _MARKER = re.compile(rf"(?:{_BEGIN}(?P<region>\d+)|{_END})\r?\n?$")
-_KINETO_CHATTER = re.compile(r"^(USDT|STAGE|INFO|WARNING|ERROR):\d{4}-\d\d-\d\d .*\.cpp:\d+\] .*\n?$")
 _LOG_NOTHING, _LOG_EXECUTION = 0, 1
 _OPERAND_OF: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
@@ -94,7 +94,7 @@ class CopyRecorder:
                 activities.append(ProfilerActivity.CUDA)
             self._profile = profile(activities=activities, record_shapes=True, **keeping_events(profile))
             self._stack.callback(self._stop_profiler)
-            with captured(STDERR, _not_kineto):
+            with captured(STDERR, not_kineto):
                 self._profile.start()
             self._log = self._stack.enter_context(captured(STDOUT, _not_ours))
             if torch._C._has_mkldnn and mkldnn_set_verbose(_LOG_EXECUTION):
@@ -126,7 +126,7 @@ class CopyRecorder:
 
     def _stop_profiler(self) -> None:
         if self._profile is not None and _profiler_enabled():
-            with captured(STDERR, _not_kineto):
+            with captured(STDERR, not_kineto):
                 self._profile.stop()
 
     def _begin(self, key: Hashable) -> str:
@@ -285,7 +285,3 @@ def _not_ours(line: str) -> str:
     if is_log_line(line):
         return line[: min(p for p in (line.find("onednn_verbose,"), line.find("dnnl_verbose,")) if p >= 0)]
     return line
-
-
-def _not_kineto(line: str) -> str:
-    return "" if _KINETO_CHATTER.match(line) else line

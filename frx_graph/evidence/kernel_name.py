@@ -1,0 +1,60 @@
+"""Names of device kernels and of generated loops, without what differs between two compilations of the same program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_SERIAL = re.compile(r"(?:_\d+)+$")
+_IDENTIFIER = re.compile(r"^(?!true$|false$)[A-Za-z_][\w:]*(?: const)?[*&]?$")
+_CAST = re.compile(r"\([^()]*\)\d+")
+"""An enumerator as the demangler writes it: `(cudnnKernelDataType_t)2`."""
+
+
+def generated_name(name: str) -> str:
+    """A loop that Inductor generated: what it fuses. `cpp_fused_convolution_relu_3` → `cpp_fused_convolution_relu`."""
+    return _SERIAL.sub("", name)
+
+
+def device_kernel_name(name: str) -> str:
+    """A demangled kernel name without return type, parameters, and numbers among the template arguments.
+
+    Of the arguments the names are kept, without arguments of their own, since they say what the kernel does:
+    `void at::native::elementwise_kernel<128, 4, at::native::Add<float> >(int)` becomes
+    `at::native::elementwise_kernel<at::native::Add>`. Tile sizes are part of a library's name for a kernel, and stay. A
+    name that Triton gave a generated loop loses its serial number; copies and fills are not demangled
+    (`Memcpy HtoD (Pageable -> Device)`) and stay.
+    """
+    if name.startswith(("Memcpy", "Memset")):
+        return name
+    if name.startswith("triton_"):
+        return generated_name(name)
+    text = name.removeprefix("void ").replace("(anonymous namespace)", "").replace("::::", "::")
+    text = _CAST.sub("0", text)
+    start = text.find("<")
+    bracket = text.find("(")
+    if start < 0 or 0 <= bracket < start:
+        return text if bracket <= 0 else text[:bracket]
+    kept = list(dict.fromkeys(_argument_names(text[start:])))
+    return f"{text[:start]}<{', '.join(kept)}>" if kept else text[:start]
+
+
+def _argument_names(text: str) -> Iterator[str]:
+    """The names among the outermost template arguments of `<…>…`."""
+    depth, current = 0, ""
+    for character in text:
+        if character in "<({[":
+            depth += 1
+            continue
+        if character in ">)}]":
+            depth -= 1
+            if depth > 0:
+                continue
+        if depth == 0 or (depth == 1 and character == ","):
+            if _IDENTIFIER.match(current.strip()):
+                yield current.strip()
+            current = ""
+            if depth == 0:
+                return
+        elif depth == 1:
+            current += character
