@@ -20,7 +20,7 @@ _PREFIX = "cpp_"
 def counted_loops() -> Iterator[Counter[str]]:
     """Inside, calls of every loop that has been compiled so far are counted by what it fuses: `cpp_fused_relu` → 2.
 
-    Generated programs are Python modules that call their loops by global name (`PyCodeCache.modules`, seen on torch 2.13
+    Generated programs are Python modules that call their loops by global name (`PyCodeCache.modules`, seen on 2.13
     and 2.15); those globals are replaced for the time being. With `cpp_wrapper` the calls are C++, and are not seen.
     Loops of graphs that are compiled inside are not counted.
     """
