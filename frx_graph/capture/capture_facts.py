@@ -190,11 +190,12 @@ def _all_metrics() -> Iterator[None]:
     if limit is None:
         yield
         return
+    before = getattr(getattr(dynamo_utils, "_compilation_metrics", None), "maxlen", None)
     limit(_METRICS_KEPT)
     try:
         yield
     finally:
-        limit(dynamo_utils.DEFAULT_COMPILATION_METRICS_LIMIT)
+        limit(before or dynamo_utils.DEFAULT_COMPILATION_METRICS_LIMIT)
 
 
 class _Messages(logging.Handler):
