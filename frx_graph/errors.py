@@ -71,3 +71,7 @@ class LedgerError(FrxError):
 
 class LedgerMissingError(LedgerError):
     """There is no ledger yet, so nothing was decided."""
+
+
+class TrialError(FrxError):
+    """A trial could not be run to its end."""

@@ -114,6 +114,11 @@ class ArmProcess:
         self.stop()
 
     @property
+    def pid(self) -> int:
+        """Of the process that was started."""
+        return self._process.pid
+
+    @property
     def peak_bytes(self) -> int:
         """The largest resident memory of all its processes together that was seen."""
         return self._peak

@@ -14,12 +14,10 @@ import typer
 from frx_graph.cli.config import advise_config
 from frx_graph.cli.progress import stages
 from frx_graph.cli.report_output import ReportOptions, emit
-from frx_graph.cli.target import load_target, place
 from frx_graph.errors import OptionError, TargetError
 from frx_graph.evidence.console_capture import STDERR, STDOUT, redirected
 from frx_graph.reports.render import DEFAULT_TOP, Format
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+from frx_graph.target import DTYPES, load_target, place
 
 
 def advise(

@@ -1,4 +1,4 @@
-"""Loads what `frx advise` is pointed at: `module:callable` or `file.py:callable`."""
+"""Loads what a command is pointed at: `module:callable` or `file.py:callable`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from frx_graph.errors import TargetError, first_line
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+"""By the names that `--dtype` takes."""
 
 _RETURNS = "the target must return (model, args) or (model, args, kwargs), args being a tuple or list"
 

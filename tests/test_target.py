@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph.cli.target import Workload, load_target, place
 from frx_graph.errors import TargetError
+from frx_graph.target import Workload, load_target, place
 
 _GOOD = """
 import torch

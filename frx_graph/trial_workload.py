@@ -1,0 +1,39 @@
+"""Loads what a trial is about in an arm's process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from frx_graph.graph_file import read_graph
+from frx_graph.target import DTYPES, load_target, place
+from frx_graph.trials.arm_messages import GraphWorkload, TargetWorkload
+
+
+@dataclass(frozen=True)
+class Loadable:
+    """`model(*args, **kwargs)` is a step's call, to be compiled and run inside `surroundings()`."""
+
+    model: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    surroundings: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+
+
+def load_workload(workload: TargetWorkload | GraphWorkload) -> Loadable:
+    """The workload, in this process. Raises `TargetError` and `TravelError`."""
+    if isinstance(workload, GraphWorkload):
+        graph = read_graph(Path(workload.folder))
+
+        @contextlib.contextmanager
+        def surroundings() -> Iterator[None]:
+            with graph.surroundings.process(), graph.surroundings.step():
+                yield
+
+        return Loadable(graph.model, graph.args, {}, surroundings)
+    found = place(load_target(workload.target), workload.device, DTYPES[workload.dtype] if workload.dtype else None)
+    return Loadable(found.model, tuple(found.args), found.kwargs)

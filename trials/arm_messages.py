@@ -1,0 +1,160 @@
+"""What is asked of an arm, and what it answers: checked on both sides of the pipe.
+
+An arm is asked to `Load` first. One whose program is to be judged is asked to `Examine` it, and the baseline then to
+`Judge` what the candidate has left; one that is to be timed is asked to `Warm` up, and to `Measure` block by block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from frx_graph.capture.capture_facts import CaptureFacts
+from frx_graph.evidence.kernel_identities import KernelIdentities
+from frx_graph.evidence.memory_use import MemoryRecord
+from frx_graph.records import Candidate
+from frx_graph.trials.environment import TrialEnvironment
+from frx_graph.trials.numerics import Difference
+from frx_graph.trials.samples import Disturbance
+
+
+@dataclass(frozen=True, slots=True)
+class TargetWorkload:
+    """What a callable returns: `module:callable` or `file.py:callable`, imported in the arm's process, whose folder is
+    that of the process that starts it."""
+
+    target: str
+    device: str | None = None
+    dtype: str | None = None
+    kind: Literal["target"] = "target"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphWorkload:
+    """A captured graph in a folder that `frx_graph.graph_file` has written."""
+
+    folder: str
+    kind: Literal["graph"] = "graph"
+
+
+Workload: TypeAlias = Annotated[TargetWorkload | GraphWorkload, Field(discriminator="kind")]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load the workload, and get ready to compile it.
+
+    `candidates` are to be made, each with the signature of its graph for its `graph_id`; with `proposes` what measured
+    times speak for among these rewrites instead; with neither it is compiled as without us. `random` says that the
+    program draws random numbers, which both arms are then to draw alike; None: find out, by running it.
+    """
+
+    workload: Workload
+    train: bool
+    inner: str
+    seed: int
+    inner_mode: str | None = None
+    candidates: tuple[Candidate, ...] = ()
+    proposes: tuple[str, ...] | None = None
+    random: bool | None = None
+    ask: Literal["load"] = "load"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The workload is there."""
+
+    random: bool
+    environment: TrialEnvironment
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """Run the program until nothing is compiled any more, and at least so many steps."""
+
+    steps: int
+    ask: Literal["warm"] = "warm"
+
+
+@dataclass(frozen=True, slots=True)
+class MadeGraph:
+    """One graph of Dynamo's, and what was made of it. `applied` have the signatures of their own graphs, which inner
+    compilers make of it, for their `graph_id`."""
+
+    signature: str
+    applied: tuple[Candidate, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """`seconds` it took until the first step had ended. `failures` of ours have left graphs as they were."""
+
+    seconds: float
+    graphs: tuple[MadeGraph, ...]
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Compile the program, say what it does, and write what comes of `draws` draws of its inputs to `file`."""
+
+    file: str
+    draws: int
+    ask: Literal["examine"] = "examine"
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What the program did."""
+
+    graphs: tuple[MadeGraph, ...]
+    failures: tuple[str, ...]
+    capture: CaptureFacts
+    kernels: KernelIdentities
+    memory: MemoryRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Compare the results in file `theirs` with those in `ours`, and both with float64."""
+
+    ours: str
+    theirs: str
+    multiplier: float
+    multiplier_half: float
+    ask: Literal["judge"] = "judge"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was found among so many `compared` results. `exact` is False where the program does not run in float64."""
+
+    values: tuple[Difference, ...]
+    forms: tuple[Difference, ...]
+    compared: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Run a block of steps, timed one by one. `ours` are the other arms' processes."""
+
+    steps: int
+    ours: tuple[int, ...] = ()
+    ask: Literal["measure"] = "measure"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of each step, and what disturbed the block."""
+
+    seconds: tuple[float, ...]
+    disturbance: Disturbance | None = None
+
+
+Question: TypeAlias = Annotated[Load | Warm | Examine | Judge | Measure, Field(discriminator="ask")]
+QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
+Answer: TypeAlias = Loaded | Warmed | Examined | Judged | Measured

@@ -1,0 +1,230 @@
+"""Runs one trial: starts its arms, puts the candidate through the gates, measures quads until the verdict is clear.
+
+Each pair of arms is two fresh processes; those that the gates look at are not timed. Whatever an arm does, its
+processes are gone when this returns or raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pydantic import TypeAdapter
+
+from frx_graph.errors import TrialError
+from frx_graph.trials.arm_messages import (
+    Examine,
+    Examined,
+    Judge,
+    Judged,
+    Load,
+    Loaded,
+    Measure,
+    Measured,
+    Question,
+    Warm,
+    Warmed,
+)
+from frx_graph.trials.arm_process import ArmError
+from frx_graph.trials.environment import TrialEnvironment
+from frx_graph.trials.gates import Comparison, Gate, GateResult, examine_gates
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.protocol import Protocol as Rule
+from frx_graph.trials.protocol import protocol
+from frx_graph.trials.samples import Block, MeasuredQuad
+from frx_graph.trials.schedule import Arm, Quad, next_quad, schedule
+from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verdict
+
+DRAWS = 3
+"""Of inputs, on which results are compared."""
+_WARM_STEPS = 3
+
+Answered = TypeVar("Answered")
+Progress = Callable[[str], None]
+
+
+class RunningArm(Protocol):
+    """A process, or what stands for one, that answers."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+
+    def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+        """Its answer. Raises `ArmError`."""
+
+    def stop(self) -> None:
+        """End it, with all that it has started."""
+
+
+StartArm = Callable[[], RunningArm]
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The two programs of a trial: what each arm is told to load."""
+
+    baseline: Load
+    candidate: Load
+
+    def of(self, arm: Arm) -> Load:
+        """One of them."""
+        return self.baseline if arm is Arm.BASELINE else self.candidate
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRun:
+    """How a trial went. `quads` are all that were measured, void ones included."""
+
+    gates: tuple[GateResult, ...]
+    verdict: Verdict
+    quads: tuple[MeasuredQuad, ...]
+    environment: TrialEnvironment | None
+    signatures: tuple[str, ...]
+    """Of the program's Dynamo graphs."""
+
+
+def run_trial(
+    programs: Programs,
+    policy: TrialPolicy,
+    start: StartArm,
+    *,
+    candidates: int = 1,
+    progress: Progress = lambda _: None,
+) -> TrialRun:
+    """The trial of one of `candidates` candidates. Raises `TrialError` where the baseline itself does not run."""
+    rule = protocol(policy, candidates)
+    run = _Run(programs, policy, rule, start, progress)
+    return run.all()
+
+
+class _Run:
+    def __init__(
+        self, programs: Programs, policy: TrialPolicy, rule: Rule, start: StartArm, progress: Progress
+    ) -> None:
+        self._programs = programs
+        self._policy = policy
+        self._rule = rule
+        self._start = start
+        self._progress = progress
+        self._environment: TrialEnvironment | None = None
+        self._signatures: tuple[str, ...] = ()
+
+    def all(self) -> TrialRun:
+        gates = tuple(self._gates())
+        failed = next((gate for gate in gates if gate.passed is False), None)
+        if failed is not None:
+            return self._ended(gates, _rejected(failed), ())
+        quads: list[MeasuredQuad] = []
+        try:
+            verdict = self._measured(quads)
+        except _CandidateFailed as failure:
+            gates = (failure.gate, *gates[1:])
+            return self._ended(gates, _rejected(failure.gate), quads)
+        throughput = GateResult(Gate.THROUGHPUT, verdict.outcome is Outcome.PROMOTE, verdict.reason)
+        return self._ended((*gates, throughput), verdict, quads)
+
+    def _ended(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
+        return TrialRun(gates, verdict, tuple(quads), self._environment, self._signatures)
+
+    def _gates(self) -> Iterator[GateResult]:
+        try:
+            seen = self._compared()
+        except _CandidateFailed as failure:
+            yield failure.gate
+            return
+        yield GateResult(Gate.PROCESS, True, "ran to its end")
+        yield from examine_gates(seen)
+
+    def _compared(self) -> Comparison:
+        """What the arms do, seen in a pair of processes that is not timed."""
+        with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, self._pair() as arms:
+            files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
+            seen = {}
+            for arm in Arm:
+                self._progress(f"looking at the {arm}")
+                seen[arm] = self._ask(arms, arm, Examine(files[arm], DRAWS), Examined)
+            self._signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
+            self._progress("comparing their results")
+            policy = self._policy
+            question = Judge(
+                files[Arm.BASELINE], files[Arm.CANDIDATE], policy.numerics_multiplier, policy.numerics_multiplier_half
+            )
+            judged = self._ask(arms, Arm.BASELINE, question, Judged)
+        wanted = self._programs.candidate.candidates
+        return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, policy)
+
+    def _measured(self, quads: list[MeasuredQuad]) -> Verdict:
+        plan = schedule(self._rule)
+        pair: int | None = None
+        with contextlib.ExitStack() as stack:
+            arms: Mapping[Arm, RunningArm] = {}
+            while (quad := next_quad(plan, [q.void for q in quads], self._rule.void_quads_allowed)) is not None:
+                if quad.pair != pair:
+                    stack.close()
+                    arms = stack.enter_context(self._pair())
+                    pair = quad.pair
+                    for arm in dict.fromkeys(quad.arms):
+                        self._progress(f"process pair {pair + 1} of {self._rule.process_pairs}: compiling the {arm}")
+                        self._ask(arms, arm, Warm(_WARM_STEPS), Warmed)
+                quads.append(self._quad(arms, quad))
+                self._progress(_so_far(quads, self._rule))
+                if (verdict := early_verdict(quads, self._rule)) is not None:
+                    return verdict
+        return final_verdict(quads, self._rule)
+
+    def _quad(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> MeasuredQuad:
+        blocks = []
+        for arm in quad.arms:
+            others = tuple(other.pid for name, other in arms.items() if name is not arm)
+            found = self._ask(arms, arm, Measure(self._rule.steps_per_block, others), Measured)
+            blocks.append(Block(arm, found.seconds, found.disturbance))
+        first, second, third, fourth = blocks
+        return MeasuredQuad(quad, (first, second, third, fourth))
+
+    @contextlib.contextmanager
+    def _pair(self) -> Iterator[Mapping[Arm, RunningArm]]:
+        """Two fresh processes with their workloads loaded."""
+        with contextlib.ExitStack() as stack:
+            arms: dict[Arm, RunningArm] = {}
+            random: bool | None = None
+            for arm in Arm:
+                arms[arm] = self._start()
+                stack.callback(arms[arm].stop)
+                load = replace(self._programs.of(arm), random=random)
+                loaded = self._ask(arms, arm, load, Loaded)
+                # What the baseline has found out holds for both: they are to draw alike.
+                random = loaded.random
+                self._environment = self._environment or loaded.environment
+            yield arms
+
+    def _ask(self, arms: Mapping[Arm, RunningArm], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
+        adapter = TypeAdapter(answered)
+        message = TypeAdapter(type(question)).dump_python(question, mode="json")
+        try:
+            return adapter.validate_python(arms[arm].ask(message, seconds=self._policy.time_budget_seconds))
+        except ArmError as error:
+            detail = f"{error.cause}: {error}"
+            if arm is Arm.CANDIDATE:
+                raise _CandidateFailed(GateResult(Gate.PROCESS, False, detail)) from error
+            raise TrialError(f"the baseline does not run: {detail}", "run the program by itself first") from error
+
+
+class _CandidateFailed(Exception):  # noqa: N818 - not an error: the trial's result
+    def __init__(self, gate: GateResult) -> None:
+        super().__init__(gate.detail)
+        self.gate = gate
+
+
+def _rejected(gate: GateResult) -> Verdict:
+    return Verdict(Outcome.REJECT, f"{gate.name}: {gate.detail}", None, early=True)
+
+
+def _so_far(quads: Sequence[MeasuredQuad], rule: Rule) -> str:
+    measured = sum(not quad.void for quad in quads)
+    void = len(quads) - measured
+    return f"quad {measured} of {rule.quads}{f', {void} void' if void else ''}"

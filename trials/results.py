@@ -1,0 +1,190 @@
+"""What a step leaves behind: outputs, gradients, parameters after one optimizer step, buffers; how they lie in memory,
+and who shares it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from frx_graph.capture.aten_trace import backward_roots
+from frx_graph.errors import TrialError
+from frx_graph.trials.numerics import Difference, Multipliers, value_difference
+
+LEARNING_RATE = 0.01
+"""Of the one step of SGD by which parameters are compared: large enough that a wrong gradient shows in them."""
+
+Tensors: TypeAlias = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class StepResults:
+    """Of one draw. `values` are copies, by name; `forms` says of each how it lay: strides, whether it needs a gradient,
+    and the number of the memory that it shares with inputs and other outputs, counted from the first."""
+
+    values: Tensors
+    forms: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One step's parts. `call` is the model as it runs (compiled or not), `model` has its parameters."""
+
+    call: Callable[..., Any]
+    model: nn.Module | None
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    train: bool
+
+    def step(self) -> Any:
+        """Forward, and backward with gradients of one; what the call returned."""
+        with torch.set_grad_enabled(self.train):
+            outputs = self.call(*self.args, **self.kwargs)
+            if self.train:
+                roots = backward_roots(pytree.tree_leaves(outputs))
+                torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+        return outputs
+
+    def forget_gradients(self) -> None:
+        """As before the first step."""
+        for tensor in self.leaves():
+            tensor.grad = None
+
+    def leaves(self) -> Iterator[Tensor]:
+        """Parameters and inputs that get gradients."""
+        yield from () if self.model is None else self.model.parameters()
+        yield from (t for t in pytree.tree_leaves((self.args, dict(self.kwargs))) if _takes_gradient(t))
+
+
+def observe_step(program: Program, seed: int) -> StepResults:
+    """Run one step, from a seed, and put parameters, buffers and gradients back as they were."""
+    program.forget_gradients()
+    inputs = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
+    with _state_kept(program.model), _values_kept(inputs):
+        torch.manual_seed(seed)
+        outputs = [t for t in pytree.tree_leaves(program.step()) if isinstance(t, Tensor)]
+        named: Tensors = {f"output {index}": tensor for index, tensor in enumerate(outputs)}
+        memories: dict[int, int] = {}
+        for tensor in inputs:
+            memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
+        forms = {name: _form(tensor, memories) for name, tensor in named.items()}
+        for index, tensor in enumerate(inputs):
+            named[f"input {index} afterwards"] = tensor.detach()
+            if tensor.grad is not None:
+                named[f"gradient of input {index}"] = tensor.grad
+        if program.model is not None:
+            named |= _of_model(program.model, program.train)
+        forms |= {name: str(tuple(t.stride())) for name, t in named.items() if name.startswith("gradient of")}
+        results = StepResults({name: tensor.detach().clone() for name, tensor in named.items()}, forms)
+    program.forget_gradients()
+    return results
+
+
+def redrawn(values: Any, draw: int) -> Any:
+    """Other inputs of the same kind: the floating-point values of each tensor in another order. Draw 0 are `values`
+    themselves; integers and booleans, which may index something, stay as they are."""
+    if draw == 0:
+        return values
+    generator = torch.Generator().manual_seed(draw)
+
+    def shuffled(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point() or value.layout is not torch.strided:
+            return value
+        with torch.no_grad():
+            other = torch.empty_like(value)
+            order = torch.randperm(value.numel(), generator=generator).to(value.device)
+            if other.stride() != value.stride():
+                # It has gaps, or elements that share memory: it stays.
+                return value
+            other.copy_(value.reshape(-1)[order].reshape(value.shape))
+        return other.requires_grad_(value.requires_grad)
+
+    return pytree.tree_map(shuffled, values)
+
+
+def compare(
+    ours: Sequence[StepResults],
+    theirs: Sequence[StepResults],
+    exact: Sequence[StepResults] | None,
+    allowed: Multipliers,
+) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
+    """Where a candidate's results have other values than the baseline's may have, and where they lie otherwise."""
+    values: list[Difference] = []
+    forms: list[Difference] = []
+    for draw, (own, other) in enumerate(zip(ours, theirs, strict=True)):
+        reference = {} if exact is None else exact[draw].values
+        for name in (*own.values, *(name for name in other.values if name not in own.values)):
+            if name not in own.values or name not in other.values:
+                detail = "only the candidate has it" if name in other.values else "the candidate has none"
+                values.append(Difference(name, draw, detail))
+                continue
+            found = value_difference(own.values[name], other.values[name], reference.get(name), allowed)
+            if found is not None:
+                values.append(Difference(name, draw, found))
+        for name, form in own.forms.items():
+            if name in other.forms and other.forms[name] != form:
+                forms.append(Difference(name, draw, f"{other.forms[name]} instead of {form}"))
+    return tuple(values), tuple(forms)
+
+
+def write_results(file: Path, results: Sequence[StepResults]) -> None:
+    """Keep results for another process."""
+    torch.save([{"values": one.values, "forms": dict(one.forms)} for one in results], file)
+
+
+def read_results(file: Path) -> list[StepResults]:
+    """Results of another process. Raises `TrialError` where it has left none that can be read."""
+    try:
+        read = torch.load(file, weights_only=True, mmap=True, map_location="cpu")
+        return [StepResults({**one["values"]}, {**one["forms"]}) for one in read]
+    except Exception as error:
+        raise TrialError(f"an arm's results cannot be read: {error}") from error
+
+
+def _of_model(model: nn.Module, train: bool) -> Tensors:
+    named = {f"buffer {name}": buffer for name, buffer in model.named_buffers()}
+    if train:
+        parameters = dict(model.named_parameters())
+        named |= {f"gradient of {name}": p.grad for name, p in parameters.items() if p.grad is not None}
+        optimizer = torch.optim.SGD(parameters.values(), lr=LEARNING_RATE)
+        optimizer.step()
+        named |= {f"{name} after a step": parameter for name, parameter in parameters.items()}
+    return named
+
+
+def _form(tensor: Tensor, memories: dict[int, int]) -> str:
+    if tensor.layout is not torch.strided:
+        return str(tensor.layout)
+    memory = memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
+    needs = ", needs a gradient" if tensor.requires_grad else ""
+    return f"strides {tuple(tensor.stride())}, memory {memory} from {tensor.storage_offset()}{needs}"
+
+
+def _takes_gradient(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad and value.is_leaf
+
+
+@contextlib.contextmanager
+def _state_kept(model: nn.Module | None) -> Iterator[None]:
+    """Parameters and buffers are what they were, in the same memory."""
+    tensors = [] if model is None else [*model.parameters(), *model.buffers()]
+    with _values_kept(tensors):
+        yield
+
+
+@contextlib.contextmanager
+def _values_kept(tensors: Sequence[Tensor]) -> Iterator[None]:
+    before = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before, strict=True):
+                if not torch.equal(tensor, value):
+                    tensor.detach().copy_(value)
