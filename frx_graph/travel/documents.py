@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FORMAT = "frx_graph_file_v1"
+FORMAT: Final = "frx_graph_file_v1"
 
 
 class _Document(BaseModel):

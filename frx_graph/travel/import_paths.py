@@ -63,10 +63,11 @@ def found_at(path: str) -> Any:
 
 
 def _operator_path(operator: OpOverload | OpOverloadPacket) -> str:
-    overload = isinstance(operator, OpOverload)
-    name = operator._schema.name if overload else operator._qualified_op_name  # type: ignore[union-attr]
-    namespace, _, plain = name.partition("::")
+    packet = operator.overloadpacket if isinstance(operator, OpOverload) else operator
+    namespace, _, name = packet._qualified_op_name.partition("::")
     if namespace not in _NAMESPACES:
-        raise TravelError(f"the operator {name} is registered by other code than torch's, which a fresh process lacks")
-    path = f"{_OPERATORS}{namespace}.{plain}"
-    return f"{path}.{operator._overloadname}" if overload else path  # type: ignore[union-attr]
+        raise TravelError(
+            f"the operator {namespace}::{name} is registered by other code than torch's, which a fresh process lacks"
+        )
+    path = f"{_OPERATORS}{namespace}.{name}"
+    return f"{path}.{operator._overloadname}" if isinstance(operator, OpOverload) else path

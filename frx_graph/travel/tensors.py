@@ -7,6 +7,7 @@ file (`MAP_PRIVATE`). Each storage is mapped by itself, since AOTAutograd takes 
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ class TensorWriter:
         """Write the storages into `file`, which is empty. Raises `OSError`."""
         for document, memory in zip(self.storages, self._memories, strict=True):
             file.seek(document.offset)
-            file.write(memoryview(_bytes_of(memory.cpu()).numpy()))
+            file.write(_bytes_of(memory.cpu()).numpy().data)
         file.truncate(self.nbytes)
 
     @property
@@ -76,7 +77,7 @@ class TensorWriter:
             shape=tuple(tensor.shape),
             strides=tuple(tensor.stride()),
             storage=self._storage(tensor.untyped_storage()),
-            offset=tensor.storage_offset(),
+            offset=int(tensor.storage_offset()),
             requires_grad=tensor.requires_grad,
             leaf=tensor.is_leaf,
             view_of=self._base(tensor, indices, known),
@@ -108,7 +109,7 @@ class TensorWriter:
     def _check_apart(self) -> None:
         """Two storages on the same memory, as NumPy and DLPack make them, would be two of the file's."""
         ranges = sorted((str(m.device), m.data_ptr(), m.data_ptr() + m.nbytes()) for m in self._memories if m.nbytes())
-        for (device, _, end), (other, start, _) in zip(ranges, ranges[1:], strict=False):
+        for (device, _, end), (other, start, _) in itertools.pairwise(ranges):
             if device == other and start < end:
                 raise TravelError("inputs share memory in a way that torch does not know of")
 
@@ -161,7 +162,7 @@ def _made(document: TensorDocument, memories: Sequence[torch.UntypedStorage], ma
             tensor = made[document.view_of].as_strided(document.shape, document.strides, document.offset)
     else:
         tensor = torch.empty(0, dtype=dtype, device=memory.device)
-        tensor.set_(memory, document.offset, document.shape, document.strides)  # type: ignore[call-overload]
+        tensor.set_(memory, document.offset, document.shape, document.strides)
     if document.requires_grad and not document.leaf and document.view_of is None:
         with torch.enable_grad():
             tensor = _NotALeaf.apply(torch.zeros((), requires_grad=True), tensor)
@@ -197,4 +198,4 @@ def _check_travels(tensor: Any) -> None:
 
 
 def _bytes_of(memory: torch.UntypedStorage) -> Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(memory)  # type: ignore[call-overload,no-any-return]
+    return torch.empty(0, dtype=torch.uint8).set_(memory)
