@@ -62,10 +62,12 @@ class TravelledModel(nn.Module):
 
 
 def write_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Write what a backend of `torch.compile` is called with, while it is called, into `folder`, which is made.
+    """Write what a backend of `torch.compile` is called with into `folder`, which is made; while the backend is called,
+    and before it compiles, since inner compilers change what they get.
 
-    The storages of the inputs are written as they are at this moment; on the disk they take the room that they take in
-    memory. Raises `TravelError` where something cannot travel, with what and why, and leaves no index behind.
+    The storages of the inputs are written as they are at this moment, and take the room on the disk that they take in
+    memory. Dynamo may call a backend twice for one graph, traced in another way: what was written first is replaced.
+    Raises `TravelError` where something cannot travel, with what and why, and leaves no index behind.
     """
     names = [node.name for node in dynamo.graph.find_nodes(op="placeholder")]
     if len(names) != len(inputs):

@@ -29,6 +29,7 @@ from frx_graph import backend
 from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.errors import TravelError
 from frx_graph.graph_file import TravelledGraph, read_graph, write_graph
+from frx_graph.travel.arguments import from_json, to_json
 
 Backend = Callable[[fx.GraphModule, Sequence[Any]], Any]
 Built = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -320,6 +321,292 @@ def test_candidates_find_their_graphs(tmp_path: Path, inner: str, nothing_compil
     here = rewritten_signatures(model, (x,), inner)
     assert len(here) == 2
     assert in_fresh_process([(tmp_path / "graph", f"frx {inner}")]) == [{"signatures": here}]
+
+
+def test_processes_share_the_file_and_none_can_change_it(tmp_path: Path) -> None:
+    model = nn.BatchNorm2d(3)
+    written(trained(model, torch.randn(2, 3, 4, 4)), tmp_path)
+    file = tmp_path / "storages.bin"
+    before = file.read_bytes()
+    first, second = read_graph(tmp_path), read_graph(tmp_path)
+    mapped = [line.split() for line in Path("/proc/self/smaps").read_text().splitlines() if str(file) in line]
+    assert mapped and all(line[1] == "rw-p" for line in mapped)
+    with torch.no_grad():
+        for tensor in all_inputs(first):
+            tensor.fill_(7)
+    assert all((tensor == 7).all() for tensor in all_inputs(first))
+    assert not any((tensor == 7).any() for tensor in all_inputs(second))
+    assert file.read_bytes() == before
+
+
+def test_each_storage_is_written_once_and_starts_a_page(tmp_path: Path) -> None:
+    base = torch.arange(4096, dtype=torch.float32)
+    written((lambda x, y, z: x[:3] + y[:3] + z, (base[10:20], base[12:], torch.ones(3))), tmp_path)
+    index = json.loads((tmp_path / "graph.json").read_text())
+    assert [(s["offset"] % 4096, s["nbytes"]) for s in index["storages"]] == [(0, 4096 * 4), (0, 12)]
+    assert (tmp_path / "storages.bin").stat().st_size == index["storages_bytes"] < 4096 * 6
+    x, y, z = read_graph(tmp_path).args
+    x[2] = -1
+    assert (y[0], x._base is y._base) == (-1, True)
+    assert z.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+
+
+def open_files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def test_many_storages_need_few_file_descriptors(tmp_path: Path) -> None:
+    many = [torch.full((2,), float(number)) for number in range(300)]
+    written((lambda *values: torch.stack(values), tuple(many)), tmp_path)
+    before = open_files()
+    args = read_graph(tmp_path).args
+    assert open_files() <= before + 2
+    assert [value[1].item() for value in args] == list(range(300))
+
+
+def test_tied_weights_are_one_parameter(tmp_path: Path) -> None:
+    written(PROGRAMS["tied weights and integers"](), tmp_path)
+    travelled = read_graph(tmp_path)
+    assert [(*p.shape,) for p in travelled.model.parameters()] == [(11, 6)]
+    assert [t.dtype for t in travelled.args] == [torch.int64]
+
+
+def test_parameters_buffers_and_arguments_keep_their_places(tmp_path: Path) -> None:
+    model = Residual()
+    written(trained(model, images(2, 3, 16, 16)), tmp_path)
+    travelled = read_graph(tmp_path)
+    assert sorted(digest(p) for p in travelled.model.parameters()) == sorted(digest(p) for p in model.parameters())
+    assert len(list(travelled.model.buffers())) == len(list(model.buffers())) == 6
+    assert [t.stride() for t in travelled.args] == [(768, 1, 48, 3)]
+
+
+def test_a_plain_attribute_of_a_module_is_static_and_an_argument_is_not(tmp_path: Path) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.randn(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.scale
+
+    written((Scaled(), (torch.randn(3),)), tmp_path)
+    travelled = read_graph(tmp_path)
+    assert len(travelled.args) == len(list(travelled.model.buffers())) == 1
+
+
+def test_settings_travel(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with (
+            torch._dynamo.config.patch(recompile_limit=3),
+            torch.autocast("cpu", dtype=torch.float16),
+            torch.no_grad(),
+            torch.backends.mkldnn.flags(enabled=False),
+        ):
+            written((lambda x: x @ x, (torch.randn(3, 3),)), tmp_path)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    surroundings = read_graph(tmp_path).surroundings
+
+    def state() -> tuple[Any, ...]:
+        return (
+            torch.get_default_dtype(),
+            torch.backends.mkldnn.enabled,
+            torch._dynamo.config.recompile_limit,
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled("cpu"),
+        )
+
+    here = state()
+    with surroundings.process(), surroundings.step():
+        assert state() == (torch.float64, False, 3, False, True)
+        assert torch.get_autocast_dtype("cpu") is torch.float16
+    assert state() == here == (torch.float32, True, torch._dynamo.config.recompile_limit, True, False)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 2
+
+
+class Tagged(Tensor):
+    pass
+
+
+@torch.library.custom_op("frx_tests::travelling", mutates_args=())
+def travelling(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+@travelling.register_fake
+def _travelling_fake(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch._dynamo.allow_in_graph
+def of_the_users(x: Tensor) -> Tensor:
+    return x + 1
+
+
+def hooked() -> Tensor:
+    x = torch.randn(3, requires_grad=True)
+    x.register_hook(lambda gradient: gradient * 2)
+    return x
+
+
+def overlapping() -> tuple[Tensor, Tensor]:
+    x = torch.randn(8)
+    return x, torch.from_numpy(x.numpy()[2:6])
+
+
+REFUSED: dict[str, tuple[Callable[[], Built], str]] = {
+    "operator": (lambda: (travelling, (torch.randn(3),)), "frx_tests::travelling is registered by other code"),
+    "function": (lambda: (lambda x: of_the_users(x), (torch.randn(3),)), "of_the_users is not torch's"),
+    "checkpoint": (
+        lambda: (lambda x: checkpoint(torch.sin, x, use_reentrant=False), (torch.randn(3, requires_grad=True),)),
+        "body of a higher-order operator",
+    ),
+    "autograd function": (
+        lambda: (Doubled.apply, (torch.randn(3, requires_grad=True),)),
+        "body of a higher-order operator",
+    ),
+    "hooks": (lambda: (torch.sin, (hooked(),)), "l_x_|l_args.*: it has hooks"),
+    "conjugate": (lambda: (torch.sin, (torch.randn(3, dtype=torch.complex64).conj(),)), "conjugated"),
+    "memory of NumPy's": (lambda: (lambda x, y: x.sum() + y, overlapping()), "share memory in a way"),
+    "view of another type": (
+        lambda: (lambda x: x + 1, (torch.view_as_real(torch.randn(3, dtype=torch.complex64)),)),
+        "view of a tensor of another type",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_travel_is_refused_and_leaves_no_index(tmp_path: Path, name: str) -> None:
+    build, reason = REFUSED[name]
+    function, args = build()
+    torch._dynamo.reset()
+    raised: list[TravelError] = []
+
+    def write(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        try:
+            write_graph(tmp_path, dynamo, inputs)
+        except TravelError as error:
+            raised.append(error)
+        return dynamo
+
+    torch.compile(function, backend=write)(*args)
+    with pytest.raises(TravelError, match=reason):
+        raise raised[0]
+    assert not (tmp_path / "graph.json").exists()
+    with pytest.raises(TravelError, match="cannot be read"):
+        read_graph(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (3, "it is a int, not a tensor"),
+        (torch.empty(3, device="meta"), "no values"),
+        (torch.eye(3).to_sparse(), "sparse"),
+        (torch.randn(3).as_subclass(Tagged), "Tagged"),
+        (torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.qint8), "quantized"),
+    ],
+)
+def test_inputs_that_are_no_plain_tensors_are_refused(tmp_path: Path, value: Any, reason: str) -> None:
+    graph = fx.Graph()
+    graph.output((graph.placeholder("x"),))
+    with pytest.raises(TravelError, match=f"the input x: .*{reason}"):
+        write_graph(tmp_path, fx.GraphModule(nn.Module(), graph), [value])
+    write_graph(tmp_path, fx.GraphModule(nn.Module(), graph), [torch.ones(3)])
+
+
+def test_dynamic_shapes_are_refused(tmp_path: Path) -> None:
+    def write(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        with pytest.raises(TravelError, match="dynamic shapes cannot travel"):
+            write_graph(tmp_path, dynamo, inputs)
+        return dynamo
+
+    torch._dynamo.reset()
+    torch.compile(lambda x: x.view(-1) * x.shape[0], backend=write, dynamic=True)(torch.randn(3, 4))
+
+
+def test_a_configuration_with_code_in_it_is_refused(tmp_path: Path) -> None:
+    graph = fx.Graph()
+    graph.output((graph.placeholder("x"),))
+    with (
+        torch._inductor.config.patch(post_grad_custom_pre_pass=test_dynamic_shapes_are_refused),
+        pytest.raises(TravelError, match=r"torch\._inductor\.config\.post_grad_custom_pre_pass: .* is not torch's"),
+    ):
+        write_graph(tmp_path, fx.GraphModule(nn.Module(), graph), [torch.ones(3)])
+
+
+def test_a_disk_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    graph = fx.Graph()
+    graph.output((graph.placeholder("x"),))
+    with pytest.raises(TravelError, match=r"cannot be written to .*file"):
+        write_graph(tmp_path / "file", fx.GraphModule(nn.Module(), graph), [torch.ones(3)])
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"torch": "1.0"}, "with torch 1.0"),
+        ({"format": "frx_graph_file_v0"}, "written as frx_graph_file_v0"),
+        (
+            {"nodes": [{"op": "call_function", "name": "x", "target": "os.getcwd", "args": [], "kwargs": {}}]},
+            "os.getcwd",
+        ),
+        (
+            {"nodes": [{"op": "call_function", "name": "x", "target": "torch.nothing", "args": [], "kwargs": {}}]},
+            "no tor",
+        ),
+        ({"nodes": [{"op": "get_attr", "name": "x", "target": "x", "args": [], "kwargs": {}}]}, "no graph file"),
+        ({"storages": [{"offset": 0, "nbytes": 9999, "device": "cpu"}]}, "shorter"),
+        ({"storages": [{"offset": 0, "nbytes": 8, "device": "cpu"}]}, "larger than its storage"),
+        ({"surprise": 1}, "no graph file"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:
+    graph = fx.Graph()
+    graph.output((graph.placeholder("x"),))
+    write_graph(tmp_path, fx.GraphModule(nn.Module(), graph), [torch.ones(3)])
+    assert read_graph(tmp_path).args[0].tolist() == [1, 1, 1]
+    index = tmp_path / "graph.json"
+    index.write_text(json.dumps(json.loads(index.read_text()) | changed))
+    with pytest.raises(TravelError, match=reason):
+        read_graph(tmp_path)
+
+
+def test_arguments_of_all_kinds_come_back(tmp_path: Path) -> None:
+    graph = fx.Graph()
+    node = graph.placeholder("x")
+    values = [
+        *(None, True, 2, "text", 0.1, -0.0, math.inf, 1 - 2j, ..., [1, (2, node)], slice(1, None, 2), range(3)),
+        *(torch.float16, torch.channels_last, torch.strided, torch.device("cuda", 1), torch.Size([2]), {"a": node}),
+        *(torch.sin, torch.ops.aten.add.Tensor, torch.ops.aten.add, torch.Tensor.add_, len, functional.relu),
+    ]
+    for value in values:
+        back = from_json(json.loads(json.dumps(to_json(value))), {"x": node})
+        assert (back, type(back), repr(back)) == (value, type(value), repr(value))
+    for value in (object(), Doubled, torch.Generator(), torch.ones(1)):
+        with pytest.raises(TravelError):
+            to_json(value)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_inputs_on_a_gpu_come_back_there(tmp_path: Path) -> None:
+    model = Residual().cuda()
+    here = written(trained(model, images(2, 3, 16, 16).cuda()), tmp_path)
+    travelled = read_graph(tmp_path)
+    assert {tensor.device.type for tensor in all_inputs(travelled)} == {"cuda"}
+    assert in_fresh_process([(tmp_path, "aot")])[0]["signatures"] == here.signatures
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
 
 def _document(node: fx.Node) -> NodeDocument:
     if node.op == "get_attr":
-        raise TravelError(f"what the graph itself holds ({node.target}) cannot travel")
+        raise TravelError(
+            "a constant or the body of a higher-order operator, which the graph itself holds, cannot travel"
+        )
     if node.op == "call_module":
         raise TravelError(f"the call of a module ({node.target}) cannot travel")
     value = node.meta.get("example_value")

@@ -2,7 +2,7 @@
 
 A storage is written once, so that tensors that share memory share it again. A process that reads the file maps it: all
 processes use the same memory until one of them writes, and then has that page to itself, so that none can change the
-file (`MAP_PRIVATE`). Each storage is mapped by itself, since AOTAutograd takes tensors of one storage for aliases.
+file (`MAP_PRIVATE`). Each storage is one of its own there, too, since AOTAutograd takes tensors of one for aliases.
 """
 
 from __future__ import annotations
@@ -131,7 +131,10 @@ def read_tensors(path: Path, storages: Sequence[StorageDocument], documents: Seq
     and `TravelError` for documents that do not fit each other or the file."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        memories = [_mapped(file, storage, size) for storage in storages]
+        # ACCESS_COPY is MAP_PRIVATE. One mapping for all, since each keeps a file descriptor; it lives as long as any of
+        # the storages that are made of it.
+        mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b""
+    memories = [_mapped(mapping, storage, size) for storage in storages]
     made: dict[int, Tensor] = {}
     # Bases first; a view of a view is a view of its base, so that one look back is enough.
     for index in sorted(range(len(documents)), key=lambda index: documents[index].view_of is not None):
@@ -139,14 +142,13 @@ def read_tensors(path: Path, storages: Sequence[StorageDocument], documents: Seq
     return [made[index] for index in range(len(documents))]
 
 
-def _mapped(file: BinaryIO, storage: StorageDocument, size: int) -> torch.UntypedStorage:
+def _mapped(mapping: mmap.mmap | bytes, storage: StorageDocument, size: int) -> torch.UntypedStorage:
     if storage.offset + storage.nbytes > size:
         raise TravelError("the file of storages is shorter than its index says")
     if storage.nbytes == 0:
         return torch.UntypedStorage(0, device=storage.device)
-    # ACCESS_COPY is MAP_PRIVATE; the mapping lives as long as the tensor that was made of it.
-    mapping = mmap.mmap(file.fileno(), storage.nbytes, access=mmap.ACCESS_COPY, offset=storage.offset)
-    return torch.frombuffer(mapping, dtype=torch.uint8).to(storage.device).untyped_storage()
+    memory = torch.frombuffer(mapping, dtype=torch.uint8, count=storage.nbytes, offset=storage.offset)
+    return memory.to(storage.device).untyped_storage()
 
 
 def _made(document: TensorDocument, memories: Sequence[torch.UntypedStorage], made: dict[int, Tensor]) -> Tensor:
