@@ -243,6 +243,11 @@ def writes_history(x: Tensor) -> Tensor:
     return x.exp()
 
 
+def writes_one(x: Tensor, y: Tensor) -> Tensor:
+    x.mul_(2)
+    return x.sum() * y.sum()
+
+
 def images(*shape: int) -> Tensor:
     return torch.randn(*shape).contiguous(memory_format=torch.channels_last)
 
@@ -250,6 +255,14 @@ def images(*shape: int) -> Tensor:
 def aliases() -> tuple[Tensor, ...]:
     base = torch.randn(24)
     return base[:12].view(3, 4), base[6:18].view(4, 3).t(), base
+
+
+def hidden(base: Tensor) -> tuple[Tensor, Tensor]:
+    return base[1], base[2:, ::2]
+
+
+def with_base(base: Tensor) -> tuple[Tensor, Tensor]:
+    return base[1], base
 
 
 def history() -> Tensor:
@@ -277,6 +290,9 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "aliases written to": lambda: (writes_aliases, aliases()),
     "history written to": lambda: (writes_history, (history(),)),
     "a view of it written to": lambda: (writes_history, (history().t(),)),
+    "views of what is no input": lambda: (writes_one, hidden(torch.randn(6, 4).t())),
+    "views of a history": lambda: (writes_one, hidden(torch.randn(4, 6, requires_grad=True) * 2)),
+    "a view and its base": lambda: (writes_one, with_base(torch.randn(4, 6))),
     "no elements": lambda: trained(nn.Linear(4, 3), torch.randn(0, 4)),
     "a number": lambda: (lambda x, y: x * y, (torch.randn(3), torch.tensor(2.0, dtype=torch.float64))),
     "complex": lambda: (lambda x: torch.view_as_real(x * (1 + 2j)), (torch.randn(3, dtype=torch.complex64),)),

@@ -131,8 +131,8 @@ def read_tensors(path: Path, storages: Sequence[StorageDocument], documents: Seq
     and `TravelError` for documents that do not fit each other or the file."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        # ACCESS_COPY is MAP_PRIVATE. One mapping for all, since each keeps a file descriptor; it lives as long as any of
-        # the storages that are made of it.
+        # ACCESS_COPY is MAP_PRIVATE. One mapping for all, since each keeps a file descriptor; it lives as long as any
+        # storage that is made of it.
         mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b""
     memories = [_mapped(mapping, storage, size) for storage in storages]
     made: dict[int, Tensor] = {}
