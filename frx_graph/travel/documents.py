@@ -25,13 +25,15 @@ class VersionDocument(BaseModel):
 class NodeDocument(_Document):
     """One node of the Dynamo graph, in the graph's order."""
 
-    op: Literal["placeholder", "call_function", "call_method", "output"]
+    op: Literal["placeholder", "get_attr", "call_function", "call_method", "output"]
     name: str
     target: str
     """Of a function its import path."""
     args: list[Any]
     """As `travel.arguments` writes them."""
     kwargs: dict[str, Any]
+    body: list[NodeDocument] | None = None
+    """Of a `get_attr` the graph that it gets: what is computed again in the backward."""
 
 
 class StorageDocument(_Document):

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.fx.node import _get_qualified_name
 
@@ -19,10 +20,16 @@ _NAMESPACES = frozenset({"aten", "prims", "prim", "profiler", "quantized", "indu
 
 _OPERATORS = "torch.ops."
 
+_CHECKPOINT = "torch.ops.higher_order.tag_activation_checkpoint"
+"""The higher-order operator that Dynamo traces from its own graph to the same graph again; `autograd_function_apply` is
+one that it does not (torch 2.15 and 2.13)."""
+
 
 def import_path(called: Callable[..., Any]) -> str:
     """A dotted path at which `found_at` finds this very object in every process. Raises `TravelError` if there is none
     that a fresh process could follow."""
+    if is_checkpoint(called):
+        return _CHECKPOINT
     if isinstance(called, HigherOrderOperator):
         raise TravelError(f"the higher-order operator {called.name()}, whose body is a graph of its own, cannot travel")
     if isinstance(called, (OpOverload, OpOverloadPacket)):
@@ -41,12 +48,17 @@ def import_path(called: Callable[..., Any]) -> str:
     return path
 
 
+def is_checkpoint(called: object) -> bool:
+    """Whether it is the operator of `torch.utils.checkpoint`, whose first argument is a graph."""
+    return called is torch.ops.higher_order.tag_activation_checkpoint
+
+
 def found_at(path: str) -> Any:
     """The object that `import_path` gave this path. Raises `TravelError` if there is none, or it is not torch's."""
     package, _, rest = path.partition(".")
     if package not in _PACKAGES or not rest:
         raise TravelError(f"{path} is no function of torch's")
-    if path.startswith(_OPERATORS) and path.split(".")[2] not in _NAMESPACES:
+    if path.startswith(_OPERATORS) and path != _CHECKPOINT and path.split(".")[2] not in _NAMESPACES:
         raise TravelError(f"{path} is no operator of torch's")
     found: Any = importlib.import_module(package)
     walked = package

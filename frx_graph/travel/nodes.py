@@ -15,7 +15,7 @@ from torch import SymInt, Tensor, fx, nn
 from frx_graph.errors import TravelError
 from frx_graph.travel.arguments import from_json, to_json
 from frx_graph.travel.documents import NodeDocument
-from frx_graph.travel.import_paths import found_at, import_path
+from frx_graph.travel.import_paths import found_at, import_path, is_checkpoint
 
 
 def nodes_to_documents(graph: fx.Graph) -> list[NodeDocument]:
@@ -32,9 +32,11 @@ def nodes_to_documents(graph: fx.Graph) -> list[NodeDocument]:
 def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
     """The graph, as a module that is called with its placeholders in order. Raises `TravelError` where a document does
     not describe one."""
-    graph = fx.Graph()
+    graph, bodies = fx.Graph(), nn.Module()
     nodes: dict[str, fx.Node] = {}
     for document in documents:
+        if document.op == "get_attr" and document.body is None:
+            raise TravelError(f"{document.name!r} gets nothing")
         args = tuple(from_json(part, nodes) for part in document.args)
         kwargs = {name: from_json(part, nodes) for name, part in document.kwargs.items()}
         target = found_at(document.target) if document.op == "call_function" else document.target
@@ -42,14 +44,12 @@ def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
         if node.name != document.name:
             raise TravelError(f"{document.name!r} is no name of a node")
         nodes[node.name] = node
-    return fx.GraphModule(nn.Module(), graph)
+        if document.body is not None:
+            bodies.add_module(document.target, graph_from_documents(document.body))
+    return fx.GraphModule(bodies, graph)
 
 
 def _document(node: fx.Node) -> NodeDocument:
-    if node.op == "get_attr":
-        raise TravelError(
-            "a constant or the body of a higher-order operator, which the graph itself holds, cannot travel"
-        )
     if node.op == "call_module":
         raise TravelError(f"the call of a module ({node.target}) cannot travel")
     value = node.meta.get("example_value")
@@ -62,5 +62,17 @@ def _document(node: fx.Node) -> NodeDocument:
             "target": node.target if isinstance(node.target, str) else import_path(node.target),
             "args": [to_json(part) for part in node.args],
             "kwargs": {name: to_json(part) for name, part in node.kwargs.items()},
+            "body": _body(node) if node.op == "get_attr" else None,
         }
     )
+
+
+def _body(node: fx.Node) -> list[NodeDocument]:
+    held = getattr(node.graph.owning_module, str(node.target), None)
+    if not isinstance(held, fx.GraphModule):
+        raise TravelError("a constant that the graph itself holds cannot travel")
+    if not all(is_checkpoint(user.target) for user in node.users):
+        raise TravelError("the body of a higher-order operator, which the graph itself holds, cannot travel")
+    if held.meta.get("_checkpoint_context_fn") is not None:
+        raise TravelError("a checkpoint with a function that selects what is kept cannot travel")
+    return nodes_to_documents(held.graph)
