@@ -22,7 +22,7 @@ _OPERATORS = "torch.ops."
 
 _CHECKPOINT = "torch.ops.higher_order.tag_activation_checkpoint"
 """The higher-order operator that Dynamo traces from its own graph to the same graph again; `autograd_function_apply` is
-one that it does not (torch 2.15 and 2.13)."""
+one that it does not (seen on torch 2.15)."""
 
 
 def import_path(called: Callable[..., Any]) -> str:

@@ -24,7 +24,7 @@ _DEVICES = ("cpu", "cuda")
 _CONFIGURATIONS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
 
 _DYNAMOS_OWN = frozenset({("torch._functorch.config", "fake_tensor_allow_unsafe_data_ptr_access")})
-"""Dynamo changes it while it compiles, and back (`OutputGraph.call_user_compiler`, torch 2.15 and 2.13)."""
+"""Dynamo changes it while it compiles, and back (`_dynamo/output_graph.py`, torch 2.15 and 2.13)."""
 
 _BACKENDS = (
     # The older names first: to set them sets the newer ones, and whoever mixes the two gets errors from torch.
