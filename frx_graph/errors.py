@@ -60,6 +60,10 @@ class RewriteError(FrxError):
     """A rewrite could not be applied to a graph, which was left as it was."""
 
 
+class TravelError(FrxError):
+    """A captured graph cannot be written as a file for another process, or a file is not one that can be read here."""
+
+
 class LabellingError(FrxError):
     """No labels were found for a graph's operators that all its constraints allow."""
 

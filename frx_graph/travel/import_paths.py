@@ -1,0 +1,85 @@
+"""What a graph calls, by name: a fresh process that has only imported torch must find the same object under it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.fx.node import _get_qualified_name
+
+from frx_graph.errors import TravelError
+
+_PACKAGES = frozenset({"torch", "operator", "_operator", "builtins", "math"})
+"""Functions of other packages may be the user's own, or be in the graph only since the user's script said so."""
+
+_NAMESPACES = frozenset({"aten", "prims", "prim", "profiler", "quantized", "inductor", "inductor_prims"})
+"""Operators that `import torch` registers; those of `_c10d_functional` need a process group besides."""
+
+_OPERATORS = "torch.ops."
+
+_CHECKPOINT = "torch.ops.higher_order.tag_activation_checkpoint"
+"""The higher-order operator that Dynamo traces from its own graph to the same graph again; `autograd_function_apply` is
+one that it does not (seen on torch 2.15)."""
+
+
+def import_path(called: Callable[..., Any]) -> str:
+    """A dotted path at which `found_at` finds this very object in every process. Raises `TravelError` if there is none
+    that a fresh process could follow."""
+    if is_checkpoint(called):
+        return _CHECKPOINT
+    if isinstance(called, HigherOrderOperator):
+        raise TravelError(f"the higher-order operator {called.name()}, whose body is a graph of its own, cannot travel")
+    if isinstance(called, (OpOverload, OpOverloadPacket)):
+        path = _operator_path(called)
+    else:
+        try:
+            # `torch.fx` writes graphs as source with it, and knows where torch's own modules are wrong.
+            path = _get_qualified_name(called)
+        except Exception as error:
+            raise TravelError(f"{called!r} has no name to import it by") from error
+        path = path if "." in path else f"builtins.{path}"
+        if path.partition(".")[0] not in _PACKAGES:
+            raise TravelError(f"the function {path} is not torch's, and a fresh process may not have it")
+    if found_at(path) is not called:
+        raise TravelError(f"at {path} there is something else than the function that the graph calls")
+    return path
+
+
+def is_checkpoint(called: object) -> bool:
+    """Whether it is the operator of `torch.utils.checkpoint`, whose first argument is a graph."""
+    return called is torch.ops.higher_order.tag_activation_checkpoint
+
+
+def found_at(path: str) -> Any:
+    """The object that `import_path` gave this path. Raises `TravelError` if there is none, or it is not torch's."""
+    package, _, rest = path.partition(".")
+    if package not in _PACKAGES or not rest:
+        raise TravelError(f"{path} is no function of torch's")
+    if path.startswith(_OPERATORS) and path != _CHECKPOINT and path.split(".")[2] not in _NAMESPACES:
+        raise TravelError(f"{path} is no operator of torch's")
+    found: Any = importlib.import_module(package)
+    walked = package
+    for name in rest.split("."):
+        walked = f"{walked}.{name}"
+        try:
+            found = getattr(found, name)
+        except (AttributeError, RuntimeError) as missing:  # the latter for an overload that an operator has not
+            try:
+                found = importlib.import_module(walked)
+            except ImportError:
+                raise TravelError(f"this torch has no {path}") from missing
+    return found
+
+
+def _operator_path(operator: OpOverload | OpOverloadPacket) -> str:
+    packet = operator.overloadpacket if isinstance(operator, OpOverload) else operator
+    namespace, _, name = packet._qualified_op_name.partition("::")
+    if namespace not in _NAMESPACES:
+        raise TravelError(
+            f"the operator {namespace}::{name} is registered by other code than torch's, which a fresh process lacks"
+        )
+    path = f"{_OPERATORS}{namespace}.{name}"
+    return f"{path}.{operator._overloadname}" if isinstance(operator, OpOverload) else path
