@@ -1,0 +1,310 @@
+"""One plan for all ranks under `torch.distributed`, or none for any of them.
+
+How: no collective. The ranks write and read values in the store that the process group was set up with, through a
+connection of their own. A decision is a register, which is written once (an atomic compare-and-set): whoever wants to
+decide otherwise later, since its time is up, reads what was decided. Three of them, in this order, all or none in each:
+
+    offered        the first rank's plan, or why there is none
+    validated      that all ranks have found it valid, or who did not, and why
+    acknowledged   that all ranks have read that, and so were alive then
+
+Why not a collective: those of the default group block for as long as that was told to, half an hour as a rule, NCCL's
+end the process then, and are matched by their order, so that one of ours would be taken for one of the program's on a
+rank that compiles something else. A second group has to be made by all ranks, too. Neither can be left by a rank alone,
+a register can. Inside of a compiler a collective would also run on fake tensors.
+
+What is promised, and what cannot be, says docs/distributed.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
+
+from torch import distributed as dist
+
+from frx_graph.errors import first_line
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+GRACE_SECONDS = 5.0
+"""How much longer than its time a rank waits for the store to answer. A `FileStore` sees a second too late
+that its time is up."""
+
+_PREFIX = "frx_graph/agreement/1"
+"""Of all keys. The number is the protocol's: ranks that speak another one do not answer."""
+_REGISTERS = _OFFERED, _VALIDATED, _ACKNOWLEDGED = "offered", "validated", "acknowledged"
+_MOST_BYTES = 4 * 2**20
+"""Of a plan. A `TCPStore` hangs up on who sends it more than 8 MiB."""
+_MOST_MISSING = 16
+"""Ranks that are named of those that did not answer. Each takes some messages to find."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What has come of a proposal. `plan` is what every rank applies from now on, None the baseline, for which `reason`
+    says why and `dissenters` whose doing it was (ranks of the default group; of many that were silent the first 16).
+    Not `certain`: the store was lost, and whether others have agreed cannot be known here."""
+
+    plan: bytes | None
+    reason: str
+    dissenters: tuple[int, ...] = ()
+    certain: bool = True
+
+
+def agree(
+    proposal: Callable[[], bytes | None],
+    valid: Callable[[bytes], str | None],
+    *,
+    about: str,
+    seconds: float,
+    group: dist.ProcessGroup | None = None,
+) -> Agreement:
+    """What all ranks of `group` (the default: all) say to what its first rank proposes about `about`.
+
+    Every rank of the group has to call it for the same `about`, a graph's signature say, as many times. `proposal` is
+    called on the first rank, None for nothing; `valid` on all, and says what is wrong with a plan. What either raises
+    is a dissent; `KeyboardInterrupt` and `SystemExit` are that, too, and go on. Both run in the calling thread, and
+    cannot be interrupted. Beside their time this takes `seconds` at most, and twice `GRACE_SECONDS` where the store is
+    silent. A lost store raises nothing. Without other ranks it returns at once.
+    """
+    ranks = _ranks(group)
+    if len(ranks) < 2:
+        return _alone(proposal, valid)
+    rank = dist.get_rank()
+    if rank not in ranks:
+        return Agreement(None, f"rank {rank} is not of the group that was asked")
+    talk = _Talk(ranks, rank, about, seconds)
+    try:
+        return _agreed(talk, proposal, valid)
+    except Exception as error:  # noqa: BLE001 - whatever a store raises: its own errors are not the only ones
+        return talk.lost(error)
+    except BaseException:
+        talk.interrupted()
+        raise
+
+
+def _agreed(talk: _Talk, proposal: Callable[[], bytes | None], valid: Callable[[bytes], str | None]) -> Agreement:
+    if talk.rank == talk.ranks[0]:
+        offer = _offer(proposal, talk.rank)
+        offered = talk.asking(lambda: talk.settle(_OFFERED, offer))
+    else:
+        offered = talk.asking(lambda: talk.outcome(_OFFERED))
+    plan = offered.plan()
+    if plan is None:
+        return Agreement(None, offered.why, offered.ranks)
+    objection = _objection(valid, plan)
+    decided = talk.asking(lambda: talk.decide(objection))
+    return Agreement(plan if decided.yes else None, decided.why, decided.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """The content of a register. `offer` is the plan, in base 64."""
+
+    yes: bool
+    why: str
+    ranks: tuple[int, ...] = ()
+    offer: str | None = None
+
+    def plan(self) -> bytes | None:
+        return base64.b64decode(self.offer) if self.yes and self.offer is not None else None
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def _read(text: bytes) -> _Verdict:
+    found = json.loads(text)
+    return _Verdict(found["yes"], found["why"], tuple(found["ranks"]), found["offer"])
+
+
+class _Talk:
+    """The conversation of one rank with the others."""
+
+    def __init__(self, ranks: Sequence[int], rank: int, about: str, seconds: float) -> None:
+        self.ranks = tuple(ranks)
+        self.rank = rank
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self._keys = _keys(self.ranks, about)
+        self._connection: Store | None = None
+        self._given_up = False
+        self._acknowledged = False
+
+    def asking(self, ask: Callable[[], Answer], seconds: float | None = None) -> Answer:
+        """What `ask` answers. Raises what it raises, and `TimeoutError` where it takes longer than `seconds`, by
+        default until the store has had its time: a store whose machine has gone silent answers nothing, ever, and
+        cannot be interrupted."""
+        answers: list[Answer] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                answers.append(ask())
+            except BaseException as error:  # noqa: BLE001 - raised again by whoever asks
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="frx-agreement", daemon=True)
+        thread.start()
+        thread.join(max(0.0, self._remaining()) + GRACE_SECONDS if seconds is None else seconds)
+        if errors:
+            raise errors[0]
+        if not answers:
+            raise TimeoutError("the store does not answer")
+        return answers[0]
+
+    def lost(self, error: Exception) -> Agreement:
+        """What is left to say without a store. Who has not acknowledged knows that nobody applies the plan."""
+        # In this order, and the other way round where it acknowledges: one of the two sees the other.
+        self._given_up = True
+        why = f"rank {self.rank} has lost the others: {first_line(error)}"
+        return Agreement(None, why, (self.rank,), certain=not self._acknowledged)
+
+    def interrupted(self) -> None:
+        """Tell the others, if that can be done at once."""
+        # The other connection may be waiting.
+        self._connection = None
+        verdict = _Verdict(False, f"rank {self.rank} was interrupted", (self.rank,))
+        with contextlib.suppress(Exception):
+            self.asking(lambda: [self.settle(register, verdict) for register in _REGISTERS], GRACE_SECONDS)
+        self._given_up = True
+
+    def decide(self, objection: str | None) -> _Verdict:
+        """What comes of it when this rank has looked at the plan. Only if all say yes, it asks who has heard that."""
+        if objection is None and self._remaining() < 0:
+            objection = f"needed longer than {self._seconds:g} s"
+        if objection is not None:
+            return self.settle(_VALIDATED, _Verdict(False, f"rank {self.rank}: {objection}", (self.rank,)))
+        found = self._all_say(_VALIDATED)
+        if not found.yes:
+            return found
+        self._acknowledged = True
+        return self._all_say(_ACKNOWLEDGED)
+
+    def outcome(self, register: str) -> _Verdict:
+        """What was decided, by this rank if nobody has when its time is up."""
+        try:
+            self._store().wait([register], timedelta(seconds=max(0.001, self._remaining())))
+        except RuntimeError:
+            # What stores raise differs, for a timeout as for a lost connection. The next question tells.
+            return self.settle(register, self._silence(register))
+        return _read(self._store().get(register))
+
+    def settle(self, register: str, verdict: _Verdict) -> _Verdict:
+        """What was decided; `verdict`, if nothing was."""
+        text = verdict.text()
+        found = self._store().compare_set(register, "", text)
+        if found == text.encode():
+            # Without libuv a `TCPStore` wakes nobody for what is written by `compare_set`. It stays what it is.
+            self._store().set(register, text)
+        return _read(found)
+
+    def _all_say(self, register: str) -> _Verdict:
+        store = self._store()
+        store.set(_vote(register, self.rank), "")
+        if store.add(f"{register}/votes", 1) == len(self.ranks):
+            return self.settle(register, _Verdict(True, f"all {len(self.ranks)} ranks agree"))
+        return self.outcome(register)
+
+    def _silence(self, register: str) -> _Verdict:
+        ranks = self.ranks[:1] if register == _OFFERED else self._missing(register)
+        names = ", ".join(map(str, ranks))
+        return _Verdict(False, f"rank {names} has not {register} a plan within {self._seconds:g} s", ranks)
+
+    def _missing(self, register: str) -> tuple[int, ...]:
+        """The first ranks without a vote, found by halves: most often there is one."""
+        found: list[int] = []
+        halves = [self.ranks]
+        while halves and len(found) < _MOST_MISSING:
+            some = halves.pop()
+            if self._store().check([_vote(register, rank) for rank in some]):
+                continue
+            if len(some) == 1:
+                found.append(some[0])
+            else:
+                middle = len(some) // 2
+                halves += [some[middle:], some[:middle]]
+        return tuple(found)
+
+    def _store(self) -> Store:
+        """A connection of its own: the program's is locked for as long as somebody waits through it."""
+        if self._given_up:
+            raise TimeoutError("this rank has given up")
+        if self._connection is None:
+            # Not every build of torch has it.
+            from torch._C._distributed_c10d import PrefixStore
+
+            self._connection = PrefixStore(self._keys, dist.distributed_c10d._get_default_store()).clone()
+        return self._connection
+
+    def _remaining(self) -> float:
+        return self._deadline - time.monotonic()
+
+
+def _vote(register: str, rank: int) -> str:
+    return f"{register}/{rank}"
+
+
+def _ranks(group: dist.ProcessGroup | None) -> list[int]:
+    if not dist.is_available() or not dist.is_initialized():
+        return []
+    return dist.get_process_group_ranks(group)
+
+
+_counts: WeakKeyDictionary[dist.ProcessGroup, Counter[str]] = WeakKeyDictionary()
+"""How often something was asked, by the default group: another one has another store."""
+_counting = threading.Lock()
+
+
+def _keys(ranks: Sequence[int], about: str) -> str:
+    """The prefix of one agreement's keys: equal on all its ranks, and of no other. A group is its ranks; its name is
+    each process's own matter."""
+    name = hashlib.sha256(json.dumps([*ranks, about]).encode()).hexdigest()[:32]
+    world = dist.group.WORLD
+    assert world is not None
+    with _counting:
+        counts = _counts.setdefault(world, Counter())
+        counts[name] += 1
+        return f"{_PREFIX}/{name}/{counts[name]}"
+
+
+def _alone(proposal: Callable[[], bytes | None], valid: Callable[[bytes], str | None]) -> Agreement:
+    offered = _offer(proposal, 0)
+    plan = offered.plan()
+    if plan is None:
+        return Agreement(None, offered.why, offered.ranks)
+    objection = _objection(valid, plan)
+    return Agreement(plan, "there are no other ranks") if objection is None else Agreement(None, objection, (0,))
+
+
+def _offer(proposal: Callable[[], bytes | None], rank: int) -> _Verdict:
+    try:
+        plan = proposal()
+    except Exception as error:  # noqa: BLE001 - told to all
+        return _Verdict(False, f"rank {rank}: {first_line(error)}", (rank,))
+    if plan is None:
+        return _Verdict(False, "nothing was proposed")
+    if len(plan) > _MOST_BYTES:
+        return _Verdict(False, f"rank {rank}: the plan has {len(plan)} bytes, and may have {_MOST_BYTES}", (rank,))
+    return _Verdict(True, "", offer=base64.b64encode(plan).decode())
+
+
+def _objection(valid: Callable[[bytes], str | None], plan: bytes) -> str | None:
+    try:
+        return valid(plan)
+    except Exception as error:  # noqa: BLE001 - told to all
+        return first_line(error)

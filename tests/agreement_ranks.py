@@ -1,0 +1,330 @@
+"""Ranks for `test_agreement.py`: forks them, has each run a scenario, and leaves what it saw as JSON, a file a rank.
+
+    python agreement_ranks.py SCENARIO WORLD STORE FOLDER
+
+They are forked from a process that has torch loaded, so that a scenario takes no longer than its ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, distributed as dist, nn
+from torch._C._distributed_c10d import Store
+from torch.distributed.fsdp import fully_shard
+
+import frx_graph
+from frx_graph import agreement
+from frx_graph.agreement import Agreement, agree
+
+LONG = 60.0
+"""For what comes in time however busy the machine is."""
+SHORT = 3.0
+"""For what does not come at all."""
+Seen = dict[str, Any]
+
+
+def fine(_plan: bytes) -> None:
+    return None
+
+
+def asked(valid: Callable[[bytes], str | None] = fine, *, about: str = "graph", seconds: float = LONG, **how: Any) -> Seen:
+    """What `agree` says, and how many seconds it took; rank 0's plan is b"plan"."""
+    start = time.monotonic()
+    found = agree(how.pop("proposal", lambda: b"plan"), valid, about=about, seconds=seconds, **how)
+    return {**asdict(found), "plan": found.plan and found.plan.decode(), "took": time.monotonic() - start}
+
+
+def summed(group: dist.ProcessGroup | None = None) -> float:
+    """The program's own collective: 1 for each rank."""
+    one = torch.ones(1)
+    dist.all_reduce(one, group=group)
+    return one.item()
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("not reached")
+
+
+def in_turn(rank: int, world: int) -> Seen:
+    """All that no rank dies of, one after the other in the same processes, a collective of the program's after each."""
+    last = world - 1
+
+    def dissent(_plan: bytes) -> str | None:
+        return "another graph" if rank == last else None
+
+    def fail(_plan: bytes) -> None:
+        if rank == last:
+            raise ValueError("cannot be read\nat all")
+
+    def dawdle(_plan: bytes) -> None:
+        if rank == last:
+            time.sleep(SHORT + 2)
+
+    def leave(_plan: bytes) -> None:
+        if rank == last:
+            sys.exit(3)
+
+    def left() -> Seen | str:
+        try:
+            return asked(leave)
+        except SystemExit as error:
+            return f"SystemExit: {error.code}"
+
+    def unable() -> bytes:
+        raise RuntimeError("no ledger")
+
+    seen: Seen = {}
+    for name, ask in {
+        "agree": lambda: asked(),
+        "again": lambda: asked(proposal=lambda: b"another plan"),
+        "dissent": lambda: asked(dissent),
+        "fail": lambda: asked(fail),
+        "slow": lambda: asked(dawdle, seconds=SHORT),
+        "nothing": lambda: asked(proposal=lambda: None),
+        "unable": lambda: asked(proposal=unable),
+        "own": lambda: asked(lambda _: "changed my mind" if rank == 0 else None),
+        "large": lambda: asked(proposal=lambda: bytes(5 * 2**20)),
+        "left": left,
+        "orders": lambda: [asked(about=about, seconds=SHORT) for about in ("ab" if rank else "ba")],
+        "at last": lambda: asked(proposal=lambda: bytes(range(256)).decode("latin-1").encode()),
+    }.items():
+        seen[name] = {"said": ask(), "summed": summed()}
+    return seen
+
+
+def in_groups(rank: int, world: int) -> Seen:
+    """Two halves with a plan of their own for a graph of the same name, at the same time; one of them disagrees."""
+    halves = [list(range(world // 2)), list(range(world // 2, world))]
+    groups = [dist.new_group(half) for half in halves]
+    mine = int(rank >= world // 2)
+
+    def propose() -> bytes:
+        return f"plan of {rank}".encode()
+
+    seen = {"own": asked(proposal=propose, group=groups[mine])}
+    seen["other"] = asked(group=groups[1 - mine])
+    seen["half"] = asked(lambda _: "no" if rank == world - 1 else None, proposal=propose, group=groups[mine])
+    seen["all"] = asked(proposal=propose)
+    return {**seen, "summed": [summed(groups[mine]), summed()]}
+
+
+def set_up_again(rank: int, world: int) -> Seen:
+    """The process group is destroyed and made anew, by ranks that have asked as often as they like until then."""
+    first = asked()
+    dist.destroy_process_group()
+    if rank == 0:
+        asked()
+    path = Path(sys.argv[4]) / "again"
+    dist.init_process_group("gloo", store=dist.FileStore(str(path), world), rank=rank, world_size=world)
+    return {"first": first, "second": asked(), "summed": summed()}
+
+
+def killed(rank: int, world: int, victim: int, ask: Callable[[], Seen]) -> Seen:
+    """`ask`, in the course of which `victim` dies, then a collective of those that are left."""
+    others = dist.new_group([other for other in range(world) if other != victim])
+    summed()
+    seen = ask()
+    return {"said": seen, "summed": summed(others)}
+
+
+def killed_before(rank: int, world: int) -> Seen:
+    return killed(rank, world, world - 1, lambda: die() if rank == world - 1 else asked(seconds=SHORT))
+
+
+def killed_validating(rank: int, world: int) -> Seen:
+    return killed(rank, world, world - 1, lambda: asked(lambda _: die() if rank == world - 1 else None, seconds=SHORT))
+
+
+def killed_after_its_vote(rank: int, world: int) -> Seen:
+    """It has found the plan valid, and waits for rank 0, when it dies."""
+
+    def ask() -> Seen:
+        if rank == world - 1:
+            say = agreement._Talk._all_say
+
+            def last_words(talk: agreement._Talk, register: str) -> Any:
+                threading.Timer(1.0, die).start()
+                return say(talk, register)
+
+            agreement._Talk._all_say = last_words  # type: ignore[method-assign]
+        return asked(lambda _: time.sleep(3.0) if rank == 0 else None, seconds=8.0)
+
+    return killed(rank, world, world - 1, ask)
+
+
+def first_killed_proposing(rank: int, world: int) -> Seen:
+    return killed(rank, world, 0, lambda: asked(proposal=die, seconds=SHORT))
+
+
+def first_killed_validating(rank: int, world: int) -> Seen:
+    return killed(rank, world, 0, lambda: asked(lambda _: die() if rank == 0 else None, seconds=SHORT))
+
+
+def first_killed_acknowledging(rank: int, world: int) -> Seen:
+    """The others have acknowledged by then, and wait for it."""
+
+    def ask() -> Seen:
+        if rank == 0:
+            say = agreement._Talk._all_say
+
+            def last_words(talk: agreement._Talk, register: str) -> Any:
+                if register == "acknowledged":
+                    time.sleep(2.0)
+                    die()
+                return say(talk, register)
+
+            agreement._Talk._all_say = last_words  # type: ignore[method-assign]
+        return asked()
+
+    return killed(rank, world, 0, ask)
+
+
+def first_stopped(rank: int, world: int) -> Seen:
+    """Its machine is silent: no connection breaks, nothing answers."""
+
+    def stop(_plan: bytes) -> None:
+        if rank == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return killed(rank, world, 0, lambda: asked(stop, seconds=SHORT))
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(4 * 4 * 4, 2))
+
+
+def trained(rank: int, spread: Callable[[nn.Module], nn.Module], whole: Callable[[Tensor], Tensor]) -> Seen:
+    """A training step under the plan that was agreed on, and the same without a plan."""
+    images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(rank))
+    said = agree(lambda: b"all", lambda plan: None if plan == b"all" else "unknown", about="network", seconds=LONG)
+    weights = []
+    for plan in (said.plan.decode() if said.plan else "baseline", "baseline"):
+        torch._dynamo.reset()
+        model = spread(network())
+        compiled = torch.compile(model, backend="frx", options={"plan": plan, "inner": "eager"})
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        compiled(images).square().sum().backward()
+        optimizer.step()
+        weights.append(torch.cat([whole(p.detach()).flatten() for p in model.parameters()]))
+    planned, own = weights
+    applied = sum(len(graph.applied) for graph in frx_graph.backend.rewritten())
+    gathered = [torch.empty_like(planned) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, planned)
+    return {
+        "said": {**asdict(said), "plan": said.plan and said.plan.decode()},
+        "applied": applied,
+        "as without": bool(torch.allclose(planned, own, rtol=1e-4, atol=1e-5)),
+        "same": all(bool(torch.equal(planned, other)) for other in gathered),
+        "trained": not torch.equal(planned, torch.cat([p.detach().flatten() for p in network().parameters()])),
+    }
+
+
+def data_parallel(rank: int, _world: int) -> Seen:
+    return trained(rank, nn.parallel.DistributedDataParallel, lambda p: p)
+
+
+def sharded(rank: int, _world: int) -> Seen:
+    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+
+    def spread(model: nn.Module) -> nn.Module:
+        fully_shard(model, mesh=mesh)
+        return model
+
+    return trained(rank, spread, lambda p: p.full_tensor())  # type: ignore[attr-defined]
+
+
+SCENARIOS: dict[str, Callable[[int, int], Seen]] = {
+    run.__name__: run
+    for run in (
+        in_turn,
+        in_groups,
+        set_up_again,
+        killed_before,
+        killed_validating,
+        killed_after_its_vote,
+        first_killed_proposing,
+        first_killed_validating,
+        first_killed_acknowledging,
+        first_stopped,
+        data_parallel,
+        sharded,
+    )
+}
+
+
+def store_for(kind: str, rank: int, world: int, folder: Path, listening: socket.socket) -> Store:
+    if kind == "file":
+        return dist.FileStore(str(folder / "store"), world)
+    return dist.TCPStore(
+        "127.0.0.1",
+        listening.getsockname()[1],
+        world,
+        rank == 0,
+        timeout=timedelta(seconds=LONG),
+        use_libuv=kind == "tcp",
+        master_listen_fd=listening.detach() if rank == 0 else None,
+    )
+
+
+def run_rank(scenario: str, rank: int, world: int, kind: str, folder: Path, listening: socket.socket) -> None:
+    torch.set_num_threads(1)
+    store = store_for(kind, rank, world, folder, listening)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=LONG))
+    seen = SCENARIOS[scenario](rank, world)
+    written = folder / f"{rank}.writing"
+    written.write_text(json.dumps(seen))
+    written.replace(folder / f"{rank}.json")
+    # Who serves the store goes last.
+    deadline = time.monotonic() + LONG
+    while rank == 0 and len(list(folder.glob("*.json"))) + len(list(folder.glob("*.dead"))) < world:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+
+
+def main() -> None:
+    scenario, count, kind, where = sys.argv[1:]
+    world, folder = int(count), Path(where)
+    ranks: dict[int, int] = {}
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        for rank in range(world):
+            if pid := os.fork():
+                ranks[pid] = rank
+                continue
+            try:
+                run_rank(scenario, rank, world, kind, folder, listening)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
+    left = dict(ranks)
+    while left:
+        pid, status = os.waitpid(-1, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            stopped = pid
+            continue
+        (folder / f"{left.pop(pid)}.dead").touch()
+        if len(left) == 1 and scenario == "first_stopped":
+            os.kill(stopped, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
