@@ -87,7 +87,7 @@ def agree(
     rank = dist.get_rank()
     if rank not in ranks:
         return Agreement(None, f"rank {rank} is not of the group that was asked")
-    talk = _Talk(ranks, rank, about, seconds)
+    talk = _Talk(ranks, rank, seconds, _connecting(ranks, about))
     try:
         return _agreed(talk, proposal, valid)
     except Exception as error:  # noqa: BLE001 - whatever a store raises: its own errors are not the only ones
@@ -135,12 +135,12 @@ def _read(text: bytes) -> _Verdict:
 class _Talk:
     """The conversation of one rank with the others."""
 
-    def __init__(self, ranks: Sequence[int], rank: int, about: str, seconds: float) -> None:
+    def __init__(self, ranks: Sequence[int], rank: int, seconds: float, connect: Callable[[], Store]) -> None:
         self.ranks = tuple(ranks)
         self.rank = rank
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
-        self._keys = _keys(self.ranks, about)
+        self._connect = connect
         self._connection: Store | None = None
         self._given_up = False
         self._acknowledged = False
@@ -241,14 +241,10 @@ class _Talk:
         return tuple(found)
 
     def _store(self) -> Store:
-        """A connection of its own: the program's is locked for as long as somebody waits through it."""
         if self._given_up:
             raise TimeoutError("this rank has given up")
         if self._connection is None:
-            # Not every build of torch has it.
-            from torch._C._distributed_c10d import PrefixStore
-
-            self._connection = PrefixStore(self._keys, dist.distributed_c10d._get_default_store()).clone()
+            self._connection = self._connect()
         return self._connection
 
     def _remaining(self) -> float:
@@ -270,16 +266,21 @@ _counts: WeakKeyDictionary[dist.ProcessGroup, Counter[str]] = WeakKeyDictionary(
 _counting = threading.Lock()
 
 
-def _keys(ranks: Sequence[int], about: str) -> str:
-    """The prefix of one agreement's keys: equal on all its ranks, and of no other. A group is its ranks; its name is
-    each process's own matter."""
-    name = hashlib.sha256(json.dumps([*ranks, about]).encode()).hexdigest()[:32]
-    world = dist.group.WORLD
+def _connecting(ranks: Sequence[int], about: str) -> Callable[[], Store]:
+    """Makes a connection to the store of one's own, since the program's is locked for as long as somebody waits in it.
+    Its keys are equal on all ranks of one agreement, and of no other: a group is its ranks, its name is each process's
+    own matter."""
+    # Not every build of torch has it.
+    from torch._C._distributed_c10d import PrefixStore
+
+    store, world = dist.distributed_c10d._get_default_store(), dist.group.WORLD
     assert world is not None
+    name = hashlib.sha256(json.dumps([*ranks, about]).encode()).hexdigest()[:32]
     with _counting:
         counts = _counts.setdefault(world, Counter())
         counts[name] += 1
-        return f"{_PREFIX}/{name}/{counts[name]}"
+        keys = f"{_PREFIX}/{name}/{counts[name]}"
+    return lambda: PrefixStore(keys, store).clone()
 
 
 def _alone(proposal: Callable[[], bytes | None], valid: Callable[[bytes], str | None]) -> Agreement:

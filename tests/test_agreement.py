@@ -1,0 +1,313 @@
+"""All ranks get the same plan, or all the baseline, in time, whoever objects, is late, or dies.
+
+Ranks are processes, by fork from one that `agreement_ranks.py` runs in; what it says there of each scenario is checked
+here. A launch that takes longer than its limit fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import distributed as dist
+
+from frx_graph import agreement
+from frx_graph.agreement import GRACE_SECONDS, Agreement, agree
+
+RANKS = Path(__file__).with_name("agreement_ranks.py")
+SHORT = 2.0
+"""Seconds that ranks wait for what does not come at all."""
+SLACK = 2 * GRACE_SECONDS
+LAUNCH_SECONDS = 240.0
+Seen = dict[str, Any]
+Launch = Callable[..., list[Seen | None]]
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed")
+
+
+def launched(folder: Path, scenario: str, world: int, store: str) -> list[Seen | None]:
+    """What each rank saw; None for one that died."""
+    folder.mkdir()
+    command = [sys.executable, str(RANKS), scenario, str(world), store, str(folder), str(SHORT)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            code = process.wait(LAUNCH_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    print((folder / "output").read_text(errors="replace"))
+    assert code == 0
+    files = [folder / f"{rank}.json" for rank in range(world)]
+    return [json.loads(file.read_text()) if file.exists() else None for file in files]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    return functools.partial(launched, tmp_path / "ranks")
+
+
+IN_TURN = [(2, "tcp"), (4, "tcp"), (2, "tcp without libuv"), (2, "file")]
+
+
+@pytest.fixture(scope="module", params=IN_TURN, ids=[f"{store}-{world}" for world, store in IN_TURN])
+def turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
+    """What each rank saw of everything that no rank dies of."""
+    world, store = request.param
+    found = launched(tmp_path_factory.mktemp("turns") / "ranks", "in_turn", world, store)
+    seen = [rank for rank in found if rank is not None]
+    assert len(seen) == world
+    return seen
+
+
+def said(turns: list[Seen], name: str) -> list[Any]:
+    """What `agree` returned on each rank. The program's own collective has to have worked afterwards."""
+    assert [seen[name]["summed"] for seen in turns] == [len(turns)] * len(turns)
+    return [seen[name]["said"] for seen in turns]
+
+
+def the_one(answers: list[Seen], seconds: float | None = None) -> Seen:
+    """What all ranks were told, which is the same."""
+    for answer in answers:
+        took = answer.pop("took")
+        assert seconds is None or took <= seconds + SLACK
+    assert all(answer == answers[0] for answer in answers)
+    return answers[0]
+
+
+def refused(reason: str, *dissenters: int) -> Seen:
+    return {"plan": None, "reason": reason, "dissenters": list(dissenters), "certain": True}
+
+
+def agreed(plan: str, world: int) -> Seen:
+    return {"plan": plan, "reason": f"all {world} ranks agree", "dissenters": [], "certain": True}
+
+
+def test_all_agree_and_again(turns: list[Seen]) -> None:
+    assert the_one(said(turns, "agree")) == agreed("plan", len(turns))
+    assert the_one(said(turns, "again")) == agreed("another plan", len(turns))
+
+
+def test_one_dissents(turns: list[Seen]) -> None:
+    last = len(turns) - 1
+    assert the_one(said(turns, "dissent")) == refused(f"rank {last}: another graph", last)
+
+
+def test_one_raises(turns: list[Seen]) -> None:
+    last = len(turns) - 1
+    assert the_one(said(turns, "fail")) == refused(f"rank {last}: ValueError: cannot be read", last)
+
+
+def test_one_is_too_slow(turns: list[Seen]) -> None:
+    last = len(turns) - 1
+    answers = said(turns, "slow")
+    assert all(answer["took"] <= SHORT + SLACK for answer in answers[:last])
+    expected = refused(f"rank {last} has not validated a plan within {SHORT:g} s", last)
+    assert the_one(answers) == expected
+
+
+def test_nothing_is_proposed(turns: list[Seen]) -> None:
+    assert the_one(said(turns, "nothing")) == refused("nothing was proposed")
+
+
+def test_the_proposal_fails(turns: list[Seen]) -> None:
+    assert the_one(said(turns, "unable")) == refused("rank 0: RuntimeError: no ledger", 0)
+
+
+def test_the_first_rank_rejects_its_own_proposal(turns: list[Seen]) -> None:
+    assert the_one(said(turns, "own")) == refused("rank 0: changed my mind", 0)
+
+
+def test_a_plan_is_too_large_for_a_store(turns: list[Seen]) -> None:
+    found = the_one(said(turns, "large"))
+    assert found == refused("rank 0: the plan has 5242880 bytes, and may have 4194304", 0)
+
+
+def test_one_is_interrupted(turns: list[Seen]) -> None:
+    *others, last = said(turns, "left")
+    assert last == "SystemExit: 3"
+    assert the_one(others) == refused(f"rank {len(others)} was interrupted", len(others))
+
+
+def test_graphs_are_compiled_in_another_order(turns: list[Seen]) -> None:
+    answers = said(turns, "orders")
+    for graph in "ab":
+        # Rank 0 asks about b first.
+        ours = [ask["ab".index(graph) if rank else "ba".index(graph)] for rank, ask in enumerate(answers)]
+        found = the_one(ours, SHORT)
+        assert found["plan"] is None
+        assert "within" in found["reason"]
+
+
+def test_a_plan_arrives_as_it_is_after_all_that(turns: list[Seen]) -> None:
+    assert the_one(said(turns, "at last")) == agreed("".join(map(chr, range(256))), len(turns))
+
+
+def test_each_group_agrees_on_a_plan_of_its_own(launch: Launch) -> None:
+    seen = launch("in_groups", 4, "tcp")
+    assert [rank["own"]["plan"] for rank in seen] == ["plan of 0", "plan of 0", "plan of 2", "plan of 2"]
+    assert [rank["half"]["plan"] for rank in seen] == ["plan of 0", "plan of 0", None, None]
+    assert [rank["half"]["dissenters"] for rank in seen] == [[], [], [3], [3]]
+    assert the_one([rank["all"] for rank in seen]) == agreed("plan of 0", 4)
+    assert [rank["other"]["reason"] for rank in seen] == [
+        f"rank {rank} is not of the group that was asked" for rank in range(4)
+    ]
+    assert [rank["summed"] for rank in seen] == [[2.0, 4.0]] * 4
+
+
+def test_a_process_group_that_was_made_anew_begins_anew(launch: Launch) -> None:
+    seen = launch("set_up_again", 2, "tcp")
+    assert the_one([rank["first"] for rank in seen]) == agreed("plan", 2)
+    assert the_one([rank["second"] for rank in seen]) == agreed("plan", 2)
+    assert [rank["summed"] for rank in seen] == [2.0, 2.0]
+
+
+def survivors(seen: list[Seen | None], victim: int, limit: float) -> list[Seen]:
+    """What was said to those that are left, in time. Their own collective has to have worked afterwards."""
+    assert [rank for rank, found in enumerate(seen) if found is None] == [victim]
+    left = [found for found in seen if found is not None]
+    assert [found["summed"] for found in left] == [len(left)] * len(left)
+    for found in left:
+        assert found["said"]["plan"] is None
+        assert found["said"]["took"] <= limit + SLACK
+    return [found["said"] for found in left]
+
+
+@pytest.mark.parametrize(("world", "store"), [(2, "tcp"), (4, "tcp"), (4, "file")])
+def test_one_was_killed_before(launch: Launch, world: int, store: str) -> None:
+    last = world - 1
+    found = the_one(survivors(launch("killed_before", world, store), last, SHORT))
+    assert found == refused(f"rank {last} has not validated a plan within {SHORT:g} s", last)
+
+
+@pytest.mark.parametrize(("world", "store"), [(2, "tcp"), (4, "file")])
+def test_one_is_killed_while_it_validates(launch: Launch, world: int, store: str) -> None:
+    last = world - 1
+    found = the_one(survivors(launch("killed_validating", world, store), last, SHORT))
+    assert found == refused(f"rank {last} has not validated a plan within {SHORT:g} s", last)
+
+
+def test_one_is_killed_when_it_has_found_the_plan_valid(launch: Launch) -> None:
+    found = the_one(survivors(launch("killed_after_its_vote", 4, "tcp"), 3, 8.0))
+    assert found == refused("rank 3 has not acknowledged a plan within 8 s", 3)
+
+
+def test_the_first_is_killed_and_the_store_is_elsewhere(launch: Launch) -> None:
+    found = the_one(survivors(launch("first_killed_validating", 4, "file"), 0, SHORT))
+    assert found == refused(f"rank 0 has not validated a plan within {SHORT:g} s", 0)
+
+
+@pytest.mark.parametrize("scenario", ["first_killed_proposing", "first_killed_validating", "first_stopped"])
+def test_the_first_takes_the_store_with_it(launch: Launch, scenario: str) -> None:
+    for rank, found in enumerate(survivors(launch(scenario, 4, "tcp"), 0, SHORT), start=1):
+        assert found["reason"].startswith(f"rank {rank} has lost the others: ")
+        # Nobody can have applied a plan that this rank has not acknowledged.
+        assert found["certain"]
+
+
+def test_the_store_is_lost_after_acknowledging_and_nobody_claims_to_know(launch: Launch) -> None:
+    for found in survivors(launch("first_killed_acknowledging", 4, "tcp"), 0, 8.0):
+        assert "has lost the others" in found["reason"]
+        assert not found["certain"]
+
+
+@pytest.mark.parametrize("scenario", ["data_parallel", "sharded"])
+def test_a_step_is_trained_under_the_plan(launch: Launch, scenario: str) -> None:
+    for seen in launch(scenario, 2, "tcp"):
+        assert seen is not None
+        assert seen["said"] == agreed("all", 2)
+        assert seen["applied"] > 0
+        assert seen["as without"]
+        assert seen["same"]
+        assert seen["trained"]
+
+
+MOMENTS = st.floats(0.0, 0.06)
+"""Seconds: about the time limits below, so that ranks run out of time in every state."""
+
+
+@settings(max_examples=60)
+@given(
+    starts=st.lists(MOMENTS, min_size=4, max_size=4),
+    needs=st.lists(MOMENTS, min_size=4, max_size=4),
+    limits=st.lists(st.floats(0.02, 0.1), min_size=4, max_size=4),
+)
+def test_ranks_whose_time_is_up_at_different_moments_are_told_the_same(
+    starts: list[float], needs: list[float], limits: list[float]
+) -> None:
+    store = dist.HashStore()
+    said: dict[int, Agreement] = {}
+
+    def run(rank: int) -> None:
+        time.sleep(starts[rank])
+        talk = agreement._Talk(range(4), rank, limits[rank], lambda: store)
+        said[rank] = agreement._agreed(talk, lambda: b"plan", lambda _: time.sleep(needs[rank]))
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [said[rank] for rank in range(4)] == [said[0]] * 4
+    assert (said[0].plan is None) == bool(said[0].dissenters)
+
+
+@pytest.mark.parametrize("silent", [{0}, {5}, {99}, {3, 4, 50}, set(range(1, 100))])
+def test_who_has_not_answered_is_named(silent: set[int]) -> None:
+    store = dist.HashStore()
+    for rank in set(range(100)) - silent:
+        store.set(f"validated/{rank}", "")
+    talk = agreement._Talk(range(100), 0, 0.001, lambda: store)
+    assert talk.outcome("validated").ranks == tuple(sorted(silent)[:16])
+
+
+def test_who_has_given_up_does_not_vote_any_more() -> None:
+    store = dist.HashStore()
+    talk = agreement._Talk(range(2), 0, 60.0, lambda: store)
+    assert talk.lost(TimeoutError("silent")).certain
+    with pytest.raises(TimeoutError, match="given up"):
+        talk.decide(None)
+    assert store.num_keys() == 0
+
+
+def test_without_a_process_group_a_plan_needs_to_be_valid() -> None:
+    assert not dist.is_initialized()
+    assert agree(lambda: b"plan", lambda _: None, about="graph", seconds=0.0).plan == b"plan"
+    assert agree(lambda: None, lambda _: None, about="graph", seconds=0.0) == Agreement(None, "nothing was proposed")
+    assert agree(lambda: b"plan", lambda _: "old", about="graph", seconds=0.0) == Agreement(None, "old", (0,))
+
+
+def test_a_single_rank_asks_nobody() -> None:
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        keys = store.num_keys()
+        assert agree(lambda: b"plan", lambda _: None, about="graph", seconds=0.0).plan == b"plan"
+        assert store.num_keys() == keys
+    finally:
+        dist.destroy_process_group()
+
+
+def test_what_is_asked_of_tensors_is_not_disturbed_by_fakes() -> None:
+    """Where graphs are compiled, tensors are fakes."""
+    store = dist.HashStore()
+    talk = agreement._Talk(range(1), 0, 60.0, lambda: store)
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        assert agreement._agreed(talk, lambda: b"plan", lambda _: None).plan == b"plan"
