@@ -24,7 +24,9 @@ GATHERS = frozenset({"aten.index", "aten._unsafe_index"})
 
 CONVOLUTIONS = frozenset({"aten.convolution", "aten.convolution_backward"})
 
-_COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "_dtensor"})
+_COLLECTIVE_NAMESPACES = frozenset(
+    {"_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "_dtensor", "c10d", "symm_mem"}
+)
 
 
 def is_collective(operator: str) -> bool:

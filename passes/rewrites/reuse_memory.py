@@ -5,7 +5,8 @@ result of its own, and moves it through the caches beside its operand. Inductor 
 How: the operator gives way to its in-place form.
 Assumes: the graph is functional but for the writes into inputs at its end.
 Safe: done where the operand's memory is the graph's own, was made in this call by an operator that always allocates, is
-neither returned nor saved, is read by nobody afterwards, and has the shape, dtype and strides of the result.
+neither returned nor saved, is read by nobody afterwards, no collective either, which may go on reading when it has
+returned, and has the shape, dtype and strides of the result.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.operator_families import CONVOLUTIONS
+from frx_graph.facts.operator_families import CONVOLUTIONS, is_collective
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -100,6 +101,7 @@ def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
         and not others & set(op.inputs)
         and _allocates(facts.producer(sharing[0].name))
         and all(position[user] <= position[op.node] for value in sharing for user in value.users)
+        and not any(is_collective(user.operator) for value in sharing for user in facts.users(value.name))
     )
 
 
