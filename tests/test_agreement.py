@@ -269,6 +269,37 @@ def test_ranks_whose_time_is_up_at_different_moments_are_told_the_same(
     assert (said[0].plan is None) == bool(said[0].dissenters)
 
 
+class Counted:
+    """A store, and how often it was asked something."""
+
+    def __init__(self, store: dist.Store) -> None:
+        self.store = store
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += 1
+        return getattr(self.store, name)
+
+
+@pytest.mark.parametrize("world", [2, 7])
+def test_each_rank_sends_ten_messages(world: int) -> None:
+    """As docs/distributed.md says."""
+    store = dist.HashStore()
+    counted = [Counted(store) for _ in range(world)]
+
+    def run(rank: int) -> None:
+        talk = agreement._Talk(range(world), rank, 60.0, lambda: counted[rank])
+        agreement._agreed(talk, lambda: b"plan", lambda _: None)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each.asked for each in counted] == [10] * world
+    assert store.num_keys() == 5 + 2 * world
+
+
 @pytest.mark.parametrize("silent", [{0}, {5}, {99}, {3, 4, 50}, set(range(1, 100))])
 def test_who_has_not_answered_is_named(silent: set[int]) -> None:
     store = dist.HashStore()
@@ -303,6 +334,18 @@ def test_a_single_rank_asks_nobody() -> None:
         assert store.num_keys() == keys
     finally:
         dist.destroy_process_group()
+
+
+def test_a_store_that_is_none_leads_to_the_baseline() -> None:
+    """Programs that only pretend to be one rank of many have one."""
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    dist.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=8)
+    try:
+        found = agree(lambda: b"plan", lambda _: None, about="graph", seconds=60.0)
+    finally:
+        dist.destroy_process_group()
+    assert (found.plan, found.certain) == (None, True)
+    assert found.reason.startswith("rank 0 has lost the others")
 
 
 def test_what_is_asked_of_tensors_is_not_disturbed_by_fakes() -> None:
