@@ -1,8 +1,9 @@
 """Ranks for `test_agreement.py`: forks them, has each run a scenario, and leaves what it saw as JSON, a file a rank.
 
-    python agreement_ranks.py SCENARIO WORLD STORE FOLDER SECONDS
+    python agreement_ranks.py SECONDS
 
-They are forked from a process that has torch loaded, so that a scenario takes no longer than its ranks.
+reads `[scenario, world, store, folder]`, a line of JSON each, and answers "done". Ranks are forked from this process,
+which has torch loaded, so that a scenario takes no longer than its ranks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from frx_graph.agreement import agree
 
 LONG = 60.0
 """For what comes in time however busy the machine is."""
-SHORT = float(sys.argv[5])
+SHORT = float(sys.argv[1])
 """For what does not come at all."""
 Seen = dict[str, Any]
 
@@ -132,8 +132,7 @@ def set_up_again(rank: int, world: int) -> Seen:
     dist.destroy_process_group()
     if rank == 0:
         asked()
-    path = Path(sys.argv[4]) / "again"
-    dist.init_process_group("gloo", store=dist.FileStore(str(path), world), rank=rank, world_size=world)
+    dist.init_process_group("gloo", store=dist.FileStore("again", world), rank=rank, world_size=world)
     return {"first": first, "second": asked(), "summed": summed()}
 
 
@@ -158,14 +157,13 @@ def killed_after_its_vote(rank: int, world: int) -> Seen:
 
     def ask() -> Seen:
         if rank == world - 1:
-            say = agreement._Talk._all_say
+            outcome = agreement._Talk.outcome
 
             def last_words(talk: agreement._Talk, register: str) -> Any:
-                threading.Timer(1.0, die).start()
-                return say(talk, register)
+                return outcome(talk, register) if register == "offered" else die()
 
-            agreement._Talk._all_say = last_words  # type: ignore[method-assign]
-        return asked(lambda _: time.sleep(3.0) if rank == 0 else None, seconds=8.0)
+            agreement._Talk.outcome = last_words  # type: ignore[method-assign]
+        return asked(lambda _: time.sleep(1.0) if rank == 0 else None, seconds=SHORT + 2)
 
     return killed(rank, world, world - 1, ask)
 
@@ -187,7 +185,8 @@ def first_killed_acknowledging(rank: int, world: int) -> Seen:
 
             def last_words(talk: agreement._Talk, register: str) -> Any:
                 if register == "acknowledged":
-                    time.sleep(2.0)
+                    while not talk._store().check([f"acknowledged/{other}" for other in range(1, world)]):
+                        time.sleep(0.01)
                     die()
                 return say(talk, register)
 
@@ -284,9 +283,9 @@ SCENARIOS: dict[str, Callable[[int, int], Seen]] = {
 }
 
 
-def store_for(kind: str, rank: int, world: int, folder: Path, listening: socket.socket) -> Store:
+def store_for(kind: str, rank: int, world: int, listening: socket.socket) -> Store:
     if kind == "file":
-        return dist.FileStore(str(folder / "store"), world)
+        return dist.FileStore("store", world)
     return dist.TCPStore(
         "127.0.0.1",
         listening.getsockname()[1],
@@ -298,48 +297,61 @@ def store_for(kind: str, rank: int, world: int, folder: Path, listening: socket.
     )
 
 
-def run_rank(scenario: str, rank: int, world: int, kind: str, folder: Path, listening: socket.socket) -> None:
+def run_rank(scenario: str, rank: int, world: int, kind: str, listening: socket.socket) -> None:
     torch.set_num_threads(1)
-    store = store_for(kind, rank, world, folder, listening)
+    store = store_for(kind, rank, world, listening)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=LONG))
     seen = SCENARIOS[scenario](rank, world)
-    written = folder / f"{rank}.writing"
+    written = Path(f"{rank}.writing")
     written.write_text(json.dumps(seen))
-    written.replace(folder / f"{rank}.json")
+    written.replace(f"{rank}.json")
     # Who serves the store goes last.
-    deadline = time.monotonic() + LONG
-    while rank == 0 and len(list(folder.glob("*.json"))) + len(list(folder.glob("*.dead"))) < world:
+    here, deadline = Path.cwd(), time.monotonic() + LONG
+    while rank == 0 and len(list(here.glob("*.json"))) + len(list(here.glob("*.dead"))) < world:
         if time.monotonic() > deadline:
             return
         time.sleep(0.02)
 
 
-def main() -> None:
-    scenario, count, kind, where = sys.argv[1:5]
-    world, folder = int(count), Path(where)
-    ranks: dict[int, int] = {}
+def start_rank(scenario: str, rank: int, world: int, kind: str, folder: Path, listening: socket.socket) -> int:
+    """The number of its process."""
+    if pid := os.fork():
+        return pid
+    try:
+        os.chdir(folder)
+        output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        run_rank(scenario, rank, world, kind, listening)
+    except BaseException:  # noqa: BLE001 - the test finds no file of it, and prints this
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def run(scenario: str, world: int, kind: str, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        for rank in range(world):
-            if pid := os.fork():
-                ranks[pid] = rank
-                continue
-            try:
-                run_rank(scenario, rank, world, kind, folder, listening)
-            except BaseException:  # noqa: BLE001 - the test finds no file of it, and prints this
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(0)
-    left = dict(ranks)
+        left = {start_rank(scenario, rank, world, kind, folder, listening): rank for rank in range(world)}
+    stopped: int | None = None
     while left:
         pid, status = os.waitpid(-1, os.WUNTRACED)
         if os.WIFSTOPPED(status):
             stopped = pid
             continue
-        (folder / f"{left.pop(pid)}.dead").touch()
-        if len(left) == 1 and scenario == "first_stopped":
+        rank = left.pop(pid)
+        if not (folder / f"{rank}.json").exists():
+            (folder / f"{rank}.dead").touch()
+        if stopped is not None and set(left) == {stopped}:
             os.kill(stopped, signal.SIGKILL)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        scenario, world, kind, folder = json.loads(line)
+        run(scenario, world, kind, Path(folder))
+        print("done", flush=True)
 
 
 if __name__ == "__main__":

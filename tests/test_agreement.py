@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from frx_graph import agreement
 from frx_graph.agreement import GRACE_SECONDS, Agreement, agree
 
 RANKS = Path(__file__).with_name("agreement_ranks.py")
-SHORT = 2.0
+SHORT = 3.0
 """Seconds that ranks wait for what does not come at all."""
 SLACK = 2 * GRACE_SECONDS
 LAUNCH_SECONDS = 240.0
@@ -38,40 +39,56 @@ Launch = Callable[..., list[Seen | None]]
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed")
 
 
-def launched(folder: Path, scenario: str, world: int, store: str) -> list[Seen | None]:
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[subprocess.Popen[str]]:
+    """Forks ranks. Whatever is left of them when the tests are over is ended with it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, str(RANKS), str(SHORT)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    yield process
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def launched(launcher: subprocess.Popen[str], folder: Path, scenario: str, world: int, store: str) -> list[Seen | None]:
     """What each rank saw; None for one that died."""
     folder.mkdir()
-    command = [sys.executable, str(RANKS), scenario, str(world), store, str(folder), str(SHORT)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            code = process.wait(LAUNCH_SECONDS)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    print((folder / "output").read_text(errors="replace"))
-    assert code == 0
+    assert launcher.stdin is not None
+    assert launcher.stdout is not None
+    launcher.stdin.write(json.dumps([scenario, world, store, str(folder)]) + "\n")
+    launcher.stdin.flush()
+    answered, _, _ = select.select([launcher.stdout], [], [], LAUNCH_SECONDS)
+    output = folder / "output"
+    print(output.read_text(errors="replace") if output.exists() else "")
+    if not answered:
+        os.killpg(launcher.pid, signal.SIGKILL)
+        pytest.fail(f"{scenario} took longer than {LAUNCH_SECONDS} s")
+    assert launcher.stdout.readline() == "done\n"
     files = [folder / f"{rank}.json" for rank in range(world)]
     return [json.loads(file.read_text()) if file.exists() else None for file in files]
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
-    return functools.partial(launched, tmp_path / "ranks")
+def launch(launcher: subprocess.Popen[str], tmp_path: Path) -> Launch:
+    return functools.partial(launched, launcher, tmp_path / "ranks")
 
 
 IN_TURN = [(2, "tcp"), (4, "tcp"), (2, "tcp without libuv"), (2, "file")]
 
 
 @pytest.fixture(scope="module", params=IN_TURN, ids=[f"{store}-{world}" for world, store in IN_TURN])
-def turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
+def turns(
+    request: pytest.FixtureRequest, launcher: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory
+) -> list[Seen]:
     """What each rank saw of everything that no rank dies of."""
     world, store = request.param
-    found = launched(tmp_path_factory.mktemp("turns") / "ranks", "in_turn", world, store)
+    found = launched(launcher, tmp_path_factory.mktemp("turns") / "ranks", "in_turn", world, store)
     seen = [rank for rank in found if rank is not None]
     assert len(seen) == world
     return seen
@@ -119,8 +136,10 @@ def test_one_is_too_slow(turns: list[Seen]) -> None:
     last = len(turns) - 1
     answers = said(turns, "slow")
     assert all(answer["took"] <= SHORT + SLACK for answer in answers[:last])
-    expected = refused(f"rank {last} has not validated a plan within {SHORT:g} s", last)
-    assert the_one(answers) == expected
+    found = the_one(answers)
+    # The others say it where their time is up first, as a rule, or it says so itself.
+    assert f"{SHORT:g} s" in found.pop("reason")
+    assert found == {"plan": None, "dissenters": [last], "certain": True}
 
 
 def test_nothing_is_proposed(turns: list[Seen]) -> None:
@@ -148,12 +167,13 @@ def test_one_is_interrupted(turns: list[Seen]) -> None:
 
 def test_graphs_are_compiled_in_another_order(turns: list[Seen]) -> None:
     answers = said(turns, "orders")
-    for graph in "ab":
-        # Rank 0 asks about b first.
-        ours = [ask["ab".index(graph) if rank else "ba".index(graph)] for rank, ask in enumerate(answers)]
-        found = the_one(ours, SHORT)
-        assert found["plan"] is None
-        assert "within" in found["reason"]
+    # Rank 0 asks about b first, the others about a.
+    found = [
+        the_one([ask["ab".index(graph) if rank else "ba".index(graph)] for rank, ask in enumerate(answers)], SHORT)
+        for graph in "ab"
+    ]
+    # Who runs out of time first leaves a graph without a plan, and may come to the other in time.
+    assert any(answer["plan"] is None and f"{SHORT:g} s" in answer["reason"] for answer in found)
 
 
 def test_a_plan_arrives_as_it_is_after_all_that(turns: list[Seen]) -> None:
@@ -205,8 +225,8 @@ def test_one_is_killed_while_it_validates(launch: Launch, world: int, store: str
 
 
 def test_one_is_killed_when_it_has_found_the_plan_valid(launch: Launch) -> None:
-    found = the_one(survivors(launch("killed_after_its_vote", 4, "tcp"), 3, 8.0))
-    assert found == refused("rank 3 has not acknowledged a plan within 8 s", 3)
+    found = the_one(survivors(launch("killed_after_its_vote", 4, "tcp"), 3, SHORT + 2))
+    assert found == refused(f"rank 3 has not acknowledged a plan within {SHORT + 2:g} s", 3)
 
 
 def test_the_first_is_killed_and_the_store_is_elsewhere(launch: Launch) -> None:
