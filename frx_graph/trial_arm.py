@@ -20,13 +20,13 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.aot_context import graph_id
 from frx_graph.capture.capture_facts import observe_capture
-from frx_graph.capture.graph_signature import graph_signature
+from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.current_plan import current_plan, recorded_plan
 from frx_graph.errors import TrialError, first_line
 from frx_graph.evidence.compilations import compilations, compiled_between
 from frx_graph.evidence.kernel_identities import observe_kernels
 from frx_graph.evidence.memory_use import observe_memory
-from frx_graph.options import BackendOptions
+from frx_graph.options import backend_options
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import planned_backend
 from frx_graph.rewrite_log import LOG
@@ -92,11 +92,11 @@ class TrialArm:
             # Inductor's own generator gives every element a number by its place in the loop: another layout, another
             # mask. As eager draws them they are the same in both arms.
             inductor_config.fallback_random = True
-        options = BackendOptions(inner=asked.inner, inner_mode=asked.inner_mode)
+        options = backend_options({"inner": asked.inner}, asked.inner_mode)
         inner = planned_backend(options, _plan(asked), lambda error: self._failures.append(first_line(error)))
 
         def backend(dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
-            self._signatures[graph_id()] = graph_signature(dynamo.graph)
+            self._signatures[graph_id()] = compiled_signature(dynamo.graph, asked.inner, asked.inner_mode)
             return inner(dynamo, example_inputs, **how)
 
         model = workload.model

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,10 @@ from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verd
 DRAWS = 3
 """Of inputs, on which results are compared."""
 _WARM_STEPS = 3
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 15.0
+_LEAST_SECONDS = 1.0
+"""For an answer, when the time budget is about to end."""
 
 Answered = TypeVar("Answered")
 Progress = Callable[[str], None]
@@ -95,17 +100,30 @@ def run_trial(
     *,
     candidates: int = 1,
     progress: Progress = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
 ) -> TrialRun:
-    """The trial of one of `candidates` candidates. Raises `TrialError` where the baseline itself does not run."""
-    rule = protocol(policy, candidates)
-    run = _Run(programs, policy, rule, start, progress)
-    return run.all()
+    """The trial of one of `candidates` candidates. Raises `TrialError` where the baseline itself does not run.
+
+    It ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while.
+    """
+    return _Run(programs, policy, protocol(policy, candidates), start, progress, clock, pause).all()
 
 
 class _Run:
     def __init__(
-        self, programs: Programs, policy: TrialPolicy, rule: Rule, start: StartArm, progress: Progress
+        self,
+        programs: Programs,
+        policy: TrialPolicy,
+        rule: Rule,
+        start: StartArm,
+        progress: Progress,
+        clock: Callable[[], float],
+        pause: Callable[[float], None],
     ) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._deadline = clock() + policy.time_budget_seconds
         self._programs = programs
         self._policy = policy
         self._rule = rule
@@ -173,9 +191,20 @@ class _Run:
                         self._ask(arms, arm, Warm(_WARM_STEPS), Warmed)
                 quads.append(self._quad(arms, quad))
                 self._progress(_so_far(quads, self._rule))
+                if self._clock() >= self._deadline:
+                    break
+                if quads[-1].void:
+                    self._wait(quads)
                 if (verdict := early_verdict(quads, self._rule)) is not None:
                     return verdict
         return final_verdict(quads, self._rule)
+
+    def _wait(self, quads: Sequence[MeasuredQuad]) -> None:
+        """After a disturbed quad, twice as long after each in a row: what disturbs may pass."""
+        row = next((n for n, quad in enumerate(reversed(quads)) if not quad.void), len(quads))
+        seconds = min(_FIRST_PAUSE_SECONDS * 2 ** (row - 1), _LONGEST_PAUSE_SECONDS, self._deadline - self._clock())
+        if seconds > 0:
+            self._pause(seconds)
 
     def _quad(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> MeasuredQuad:
         blocks = []
@@ -206,7 +235,8 @@ class _Run:
         adapter = TypeAdapter(answered)
         message = TypeAdapter(type(question)).dump_python(question, mode="json")
         try:
-            return adapter.validate_python(arms[arm].ask(message, seconds=self._policy.time_budget_seconds))
+            seconds = max(_LEAST_SECONDS, self._deadline - self._clock())
+            return adapter.validate_python(arms[arm].ask(message, seconds=seconds))
         except ArmError as error:
             detail = f"{error.cause}: {error}"
             if arm is Arm.CANDIDATE:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload, OpOverloadPacket
 
@@ -21,6 +22,13 @@ def graph_signature(graph: fx.Graph) -> str:
         for node in graph.nodes
     )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def compiled_signature(dynamo: fx.Graph, inner: str, inner_mode: str | None) -> str:
+    """A name for a graph of Dynamo's together with how it is compiled: for which inner compiler, and whether for
+    training."""
+    how = f"{graph_signature(dynamo)} {inner} {inner_mode} {torch.is_grad_enabled()}"
+    return hashlib.sha256(how.encode()).hexdigest()[:16]
 
 
 def _value_of(node: fx.Node) -> Any:

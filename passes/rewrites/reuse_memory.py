@@ -6,7 +6,7 @@ How: the operator gives way to its in-place form.
 Assumes: the graph is functional but for the writes into inputs at its end.
 Safe: done where the operand's memory is the graph's own, was made in this call by an operator that always allocates, is
 neither returned nor saved, is read by nobody afterwards, no collective either, which may go on reading when it has
-returned, and has the shape, dtype and strides of the result.
+returned, and has the shape, dtype and strides of the result. What is returned is no view of such memory.
 """
 
 from __future__ import annotations
@@ -55,9 +55,21 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         return
     facts = subject.facts
     position = {op.node: place for place, op in enumerate(facts.ops)}
-    found = tuple(op.node for op in facts.ops if _may_write(op, subject, position))
+    found: list[str] = []
+    in_views: set[str] = set()
+    for op in facts.ops:
+        if not _may_write(op, subject, position):
+            continue
+        operand, result = op.inputs[0], op.outputs[0]
+        if operand in in_views or _is_view(facts.producer(operand)):
+            # It would be returned as a view of memory that the program does not know: it can see that, and is
+            # guarded on the sizes of what a view is of.
+            if any(value.user_visible for value in facts.values_by_storage[facts.values[result].storage]):
+                continue
+            in_views.add(result)
+        found.append(op.node)
     if found:
-        yield Candidate(NAME, facts.graph_id, found)
+        yield Candidate(NAME, facts.graph_id, tuple(found))
 
 
 def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
@@ -118,6 +130,10 @@ def _reads_bits_otherwise(op: OpFacts | None) -> bool:
     """True for views in which memory is read as another number: what is written into one keeps its mark, of which a new
     tensor is free, and which `view_as_real` does not take."""
     return op is not None and op.operator in ("aten._conj", "aten._neg_view")
+
+
+def _is_view(op: OpFacts | None) -> bool:
+    return op is not None and op.view
 
 
 def _allocates(op: OpFacts | None) -> bool:

@@ -123,7 +123,7 @@ def test_without_elements_there_is_no_memory_to_give(rewrite, batch: int) -> Non
     """A kernel's strides for an empty result are others than its fake's, and would be seen."""
 
     def program(x):
-        return (x @ x.transpose(-1, -2)) * 0.2
+        return ((x @ x.transpose(-1, -2)) * 0.2).cos()
 
     (graph,) = rewrite(program, torch.randn(batch, 1, 6, 4)).graphs
     assert bool(written(graph)) is (batch > 0)
@@ -153,3 +153,34 @@ def test_what_may_be_without_elements_keeps_its_memory(rewrite) -> None:
 
     (graph,) = rewrite(program, torch.randn(5, 1, 6, 4), torch.tensor([1, 1, 0, 0, 1]), dynamic=True).graphs
     assert not written(graph), graph.targets()
+
+
+def returned(x):
+    return x.exp().view(20).tanh()
+
+
+def returned_after_more(x):
+    return x.exp().view(20).tanh().sin()
+
+
+def viewed_and_returned(x):
+    return x.exp().view(20).tanh().view(4, 5)
+
+
+@pytest.mark.parametrize(
+    ("program", "operators"),
+    [
+        (returned, []),
+        (returned_after_more, ["aten.tanh_.default"]),
+        (viewed_and_returned, []),
+        (lambda x: returned(x).sum(), ["aten.tanh_.default"]),
+        (lambda x: x.exp().tanh(), ["aten.tanh_.default"]),
+    ],
+)
+def test_what_is_returned_is_no_view_where_it_was_none(rewrite, program, operators: list[str]) -> None:
+    x = torch.randn(4, 5)
+    found = rewrite(program, x)
+    assert written(found.graphs[0]) == operators
+    for ours in found.outputs:
+        base = program(x)._base
+        assert (None if ours._base is None else ours._base.shape) == (None if base is None else base.shape)
