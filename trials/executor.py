@@ -143,7 +143,9 @@ class _Run:
         except _CandidateFailed as failure:
             gates = (failure.gate, *gates[1:])
             return self._ended(gates, _rejected(failure.gate), quads)
-        throughput = GateResult(Gate.THROUGHPUT, verdict.outcome is Outcome.PROMOTE, verdict.reason)
+        known = verdict.outcome is not Outcome.INCONCLUSIVE
+        passed = verdict.outcome is Outcome.PROMOTE if known else None
+        throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason)
         return self._ended((*gates, throughput), verdict, quads)
 
     def _ended(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:

@@ -5,6 +5,9 @@ ignore = ["FRX005"]
 train = true
 baseline = "frx-baseline.json"
 ledger = "decisions.sqlite3"
+
+[tool.frx.policy]
+minimum_speedup = 0.05
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from frx_graph.errors import OptionError
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.render import Format
+from frx_graph.trials.policy import TrialPolicy, policy_from_mapping
 
 PYPROJECT = "pyproject.toml"
 
@@ -42,6 +46,8 @@ class AdviseConfig(BaseModel):
     exit_zero: bool = Field(default=False, strict=True)
     ledger: str | None = None
     """A SQLAlchemy URL, or the path of a file, which is absolute once it is read."""
+    policy: dict[str, Any] | None = None
+    """As it stands in `[tool.frx.policy]`, unchecked."""
 
 
 def advise_config(start: Path) -> AdviseConfig:
@@ -70,6 +76,11 @@ def advise_config(start: Path) -> AdviseConfig:
         where = ".".join(str(part) for part in first["loc"])
         raise OptionError(f"{name}: [tool.frx] {where}: {one_line(first['msg'])}") from error
     return _absolute(config, file.parent)
+
+
+def policy_of(config: AdviseConfig) -> TrialPolicy:
+    """What trials go by. Raises `PolicyError`."""
+    return policy_from_mapping(config.policy or {}, "[tool.frx.policy]")
 
 
 def find_pyproject(start: Path) -> Path | None:

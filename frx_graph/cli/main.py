@@ -16,6 +16,7 @@ from frx_graph.cli.doctor import doctor
 from frx_graph.cli.ledger import ledger
 from frx_graph.cli.probe import probe
 from frx_graph.cli.rules import rules
+from frx_graph.cli.trial import trial
 from frx_graph.errors import FrxError, first_line
 from frx_graph.version import __version__
 
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for command in (advise, analyze, rules, probe, doctor):
+for command in (advise, analyze, trial, rules, probe, doctor):
     app.command()(command)
 app.add_typer(ledger, name="ledger")
 

@@ -1,0 +1,100 @@
+"""`frx trial`: is the program that frx would make of a model right, and is it faster? Tried in fresh processes."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.cli.config import advise_config, policy_of
+from frx_graph.cli.ledger import LedgerOption
+from frx_graph.cli.progress import stages
+from frx_graph.errors import LedgerError
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.location import Location, choose_location
+from frx_graph.ledger.opening import open_ledger
+from frx_graph.options import check_inner
+from frx_graph.reports.terminal import detect_terminal
+from frx_graph.reports.trial_document import TrialDocument, as_json, trial_document
+from frx_graph.reports.trial_report import render_trial
+from frx_graph.target_trial import Asked, Tried, decisions, try_target
+from frx_graph.trials.arm_messages import TargetWorkload
+from frx_graph.trials.policy import TrialPolicy, read_policy
+from frx_graph.trials.verdict import Outcome
+
+AUTHOR = "frx trial"
+
+
+class TrialFormat(enum.StrEnum):
+    """How a trial is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def trial(
+    target: Annotated[
+        str, typer.Argument(help="module:callable or file.py:callable, returning (model, args[, kwargs]).")
+    ],
+    train: Annotated[bool, typer.Option("--train", help="Forward and backward.")] = False,
+    candidate: Annotated[str | None, typer.Option(help="Only this rewrite; otherwise all that pay, together.")] = None,
+    aa: Annotated[bool, typer.Option("--aa", help="Try the baseline against itself: it should not win.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="YAML; otherwise [tool.frx.policy], or the defaults.")] = None,
+    inner: Annotated[str, typer.Option(help="What compiles both: inductor, eager, aot_eager.")] = "inductor",
+    device: Annotated[str | None, typer.Option(help="Move model and inputs: cpu, cuda, cuda:1.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Cast model and inputs: float32, bfloat16, ...")] = None,
+    ledger: LedgerOption = None,
+    format: Annotated[TrialFormat, typer.Option("--format", help="Output format.")] = TrialFormat.TEXT,
+) -> None:
+    """Try what frx would make of a model against what its compiler makes of it. Exit code 0: promoted, or nothing to
+    try; 1: not promoted. Decisions are kept in the ledger."""
+    config = advise_config(Path.cwd())
+    rules = read_policy(policy) if policy is not None else policy_of(config)
+    check_inner(inner)
+    place = choose_location(ledger, config.ledger)
+    asked = Asked(TargetWorkload(target, device, dtype), train, inner, candidate, aa)
+    with stages() as progress:
+        tried = try_target(asked, rules, progress)
+    if tried is None:
+        typer.echo(f"{target}: measured times speak for no rewrite; nothing was tried", err=True)
+        raise typer.Exit(0)
+    document = _recorded(tried, asked, rules, place)
+    if format is TrialFormat.JSON:
+        typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
+    else:
+        terminal = detect_terminal(sys.stdout, os.environ)
+        typer.echo(render_trial(document, width=terminal.width, color=terminal.color), nl=False, color=terminal.color)
+    raise typer.Exit(0 if tried.run.verdict.outcome is Outcome.PROMOTE else 1)
+
+
+def _recorded(tried: Tried, asked: Asked, rules: TrialPolicy, place: Location) -> TrialDocument:
+    """The trial's document, once its decision is in the ledger; that it is not is said there, and ends nothing."""
+
+    def document(decision: str) -> TrialDocument:
+        return trial_document(
+            tried.run,
+            target=asked.workload.target,
+            train=asked.train,
+            inner=asked.inner,
+            candidates=tried.candidates,
+            policy=rules,
+            decision=decision,
+        )
+
+    if asked.against_itself:
+        return document("nothing is recorded of a baseline against itself")
+    text = json.dumps(as_json(document(f"recorded in {place}")), allow_nan=False)
+    wanted = decisions(tried, rules, text, this_process(AUTHOR))
+    try:
+        events = open_ledger(place).append(wanted)
+    except LedgerError as error:
+        return document(f"not recorded: {error}")
+    ends = (event for event in events if event.decision.kind not in (Kind.PROPOSED, Kind.TRIED))
+    last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends)
+    return document(f"recorded in {place}: {last}")
