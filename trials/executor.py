@@ -30,7 +30,7 @@ from frx_graph.trials.arm_messages import (
     Warm,
     Warmed,
 )
-from frx_graph.trials.arm_process import ArmError
+from frx_graph.trials.arm_process import ArmError, Cause
 from frx_graph.trials.environment import TrialEnvironment
 from frx_graph.trials.gates import Comparison, Gate, GateResult, examine_gates
 from frx_graph.trials.policy import TrialPolicy
@@ -47,6 +47,7 @@ _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 15.0
 _LEAST_SECONDS = 1.0
 """For an answer, when the time budget is about to end."""
+_TIMES_AS_LONG = 10.0
 
 Answered = TypeVar("Answered")
 Progress = Callable[[str], None]
@@ -123,6 +124,7 @@ class _Run:
     ) -> None:
         self._clock = clock
         self._pause = pause
+        self._took: dict[type, float] = {}
         self._deadline = clock() + policy.time_budget_seconds
         self._programs = programs
         self._policy = policy
@@ -133,13 +135,18 @@ class _Run:
         self._signatures: tuple[str, ...] = ()
 
     def all(self) -> TrialRun:
-        gates = tuple(self._gates())
+        try:
+            gates = tuple(self._gates())
+        except _BudgetEnded:
+            return self._ended((), _unfinished("before anything was measured"), ())
         failed = next((gate for gate in gates if gate.passed is False), None)
         if failed is not None:
             return self._ended(gates, _rejected(failed), ())
         quads: list[MeasuredQuad] = []
         try:
             verdict = self._measured(quads)
+        except _BudgetEnded:
+            verdict = final_verdict(quads, self._rule)
         except _CandidateFailed as failure:
             gates = (failure.gate, *gates[1:])
             return self._ended(gates, _rejected(failure.gate), quads)
@@ -236,20 +243,35 @@ class _Run:
     def _ask(self, arms: Mapping[Arm, RunningArm], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
         adapter = TypeAdapter(answered)
         message = TypeAdapter(type(question)).dump_python(question, mode="json")
+        patience = max(self._policy.patience_seconds, _TIMES_AS_LONG * self._took.get(type(question), 0.0))
+        began = self._clock()
+        left = max(_LEAST_SECONDS, self._deadline - began)
         try:
-            seconds = max(_LEAST_SECONDS, self._deadline - self._clock())
-            return adapter.validate_python(arms[arm].ask(message, seconds=seconds))
+            answer = adapter.validate_python(arms[arm].ask(message, seconds=min(patience, left)))
         except ArmError as error:
+            if error.cause is Cause.TIMED_OUT and left < patience:
+                raise _BudgetEnded from error
             detail = f"{error.cause}: {error}"
             if arm is Arm.CANDIDATE:
                 raise _CandidateFailed(GateResult(Gate.PROCESS, False, detail)) from error
             raise TrialError(f"the baseline does not run: {detail}", "run the program by itself first") from error
+        if arm is Arm.BASELINE:
+            self._took[type(question)] = max(self._clock() - began, self._took.get(type(question), 0.0))
+        return answer
+
+
+class _BudgetEnded(Exception):  # noqa: N818 - not an error: the trial ends
+    """Nothing is known of what was to be answered."""
 
 
 class _CandidateFailed(Exception):  # noqa: N818 - not an error: the trial's result
     def __init__(self, gate: GateResult) -> None:
         super().__init__(gate.detail)
         self.gate = gate
+
+
+def _unfinished(when: str) -> Verdict:
+    return Verdict(Outcome.INCONCLUSIVE, f"the time budget ended {when}", None, early=True)
 
 
 def _rejected(gate: GateResult) -> Verdict:

@@ -44,6 +44,11 @@ class TrialPolicy(BaseModel):
     time_budget_seconds: float = Field(
         default=600.0, gt=0, description="wall time for all trials of one program, in seconds"
     )
+    patience_seconds: float = Field(
+        default=120.0,
+        gt=0,
+        description="longest that an arm may take for an answer, or ten times as long as the baseline took, in seconds",
+    )
     risk: Risk = Field(default=Risk.MEDIUM, description="highest tier of risk that is tried: LOW, MEDIUM, or HIGH")
     numerics_multiplier: float = Field(
         default=2.0, gt=0, description="how many times the baseline's own error against float64 a candidate's may be"

@@ -63,7 +63,7 @@ def test_the_gate_that_is_for_it_rejects(fault: str, gate: Gate) -> None:
 
 
 def test_one_that_hangs_is_given_up() -> None:
-    assert failed(tried("hang", policy=POLICY.model_copy(update={"time_budget_seconds": 30.0}))) is Gate.PROCESS
+    assert failed(tried("hang", policy=POLICY.model_copy(update={"patience_seconds": 15.0}))) is Gate.PROCESS
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])

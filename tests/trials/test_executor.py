@@ -1,0 +1,243 @@
+"""A trial from gates to verdict, with arms that answer what they are told to: no process, no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+from frx_graph.capture.capture_facts import CaptureFacts
+from frx_graph.errors import TrialError
+from frx_graph.evidence.kernel_identities import KernelIdentities
+from frx_graph.evidence.memory_use import MemoryRecord, MemoryUse, StepMemory
+from frx_graph.records import Candidate
+from frx_graph.trials.arm_messages import (
+    QUESTION,
+    Examine,
+    Examined,
+    Judge,
+    Judged,
+    Load,
+    Loaded,
+    MadeGraph,
+    Measure,
+    Measured,
+    TargetWorkload,
+    Warm,
+    Warmed,
+)
+from frx_graph.trials.arm_process import ArmError, Cause
+from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.executor import Programs, TrialRun, run_trial
+from frx_graph.trials.gates import Gate
+from frx_graph.trials.numerics import Difference
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.samples import Cause as Void
+from frx_graph.trials.samples import Disturbance
+from frx_graph.trials.verdict import Outcome
+
+MADE = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))
+BASE = Load(TargetWorkload("model.py:build"), False, "inductor", seed=0)
+PROGRAMS = Programs(BASE, replace(BASE, candidates=(MADE,)))
+POLICY = TrialPolicy(process_pairs=2, quads_per_pair=5, void_quads_allowed=2)
+ENVIRONMENT = trial_environment(torch.device("cpu"))
+FINE = Judged((), (), 7, exact=True)
+MEMORY = MemoryRecord(MemoryUse(1000, (StepMemory(100, 0),) * 5), None, (10_000,) * 5)
+
+
+@dataclass
+class World:
+    """What all arms of a trial do. `seconds` of a step, by whether it is the candidate's; `fails` says when an arm
+    raises what; `void` which blocks, counted from 0, are disturbed."""
+
+    seconds: Mapping[bool, float] = field(default_factory=lambda: {False: 0.010, True: 0.010})
+    fails: Mapping[tuple[bool, type], ArmError] = field(default_factory=dict)
+    void: frozenset[int] = frozenset()
+    judged: Judged = FINE
+    made: tuple[Candidate, ...] = (MADE,)
+    answer_seconds: float = 0.0
+    time: float = 0.0
+    blocks: int = 0
+    started: list[FakeArm] = field(default_factory=list)
+    pauses: list[float] = field(default_factory=list)
+
+    def start(self) -> FakeArm:
+        self.started.append(FakeArm(self, pid=len(self.started)))
+        return self.started[-1]
+
+
+@dataclass
+class FakeArm:
+    world: World
+    pid: int
+    asked: list[Any] = field(default_factory=list)
+    running: bool = True
+
+    @property
+    def candidate(self) -> bool:
+        return bool(self.asked[0].candidates)
+
+    def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+        assert self.running
+        question = QUESTION.validate_python(message)
+        self.asked.append(question)
+        self.world.time += self.world.answer_seconds
+        if self.world.answer_seconds > seconds:
+            raise ArmError(Cause.TIMED_OUT, "no answer")
+        if (error := self.world.fails.get((self.candidate, type(question)))) is not None:
+            raise error
+        answer = self._answer(question)
+        found: dict[str, Any] = TypeAdapter(type(answer)).dump_python(answer, mode="json")
+        return found
+
+    def _answer(self, question: Any) -> Any:
+        graphs = (MadeGraph("b" * 16, self.world.made if self.candidate else ()),)
+        match question:
+            case Load():
+                return Loaded(random=False if question.random is None else question.random, environment=ENVIRONMENT)
+            case Warm():
+                return Warmed(1.0, graphs)
+            case Examine():
+                capture = CaptureFacts(3, 1, (), (), (), cudagraph_skips=0, cudagraph_skip_reasons=(), untold=())
+                return Examined(graphs, (), capture, KernelIdentities(()), MEMORY)
+            case Judge():
+                return self.world.judged
+            case Measure():
+                number, self.world.blocks = self.world.blocks, self.world.blocks + 1
+                disturbed = Disturbance(Void.LOADED, "others") if number in self.world.void else None
+                # No two blocks take exactly as long.
+                noise = 1 + 0.001 * ((number * 7919) % 13 - 6)
+                return Measured((self.world.seconds[self.candidate] * noise,) * question.steps, disturbed)
+
+    def stop(self) -> None:
+        self.running = False
+
+
+def tried(world: World, policy: TrialPolicy = POLICY, said: Callable[[str], None] = lambda _: None) -> TrialRun:
+    try:
+        return run_trial(
+            PROGRAMS,
+            policy,
+            world.start,
+            progress=said,
+            clock=lambda: world.time,
+            pause=world.pauses.append,
+        )
+    finally:
+        assert not any(arm.running for arm in world.started)
+
+
+@pytest.mark.parametrize(
+    ("times", "outcome"),
+    [(1.2, Outcome.PROMOTE), (1.0, Outcome.EQUIVALENT), (0.95, Outcome.REJECT)],
+)
+def test_the_verdict_follows_the_times(times: float, outcome: Outcome) -> None:
+    run = tried(World(seconds={False: 0.010 * times, True: 0.010}))
+    assert run.verdict.outcome is outcome
+    assert run.verdict.statistics is not None
+    assert run.verdict.statistics.ratio_median == pytest.approx(times, rel=0.01)
+    assert [gate.name for gate in run.gates] == list(Gate)
+    assert run.gates[-1].passed is (outcome is Outcome.PROMOTE)
+    assert run.signatures == ("b" * 16,)
+
+
+def test_each_pair_is_two_fresh_processes_and_those_that_are_looked_at_are_not_timed() -> None:
+    world = World(seconds={False: 0.012, True: 0.010})
+    run = tried(world)
+    kinds = [{type(question) for question in arm.asked} for arm in world.started]
+    assert kinds[0] == {Load, Examine, Judge}
+    assert kinds[1] == {Load, Examine}
+    assert all(found == {Load, Warm, Measure} for found in kinds[2:])
+    assert len(kinds) == 2 + 2 * run.quads[-1].quad.pair + 2
+    assert [arm.candidate for arm in world.started] == [False, True] * (len(kinds) // 2)
+
+
+def test_what_the_baseline_finds_out_about_random_numbers_holds_for_both() -> None:
+    world = World()
+    tried(world)
+    loads = [arm.asked[0].random for arm in world.started]
+    assert loads == [None, False] * (len(loads) // 2)
+
+
+@pytest.mark.parametrize(
+    ("world", "gate"),
+    [
+        (World(judged=Judged((Difference("output 0", 0, "wrong"),), (), 7, exact=True)), Gate.NUMERICS),
+        (World(judged=Judged((), (Difference("output 0", 0, "wrong"),), 7, exact=True)), Gate.STRIDES),
+        (World(made=()), Gate.PLAN),
+        (World(fails={(True, Examine): ArmError(Cause.CRASHED, "SIGSEGV")}), Gate.PROCESS),
+    ],
+)
+def test_the_first_failed_gate_ends_a_trial(world: World, gate: Gate) -> None:
+    run = tried(world)
+    assert run.verdict.outcome is Outcome.REJECT
+    assert run.gates[-1].name is gate
+    assert run.gates[-1].passed is False
+    assert all(earlier.passed in (True, None) for earlier in run.gates[:-1])
+    assert world.blocks == 0
+
+
+def test_a_candidate_that_fails_while_it_is_timed_is_rejected() -> None:
+    run = tried(World(fails={(True, Measure): ArmError(Cause.OUT_OF_MEMORY, "no memory")}))
+    assert run.verdict.outcome is Outcome.REJECT
+    assert run.gates[0].passed is False
+    assert "no memory" in run.verdict.reason
+
+
+@pytest.mark.parametrize("question", [Load, Examine, Judge, Warm, Measure])
+def test_a_baseline_that_does_not_run_is_an_error(question: type) -> None:
+    with pytest.raises(TrialError, match="the baseline does not run"):
+        tried(World(fails={(False, question): ArmError(Cause.RAISED, "boom")}))
+
+
+def test_disturbed_quads_are_run_again_after_a_pause_that_grows() -> None:
+    world = World(seconds={False: 0.012, True: 0.010}, void=frozenset({0, 4, 12}))
+    run = tried(world, POLICY.model_copy(update={"void_quads_allowed": 5}))
+    assert run.verdict.outcome is Outcome.PROMOTE
+    assert [quad.void for quad in run.quads][:4] == [True, True, False, True]
+    assert world.pauses == [0.25, 0.5, 0.25]
+
+
+def test_too_many_of_them_are_no_verdict() -> None:
+    run = tried(World(void=frozenset(range(100))))
+    assert run.verdict.outcome is Outcome.INCONCLUSIVE
+    assert run.gates[-1].passed is None
+    assert len(run.quads) == POLICY.void_quads_allowed + 1
+
+
+@pytest.mark.parametrize("budget", [5.0, 40.0])
+def test_when_the_time_is_up_nothing_is_known(budget: float) -> None:
+    world = World(answer_seconds=2.0)
+    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": budget}))
+    assert run.verdict.outcome is Outcome.INCONCLUSIVE
+    assert not any(gate.passed is False for gate in run.gates)
+
+
+def test_a_candidate_that_takes_ten_times_as_long_to_answer_is_given_up() -> None:
+    class Slow(World):
+        def start(self) -> FakeArm:
+            arm = super().start()
+            plain = arm.ask
+
+            def ask(message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+                slow = message["ask"] == "examine" and arm.candidate
+                self.answer_seconds = 130.0 if slow else 1.0
+                return plain(message, seconds=seconds)
+
+            arm.ask = ask  # type: ignore[method-assign]
+            return arm
+
+    run = tried(Slow())
+    assert run.verdict.outcome is Outcome.REJECT
+    assert run.gates[0].detail.startswith("timed out")
+
+
+def test_it_says_how_far_it_is() -> None:
+    said: list[str] = []
+    tried(World(seconds={False: 0.012, True: 0.010}), said=said.append)
+    assert said[0] == "looking at the baseline"
+    assert "quad 1 of 10" in said

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from frx_graph.errors import TrialError
+from frx_graph.trials.numerics import Multipliers
+from frx_graph.trials.results import Program, compare, observe_step, read_results, redrawn, write_results
+
+ALLOWED = Multipliers(2.0, 3.0)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.norm(self.linear(x))
+        return y, y[:, :2]
+
+
+def program(train: bool = True, call: Any = None, model: nn.Module | None = None) -> Program:
+    model = Net().train(train) if model is None else model
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)).requires_grad_(train)
+    return Program(call or model, model, (x,), {}, train)
+
+
+def test_a_training_step_leaves_outputs_gradients_buffers_and_parameters_after_a_step() -> None:
+    found = observe_step(program(), seed=0)
+    assert found.values.keys() >= {
+        "output 0",
+        "output 1",
+        "gradient of input 0",
+        "gradient of linear.weight",
+        "linear.weight after a step",
+        "buffer norm.running_mean",
+    }
+    assert found.forms["output 0"] == "strides (4, 1), memory 1 from 0, needs a gradient"
+    assert found.forms["output 1"] == "strides (4, 1), memory 1 from 0, needs a gradient"
+    assert found.forms["gradient of linear.weight"] == "(4, 1)"
+
+
+def test_inference_leaves_no_gradients() -> None:
+    names = observe_step(program(train=False), seed=0).values
+    assert not [name for name in names if "gradient" in name or "step" in name]
+
+
+def test_everything_is_as_it_was_afterwards() -> None:
+    tried = program()
+    assert tried.model is not None
+    before = {name: value.clone() for name, value in tried.model.state_dict().items()}
+    first = observe_step(tried, seed=0)
+    assert all(torch.equal(value, before[name]) for name, value in tried.model.state_dict().items())
+    assert all(parameter.grad is None for parameter in tried.model.parameters())
+    second = observe_step(tried, seed=0)
+    assert all(torch.equal(value, second.values[name]) for name, value in first.values.items())
+
+
+def test_an_input_that_is_written_into_is_put_back_and_seen() -> None:
+    def writes(x: Tensor) -> Tensor:
+        return x.mul_(2)
+
+    x = torch.ones(3)
+    found = observe_step(Program(writes, None, (x,), {}, False), seed=0)
+    assert found.values["input 0 afterwards"].tolist() == [2, 2, 2]
+    assert found.forms["output 0"].startswith("strides (1,), memory 0")
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_a_draw_has_the_same_values_in_another_order() -> None:
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
+    tokens, mask = torch.arange(6), torch.tensor([True, False])
+    first, same, other = redrawn((x, tokens, mask), 1), redrawn((x, tokens, mask), 1), redrawn((x, tokens, mask), 2)
+    assert not torch.equal(first[0], x)
+    assert torch.equal(first[0].flatten().sort().values, x.flatten().sort().values)
+    assert first[0].stride() == x.stride()
+    assert first[0].requires_grad
+    assert torch.equal(first[0], same[0])
+    assert not torch.equal(first[0], other[0])
+    assert first[1] is tokens
+    assert first[2] is mask
+    assert redrawn(x, 0) is x
+
+
+@pytest.mark.parametrize("x", [torch.randn(1, 4).expand(3, 4), torch.randn(4, 4)[:, :2]])
+def test_what_shares_memory_or_has_gaps_is_not_drawn_anew(x: Tensor) -> None:
+    assert redrawn(x, 1) is x
+
+
+def compared(theirs: Program) -> tuple[list[str], list[str]]:
+    ours = program()
+    exact = program(model=Net().double())
+    exact = replace(exact, args=(exact.args[0].detach().double().requires_grad_(),))
+    results = [[observe_step(one, seed=0)] for one in (ours, theirs, exact)]
+    values, forms = compare(*results, ALLOWED)
+    return [difference.name for difference in values], [difference.name for difference in forms]
+
+
+def test_the_same_program_does_not_differ() -> None:
+    assert compared(program()) == ([], [])
+
+
+def test_a_wrong_gradient_is_found_though_outputs_are_right() -> None:
+    model = Net()
+
+    def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
+        y, part = model(x)
+        y.register_hook(lambda gradient: gradient * 1.01)
+        return y, part
+
+    values, forms = compared(program(call=scaled, model=model))
+    assert "gradient of norm.bias" in values
+    assert "norm.bias after a step" in values
+    assert "output 0" not in values
+    assert forms == []
+
+
+def test_another_memory_or_order_is_found_though_values_are_right() -> None:
+    model = Net()
+
+    def copied(x: Tensor) -> tuple[Tensor, Tensor]:
+        y, part = model(x)
+        return y.t().contiguous().t(), part
+
+    assert compared(program(call=copied, model=model)) == ([], ["output 0", "output 1"])
+
+
+def test_a_result_that_is_missing_is_a_difference() -> None:
+    model = Net()
+    values, _ = compared(program(call=lambda x: model(x)[:1], model=model))
+    assert "output 1" in values
+
+
+def test_results_travel_through_a_file(tmp_path: Path) -> None:
+    results = [observe_step(program(), seed=0)]
+    write_results(tmp_path / "results.pt", results)
+    (read,) = read_results(tmp_path / "results.pt")
+    assert read.forms == results[0].forms
+    assert all(torch.equal(read.values[name], value) for name, value in results[0].values.items())
+
+
+def test_a_damaged_file_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "results.pt").write_bytes(b"nothing")
+    with pytest.raises(TrialError, match="cannot be read"):
+        read_results(tmp_path / "results.pt")
