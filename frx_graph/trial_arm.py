@@ -6,12 +6,14 @@ It answers what `frx_graph.trials.arm_messages` says. What the workload prints i
 from __future__ import annotations
 
 import copy
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor, fx, nn
@@ -84,11 +86,12 @@ class TrialArm:
                 return self._measure(question)
 
     def _load(self, asked: Load) -> Loaded:
+        _seed_everything(asked.seed)
         workload = self._workload = load_workload(asked.workload)
         self._seed = asked.seed
         with workload.surroundings():
-            random = _draws_numbers(self._eager(asked.train), asked.seed) if asked.random is None else asked.random
-        if random:
+            draws = _draws_numbers(self._eager(asked.train), asked.seed) if asked.random is None else asked.random
+        if draws:
             # Inductor's own generator gives every element a number by its place in the loop: another layout, another
             # mask. As eager draws them they are the same in both arms.
             inductor_config.fallback_random = True
@@ -107,7 +110,7 @@ class TrialArm:
             kwargs=workload.kwargs,
             train=asked.train,
         )
-        return Loaded(random, trial_environment(_device_of(workload)))
+        return Loaded(draws, trial_environment(_device_of(workload)))
 
     def _warm(self, asked: Warm) -> Warmed:
         program, workload = self._ready()
@@ -197,6 +200,13 @@ class TrialArm:
             except Exception:  # noqa: BLE001 - the workload's own code, in a type that it was not written for
                 return None
         return self._references
+
+
+def _seed_everything(seed: int) -> None:
+    """Both arms make the same weights and inputs."""
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def _plan(asked: Load) -> Plan | None:

@@ -46,7 +46,9 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         console.print()
         console.print(Text("Measured", "bold"))
         console.print(Text(f"    {stats.quads} quads in {stats.processes} process pairs, {stats.void} void"))
-        console.print(Text(f"    ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}"))
+        told = f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}"
+        for line in textwrap.wrap(told, width - 4):
+            console.print(Text(f"    {line}"))
     console.print()
     for line in textwrap.wrap(one_line(document.decision, 1000), width):
         console.print(Text(line))

@@ -1,0 +1,82 @@
+"""What a trial of a target decides, and that a ledger takes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from frx_graph.errors import OptionError
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.location import parse_location
+from frx_graph.ledger.opening import open_ledger
+from frx_graph.records import Candidate
+from frx_graph.target_trial import Tried, _only, decisions, environment_key
+from frx_graph.trials.arm_messages import MadeGraph
+from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.executor import TrialRun
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.verdict import Outcome, Verdict
+
+FORWARD = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",), 1e-3)
+BACKWARD = Candidate("backward_layout", "b" * 16, ("convolution_backward",), ("0,2,3,1",))
+OTHER = Candidate("onednn_products", "c" * 16, ("mm",), ("dot",))
+GRAPHS = (MadeGraph("1" * 16, (FORWARD, BACKWARD)), MadeGraph("2" * 16, (OTHER,)))
+ENVIRONMENT = trial_environment(torch.device("cpu"))
+DOCUMENT = json.dumps({"schema": "frx_trial_v1", "verdict": "promote"})
+
+
+def tried(outcome: Outcome) -> Tried:
+    verdict = Verdict(outcome, "because it was measured", None, early=False)
+    return Tried(TrialRun((), verdict, (), ENVIRONMENT, ("1" * 16, "2" * 16)), GRAPHS)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Outcome.PROMOTE, Kind.PROMOTED),
+        (Outcome.REJECT, Kind.REJECTED),
+        (Outcome.EQUIVALENT, Kind.REJECTED),
+        (Outcome.INCONCLUSIVE, Kind.INCONCLUSIVE),
+    ],
+)
+def test_each_graph_gets_its_decision_and_a_ledger_takes_them(tmp_path: Path, outcome: Outcome, kind: Kind) -> None:
+    found = decisions(tried(outcome), TrialPolicy(), DOCUMENT, this_process("frx trial"))
+    assert [(one.signature, one.kind) for one in found] == [
+        (graph.signature, each) for graph in GRAPHS for each in (Kind.PROPOSED, Kind.TRIED, kind)
+    ]
+    assert [one.trial is not None for one in found] == [False, True, False] * 2
+    ledger = open_ledger(parse_location(str(tmp_path / "ledger.sqlite3")))
+    ledger.append(found)
+    promoted = ledger.promotions("1" * 16, environment_key(ENVIRONMENT))
+    assert [one.decision.candidates for one in promoted] == [(FORWARD, BACKWARD)] * (kind is Kind.PROMOTED)
+    # Once more, also after it was rolled back: somebody has asked for it.
+    ledger.append(decisions(tried(outcome), TrialPolicy(), DOCUMENT, this_process("frx trial")))
+
+
+def test_another_environment_has_another_key() -> None:
+    other = replace(ENVIRONMENT, setup=replace(ENVIRONMENT.setup, interop_threads=99))
+    assert environment_key(other) != environment_key(ENVIRONMENT)
+    assert environment_key(replace(ENVIRONMENT, host="elsewhere")) == environment_key(ENVIRONMENT)
+
+
+def test_a_layout_is_one_decision_forward_and_backward() -> None:
+    assert _only("propagate_layout", GRAPHS) == ("propagate_layout", "backward_layout")
+    assert _only("onednn_products", GRAPHS) == ("onednn_products",)
+
+
+@pytest.mark.parametrize(
+    ("name", "graphs", "hint"),
+    [
+        ("propagate_layot", GRAPHS, "did you mean 'propagate_layout'"),
+        ("nothing alike", GRAPHS, "candidates: onednn_products, propagate_layout"),
+        ("hoist_copy", (), "nothing speaks for any rewrite"),
+    ],
+)
+def test_a_rewrite_that_nothing_speaks_for(name: str, graphs: tuple[MadeGraph, ...], hint: str) -> None:
+    with pytest.raises(OptionError, match=hint):
+        _only(name, graphs)
