@@ -30,8 +30,8 @@ class BackendOptions(BaseModel):
     )
     freeze: bool = Field(
         False,
-        description="frx_graph.compile only: without gradients, run with weights packed as constants, by Inductor, or "
-        "with inner eager and a plan by frx",
+        description="frx_graph.compile only: without gradients, in eval() mode, run with weights packed as constants, "
+        "by Inductor, or with inner eager and a plan by frx",
     )
     inner: str = Field("inductor", description="the backend that compiles the program")
     inner_mode: str | None = Field(None, description="torch.compile's `mode` for an inductor inner backend")
