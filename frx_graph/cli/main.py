@@ -3,6 +3,7 @@ nobody reads on. What takes long to import is imported in `run`."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import traceback
@@ -27,6 +28,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _fail("interrupted", EXIT_INTERRUPTED)
         except BaseException as error:  # noqa: BLE001 - the boundary
             return _fail("interrupted", EXIT_INTERRUPTED) if interrupted.came else _explained(error)
+    if code == EXIT_INTERRUPTED:
+        # Typer has made an exit of it, and says nothing.
+        return _fail("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else EXIT_CLEAN
 
 
@@ -38,7 +42,7 @@ def _explained(error: BaseException) -> int:
     if isinstance(error, FrxError):
         return _fail(str(error))
     if isinstance(error, TyperException):
-        return _fail(f"{error.format_message()} (frx --help lists commands and options)")
+        return _fail(_usage(error.format_message(), error))
     if isinstance(error, typer.Abort):
         return _fail("interrupted", EXIT_INTERRUPTED)
     if isinstance(error, SystemExit):
@@ -52,6 +56,17 @@ def _explained(error: BaseException) -> int:
     if os.environ.get("FRX_DEBUG"):
         traceback.print_exception(error)
     return _fail(f"internal error: {first_line(error)} (set FRX_DEBUG=1 for the traceback)")
+
+
+def _usage(said: str, error: BaseException) -> str:
+    """Typer's words without pydantic's, and of the options that it takes to be meant the nearest, if one is near."""
+    name, possible = getattr(error, "option_name", None), getattr(error, "possibilities", None)
+    hint = "frx --help lists commands and options"
+    if isinstance(name, str) and possible:
+        said = said.partition(" (")[0]
+        near = difflib.get_close_matches(name, possible, n=1, cutoff=0.7)
+        hint = f"did you mean {near[0]}?" if near else hint
+    return f"{said.replace('Value error, ', '')} ({hint})"
 
 
 def _fail(message: str, code: int = EXIT_ERROR) -> int:

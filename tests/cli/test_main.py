@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import typer
 
 from frx_graph.cli import commands
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED, Interrupts, ended_at_once, interrupts
@@ -52,6 +53,25 @@ def test_an_exit_that_is_nobodys_broken_pipe_is_let_through(monkeypatch: pytest.
         run(["rules"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--format", "xml"],
+            "'--format': 'xml' is not one of 'text', 'json', 'html', 'md', 'sarif', 'github'. (frx --",
+        ),
+        (["--plan"], "No such option: --plan (frx --help lists"),
+        (["--trian"], "No such option: --trian (did you mean --train?)"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["advise", "examples/convnet.py:build", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
+
+
 IMPORTED = """
 import os, signal, sys
 class Interrupted:
@@ -82,7 +102,10 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(name: str) -> None:
 def test_an_interrupt_is_one_whatever_is_made_of_it(
     turned_into: Exception | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(**_: object) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def interrupted() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
@@ -90,7 +113,7 @@ def test_an_interrupt_is_one_whatever_is_made_of_it(
                 raise
             raise turned_into from None
 
-    monkeypatch.setattr(commands, "app", interrupted)
+    monkeypatch.setattr(commands, "app", app)
     assert run([]) == EXIT_INTERRUPTED
     assert capsys.readouterr() == ("", "frx: interrupted\n")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
