@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +28,7 @@ from frx_graph.planned_backend import frozen_planned_backend, planned_backend
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
+from frx_graph.user_warning import warn
 
 _CALLS_NOT_COUNTED = CaptureFailure(
     "calls per step",
@@ -75,7 +75,7 @@ class _Session:
     def _warn_once(self, subject: str, message: str) -> None:
         if subject not in self._warned:
             self._warned.add(subject)
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warn(message)
 
     def capture(self) -> Capture:
         with self._lock:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,11 +25,12 @@ from frx_graph.options import BackendOptions, backend_options, check_together
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
+from frx_graph.user_warning import warn
 from frx_graph.weight_preparation import prepare
 from frx_graph.weight_watch import WeightWatch
 
 _MOST_VERSIONS = 3
-"""How often frozen weights are compiled anew before they count as no constants."""
+"""For how many versions of the weights a frozen program is compiled; at the next one they count as no constants."""
 _MOST_KINDS = 256
 """Kinds of calls that are remembered; what is met after that costs some microseconds more a call."""
 
@@ -48,10 +48,10 @@ def compile(
     inference without gradients) make best, see `prepare`; what the compiled program returns keeps the strides that it
     had before. Inputs whose strides change from call to call are brought to those that the program was compiled for
     instead of compiling it again, where that is safe, see `PinnedInputs`; looking at strides takes a few microseconds a
-    call. With `freeze` calls without gradients run with weights packed as constants, by Inductor, or by frx with inner
-    eager and a plan: they are packed anew when weights change, and not packed any more when they change again and
-    again; see `WeightWatch` for what is noticed. What is returned is what `torch.compile` returns. Raises `OptionError`
-    for options that the backend does not know.
+    call. With `freeze` calls without gradients, of a model in `eval()` mode, run with weights packed as constants, by
+    Inductor, or by frx with inner eager and a plan: they are packed anew the first two times that weights change, and
+    not any more from the third on, which a warning says; see `WeightWatch` for what is noticed. What is returned is
+    what `torch.compile` returns. Raises `OptionError` for options that the backend, or Inductor, does not know.
     """
     checked = backend_options(options, mode)
     check_together(checked)
@@ -165,7 +165,8 @@ class _Frozen:
             except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
                 self._versions = _MOST_VERSIONS + 1
                 self._watch = self._program = None
-                _warn(f"the weights are not frozen: {error if isinstance(error, ValueError) else first_line(error)}")
+                reason = error if isinstance(error, ValueError) else first_line(error)
+                warn(f"frx: the weights are not frozen: {reason}")
             return self._program
 
     def let_go(self) -> None:
@@ -222,12 +223,10 @@ def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         with torch.inference_mode(mode=False):
             prepare(model, args, kwargs, train=model.training and torch.is_grad_enabled(), inner=inner)
     except FrxError as error:
-        _warn(f"the weights could not be prepared ({error}): the model is compiled with them as they are")
+        warn(f"frx: the weights could not be prepared ({error}): the model is compiled with them as they are")
     except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
-        _warn(f"the weights could not be prepared ({first_line(error)}): the model is compiled with them as they are")
+        warn(
+            f"frx: the weights could not be prepared ({first_line(error)}): the model is compiled with them as they are"
+        )
     stored = (StoredAnew(parameter, strides, parameter.stride()) for parameter, strides in before)
     return tuple(weight for weight in stored if weight.before != weight.after)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(f"frx: {message}", RuntimeWarning, stacklevel=4)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import torch
+import torch._inductor
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch._inductor import config as inductor_config
 
-from frx_graph.errors import OptionError
+from frx_graph.errors import OptionError, first_line
 
 
 class BackendOptions(BaseModel):
@@ -28,8 +30,8 @@ class BackendOptions(BaseModel):
     )
     freeze: bool = Field(
         False,
-        description="frx_graph.compile only: without gradients, run with weights packed as constants, by Inductor, or "
-        "with inner eager and a plan by frx",
+        description="frx_graph.compile only: without gradients, in eval() mode, run with weights packed as constants, "
+        "by Inductor, or with inner eager and a plan by frx",
     )
     inner: str = Field("inductor", description="the backend that compiles the program")
     inner_mode: str | None = Field(None, description="torch.compile's `mode` for an inductor inner backend")
@@ -46,13 +48,13 @@ def check_inner(name: str) -> None:
     """Raise `OptionError`, with the nearest name, for an inner backend that torch does not have or that is us."""
     known = [backend for backend in torch._dynamo.list_backends(None) if backend != "frx"]
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-        raise OptionError(f"{name!r} cannot be the inner backend", hint)
+        listed = [backend for backend in known if not backend.endswith("TESTING_ONLY")]
+        raise OptionError(f"{name!r} cannot be the inner backend", _nearest(name, listed, "known"))
 
 
 def check_together(options: BackendOptions) -> None:
-    """Raise `OptionError` for an unknown inner backend, and for one that does not take what it is given."""
+    """Raise `OptionError` for an unknown inner backend, and for one that does not take what it is given: for Inductor
+    also where it does not know a mode, or an option, or not with such a value."""
     check_inner(options.inner)
     if options.inner != "inductor" and (options.inner_mode or options.inner_options):
         raise OptionError(
@@ -62,22 +64,48 @@ def check_together(options: BackendOptions) -> None:
         raise OptionError(
             f"no plan can be given to inner backend {options.inner!r}", "inductor, eager and aot_eager take one"
         )
+    if options.inner == "inductor":
+        _check_inductor(options.inner_mode, options.inner_options)
+
+
+def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
+    """Torch looks at them only when it compiles, at the first call."""
+    modes = torch._inductor.list_mode_options()
+    if mode and mode not in modes:
+        raise OptionError(f"unknown mode {mode!r} for Inductor", _nearest(mode, modes, "known"))
+    for name, value in options.items():
+        try:
+            torch._TorchCompileInductorWrapper(None, {name: value}, None)
+        except RuntimeError as error:
+            known = inductor_config.get_config_copy()
+            plain = name.replace("-", "_")
+            if plain in known:
+                raise OptionError(f"inner option {name!r} for Inductor: {first_line(error)}") from error
+            near = difflib.get_close_matches(plain, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "torch._inductor.list_options() lists them"
+            raise OptionError(f"unknown inner option {name!r} for Inductor", hint) from error
+
+
+def _nearest(name: str, known: Collection[str], are: str) -> str:
+    """A hint: the one that may have been meant, or all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"{are}: {', '.join(known)}"
 
 
 def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
-    """Checked options. `mode` is `torch.compile(mode=...)`, which belongs to the inner backend.
+    """Options, each checked by itself. `mode` is `torch.compile(mode=...)`, which belongs to the inner backend.
 
-    Raises `OptionError` that names the nearest right key for an unknown one.
+    Raises `OptionError` for what is no mapping, and one that names the nearest right key for an unknown one.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"options is a {type(options).__name__}, not a mapping", 'write options={"plan": "solved"}')
     given = dict(options or {})
     if mode is not None:
         given["inner_mode"] = mode
     known = BackendOptions.model_fields
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(known)}"
-            raise OptionError(f"unknown option {key!r} for backend 'frx'", hint)
+            raise OptionError(f"unknown option {key!r} for backend 'frx'", _nearest(str(key), known, "known options"))
     try:
         return BackendOptions(**given)
     except ValidationError as error:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from frx_graph.anchor_times import with_measured_times
+from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.capture.model_state import preserved_state
@@ -30,7 +31,7 @@ _ROOT = "model."
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """The parameters that were stored anew, by name, each with its dimensions from the outermost to the innermost in
-    memory, and what was left as it was, with the reason."""
+    memory, and what was left as it was, with the reason; of a weight that lies best as it is nothing is said."""
 
     converted: Mapping[str, Order]
     refused: tuple[Refusal, ...]
@@ -52,11 +53,13 @@ def prepare(
     more where weights were stored anew: one that fails with them, since it calls `view` on what a convolution returns,
     gets them back as they were. `train` and `inner` say what it will be used for. What the model returns may lie in
     channels-last from now on, as after `model.to(memory_format=...)`; see `frx_graph.compile` for a program that
-    returns the strides from before. Raises what `capture_model` raises, and `OptionError` for an unknown `inner`.
+    returns the strides from before. Raises what `capture_model` raises, `TargetError` also for what is no call, and
+    `OptionError` for an unknown `inner`.
     """
     check_inner(inner)
+    check_call(model, args, kwargs, "prepare")
     if not isinstance(model, nn.Module):
-        return Prepared({}, ())
+        return Prepared({}, (Refusal(preconvert_weights.NAME, "a function has no parameters: give the module itself"),))
     if dist.is_available() and dist.is_initialized():
         # `DistributedDataParallel` reduces gradients as their memory lay when it was built: the next step's were wrong,
         # and all of them where processes had stored weights differently (torch 2.15, gloo).

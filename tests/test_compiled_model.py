@@ -101,6 +101,35 @@ def test_weights_that_change_all_the_time_are_not_frozen() -> None:
     assert sum("change from call to call" in str(w.message) for w in caught) == 1
 
 
+def test_freezing_stops_at_the_third_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = []
+
+    def counted(*args, **how):
+        frozen.append(args)
+        return frozen_backend(*args, **how)
+
+    frozen_backend = compiled_model.frozen_backend
+    monkeypatch.setattr(compiled_model, "frozen_backend", counted)
+    model = network()
+    compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        said = []
+        for _ in range(5):
+            torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
+            said.append((len(frozen), sum("not frozen" in str(w.message) for w in caught)))
+            model[0].weight.mul_(1.1)
+    assert said == [(1, 0), (2, 0), (3, 0), (3, 1), (3, 1)]
+
+
+def test_a_model_in_train_mode_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_model, "frozen_backend", pytest.fail)
+    model = network().train()
+    compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
+
+
 def test_training_is_not_frozen() -> None:
     model = network().train()
     compiled = frx_graph.compile(model, options={"freeze": True})

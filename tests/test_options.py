@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+import torch._inductor
 from pydantic import ValidationError
+from torch import nn
 
+import frx_graph
 from frx_graph.errors import OptionError
 from frx_graph.options import BackendOptions, backend_options, check_inner, check_together
 
@@ -69,6 +73,43 @@ def test_another_inner_backend_is_refused_with_the_nearest_name(name: str, hint:
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         check_together(backend_options(options, None))
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "said", "hint"),
+    [
+        ("turbo", {}, "unknown mode 'turbo'", "known: default, "),
+        ("max-autotun", {}, "unknown mode 'max-autotun'", "did you mean 'max-autotune'?"),
+        (None, {"max_autotun": True}, "unknown inner option 'max_autotun'", "did you mean 'max_autotune'?"),
+        (None, {"qqqqqq": True}, "unknown inner option 'qqqqqq'", "torch._inductor.list_options"),
+        (None, {"max-autotune": "yes"}, "inner option 'max-autotune' for Inductor: ", ""),
+    ],
+)
+def test_what_inductor_does_not_know_is_refused_when_compiling_is_asked_for(
+    mode: str | None, options: dict[str, Any], said: str, hint: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        frx_graph.compile(nn.Linear(2, 2), mode=mode, options={"inner_options": options})
+    assert caught.value.message.startswith(said)
+    assert caught.value.hint.startswith(hint)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [None, "", *torch._inductor.list_mode_options()])
+def test_every_mode_of_inductor_is_one(mode: str | None) -> None:
+    check_together(backend_options({"inner_options": {"triton.cudagraphs": False, "max-autotune": True}}, mode))
+
+
+def test_options_that_are_no_mapping_are_refused() -> None:
+    with pytest.raises(OptionError, match="options is a list, not a mapping"):
+        frx_graph.compile(nn.Linear(2, 2), options=["plan"])  # type: ignore[arg-type]
+
+
+def test_backends_that_fail_on_purpose_are_not_listed() -> None:
+    with pytest.raises(OptionError) as caught:
+        check_inner("qqqqqq")
+    assert "eager" in caught.value.hint
+    assert "TESTING_ONLY" not in caught.value.hint
 
 
 @pytest.mark.parametrize("plan", [None, "solved"])

@@ -69,7 +69,7 @@ def test_every_module_imports() -> None:
 def test_public_functions_are_not_hidden_by_modules_of_the_same_name() -> None:
     # In a fresh process, because importing a submodule replaces the package's attribute for good.
     program = (
-        "import frx_graph, frx_graph.cli.main, frx_graph.backend;"
+        "import frx_graph, frx_graph.cli.commands, frx_graph.backend;"
         "functions = [name for name in frx_graph.__all__ if name != '__version__'];"
         "print([name for name in functions if not callable(getattr(frx_graph, name))])"
     )

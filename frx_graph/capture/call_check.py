@@ -10,14 +10,15 @@ from torch.utils import _pytree as pytree
 from frx_graph.errors import TargetError
 
 
-def check_call(model: object, args: object, kwargs: object) -> None:
-    """Raise `TargetError` unless `model(*args, **kwargs)` has the form of a call, on tensors that hold values."""
+def check_call(model: object, args: object, kwargs: object, function: str = "advise") -> None:
+    """Raise `TargetError` unless `model(*args, **kwargs)` has the form of a call, on tensors that hold values.
+    `function` is what was called with them, for the hint."""
     if not callable(model):
         raise TargetError(f"the model is a {type(model).__name__}, which cannot be called", "give a module or function")
     if isinstance(args, Tensor) or not isinstance(args, Sequence) or isinstance(args, (str, bytes)):
         raise TargetError(
             f"args is a {type(args).__name__}, not a tuple or list of the call's arguments",
-            "for one argument write advise(model, (x,))",
+            f"for one argument write {function}(model, (x,))",
         )
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise TargetError(f"kwargs is a {type(kwargs).__name__}, not a mapping", 'write kwargs={"name": value}')

@@ -194,7 +194,7 @@ def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwa
     except BaseException as own:
         raise TargetError(
             f"the model raised {first_line(own)}",
-            "run model(*args, **kwargs) by itself until it works, then advise again",
+            "run model(*args, **kwargs) by itself until it works",
         ) from own
 
 

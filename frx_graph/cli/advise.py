@@ -12,6 +12,7 @@ import torch
 import typer
 
 from frx_graph.cli.config import advise_config
+from frx_graph.cli.interrupt import ended_at_once
 from frx_graph.cli.progress import stages
 from frx_graph.cli.report_output import ReportOptions, emit
 from frx_graph.errors import OptionError, TargetError
@@ -60,7 +61,8 @@ def advise(
     # What the model prints, its native code and its child processes too, must not end up in the report.
     with stages() as progress, redirected(STDOUT, STDERR), contextlib.redirect_stdout(sys.stderr):
         progress("importing torch's compiler")
-        from frx_graph.advisor import advise as advise_model
+        with ended_at_once():
+            from frx_graph.advisor import advise as advise_model
 
         progress(f"loading {target}")
         workload = place(load_target(target), run_on, cast_to)

@@ -34,6 +34,8 @@ from frx_graph.reports.terminal import detect_terminal
 
 DEFAULT_LIMIT = 20
 
+_NOTHING_YET = "{}: no decisions yet"
+
 _SIGNATURE = re.compile(r"[0-9a-f]{16}")
 _POSITION = re.compile(r"#?([0-9]{1,7})")
 _HASH = re.compile(r"[0-9a-f]{8,64}")
@@ -85,6 +87,9 @@ def list_events(
     standings = None if signature is None else _standings(source, signature, environment)
     if format is LedgerFormat.JSON:
         _print_json(ledger_document(str(place), total, events, standings))
+        return
+    if source is None:
+        typer.echo(_NOTHING_YET.format(place))
         return
     terminal = detect_terminal(sys.stdout, os.environ)
     text = render_list(
@@ -159,7 +164,7 @@ def verify(at: LedgerOption = None) -> None:
     place = _place(at)
     source = _to_read(place)
     if source is None:
-        typer.echo(f"{place!s}: no ledger yet, nothing was decided")
+        typer.echo(_NOTHING_YET.format(place))
         return
     found = verify_ledger(source)
     name = str(place)

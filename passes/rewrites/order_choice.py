@@ -21,6 +21,9 @@ from frx_graph.passes.rewrites.stride_sensitivity import reads_any_order
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rules.dimension_map import Order, canonical, plain_order
 
+BANDWIDTH_UNKNOWN = "the device's bandwidth is not known, so what a conversion costs is not"
+"""Why nothing is decided where it is so."""
+
 _FREED = "any"
 """The choice for a copy that was asked for one memory format: it takes, and hands on, whichever its source has."""
 
@@ -38,7 +41,7 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
     if misread := tuple(op.node for op in subject.facts.ops if needs_plain_images(op, subject.facts)):
         yield Refusal(name, "oneDNN computes something else on channels-last images of these sizes", misread)
     if not subject.everything and subject.bandwidth_bytes_per_s is None:
-        yield Refusal(name, "the device's bandwidth is not known, so what a conversion costs is not", anchors)
+        yield Refusal(name, BANDWIDTH_UNKNOWN, anchors)
         return
     seconds = _seconds(subject)
     if unmeasured := tuple(node for node in anchors if node not in seconds):

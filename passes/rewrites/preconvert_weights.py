@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.passes.rewrites.anchor_calls import weight_of
-from frx_graph.passes.rewrites.order_choice import cheapest_orders
+from frx_graph.passes.rewrites.order_choice import BANDWIDTH_UNKNOWN, cheapest_orders
 from frx_graph.passes.rewrites.order_members import current_order
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Refusal
@@ -36,14 +36,19 @@ class StoredWeight:
 
 def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
     """Every parameter that its convolutions want in another order than it has. Of a weight that several convolutions
-    share, in different orders, nothing is said but that."""
+    share, in different orders, nothing is said but that, and nothing of one that lies best as it is."""
     facts = subject.facts
+    weights = {op.node: weight for op in (anchor.op for anchor in subject.anchors) if (weight := _weight(op, facts))}
+    if weights and subject.bandwidth_bytes_per_s is None:
+        yield Refusal(NAME, BANDWIDTH_UNKNOWN, tuple(weights))
+        return
     wanted: dict[str, set[Order]] = {}
     for node, order in cheapest_orders(subject).items():
-        weight = weight_of(facts.op_by_node[node], facts)
-        parameter = None if weight is None else _parameter(weight, facts)
-        if parameter is not None:
-            wanted.setdefault(parameter.name, set()).add(order)
+        if node in weights:
+            wanted.setdefault(weights[node].name, set()).add(order)
+    for name, path in {weight.name: weight.path for weight in weights.values()}.items():
+        if name not in wanted:
+            yield Refusal(path, "how long its convolution takes in either order could not be measured")
     for name, orders in wanted.items():
         parameter = facts.values[name]
         if len(orders) > 1:
@@ -54,7 +59,11 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
             yield StoredWeight(parameter.path, order)
 
 
-def _parameter(weight: ValueFacts, facts: GraphFacts) -> ValueFacts | None:
+def _weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
+    """The parameter that a convolution reads as its weight; None where it reads something else, or is none."""
+    weight = weight_of(op, facts)
+    if weight is None:
+        return None
     producer = facts.producer(weight.name)
     if producer is not None and producer.operator == _CAST:
         weight = facts.values[producer.inputs[0]]

@@ -42,3 +42,12 @@ def test_tuples_and_lists_of_anything_are_calls() -> None:
 def test_advise_checks_first() -> None:
     with pytest.raises(TargetError, match="for one argument write"):
         frx_graph.advise(nn.Linear(2, 2), torch.ones(1, 2))  # type: ignore[arg-type]
+
+
+def test_prepare_checks_as_advise_does() -> None:
+    image = torch.ones(2, 3, 8, 8)
+    with pytest.raises(TargetError, match=r"args is a Tensor, .* \(for one argument write prepare\(model, \(x,\)\)\)"):
+        frx_graph.prepare(nn.Conv2d(3, 3, 3), image)  # type: ignore[arg-type]
+    with pytest.raises(TargetError, match="the model raised") as caught:
+        frx_graph.prepare(nn.Conv2d(3, 3, 3), (image, image))
+    assert "advise" not in str(caught.value)

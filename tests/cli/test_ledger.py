@@ -78,13 +78,13 @@ def test_without_a_command_the_help_is_printed(frx: Frx) -> None:
 
 
 def test_before_the_first_decision_there_is_nothing_and_nothing_is_made(frx: Frx, home: Path) -> None:
-    code, out, _ = frx("list")
-    assert code == 0
-    assert out.startswith("0 events in ")
+    nothing = f"{home / 'data' / 'frx-graph' / 'ledger.sqlite3'}: no decisions yet\n"
+    assert frx("list") == (0, nothing, "")
+    assert frx("list", "--signature", GRAPH) == (0, nothing, "")
+    assert frx("verify") == (0, nothing, "")
     assert json.loads(frx("list", "--format", "json")[1])["events"] == []
     assert json.loads(frx("list", "--signature", GRAPH, "--format", "json")[1])["plans"] == []
     assert frx("export")[:2] == (0, "")
-    assert frx("verify")[0] == 0
     assert frx("show", "1")[0] == 2
     assert frx("rollback", GRAPH)[0] == 2
     assert not (home / "data").exists()
@@ -96,6 +96,17 @@ def test_a_named_ledger_has_to_be_there(frx: Frx, home: Path, command: list[str]
     assert (code, out) == (2, "")
     assert err == f"frx: there is no ledger at {home / 'gone.sqlite3'} (the first trial makes it)\n"
     assert not (home / "gone.sqlite3").exists()
+
+
+@pytest.mark.parametrize("command", [["list"], ["export"], ["verify"]])
+def test_one_that_the_variable_or_the_project_names_has_to_be_there_too(
+    frx: Frx, home: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "pyproject.toml").write_text("[tool.frx]\nledger = 'gone.sqlite3'\n")
+    said = f"frx: there is no ledger at {home / 'gone.sqlite3'} (the first trial makes it)\n"
+    assert frx(*command) == (2, "", said)
+    monkeypatch.setenv("FRX_LEDGER", str(home / "away.sqlite3"))
+    assert frx(*command) == (2, "", said.replace("gone", "away"))
 
 
 def test_the_ledger_is_named_by_option_variable_or_project(

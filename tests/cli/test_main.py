@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
+import typer
 
-from frx_graph.cli import main
+from frx_graph.cli import commands
+from frx_graph.cli.interrupt import EXIT_INTERRUPTED, Interrupts, ended_at_once, interrupts
 from frx_graph.cli.main import EXIT_BROKEN_PIPE, run
+from frx_graph.errors import TargetError
 
 
 def test_without_a_command_the_help_is_printed_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,6 +48,98 @@ def test_an_exit_that_is_nobodys_broken_pipe_is_let_through(monkeypatch: pytest.
     def leave(**_: object) -> None:
         raise SystemExit(7)
 
-    monkeypatch.setattr(main, "app", leave)
+    monkeypatch.setattr(commands, "app", leave)
     with pytest.raises(SystemExit, match="7"):
         run(["rules"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--format", "xml"],
+            "'--format': 'xml' is not one of 'text', 'json', 'html', 'md', 'sarif', 'github'. (frx --",
+        ),
+        (["--plan"], "No such option: --plan (frx --help lists"),
+        (["--trian"], "No such option: --trian (did you mean --train?)"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["advise", "examples/convnet.py:build", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
+
+
+IMPORTED = """
+import os, signal, sys
+class Interrupted:
+    "Ctrl-C at the moment at which this module is imported."
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupted())
+from frx_graph.cli.main import main
+sys.argv = ["frx", "advise", "examples/convnet.py:build"]
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["typer", "numpy", "torch._C", "torch._refs", "frx_graph.advisor", "sympy.core"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(name: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", IMPORTED.format(name=name)],
+        cwd=Path(__file__).parent.parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (EXIT_INTERRUPTED, "", "frx: interrupted\n")
+
+
+@pytest.mark.parametrize("turned_into", [None, AttributeError("half of a module"), TargetError("the model raised")])
+def test_an_interrupt_is_one_whatever_is_made_of_it(
+    turned_into: Exception | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def interrupted() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            if turned_into is None:
+                raise
+            raise turned_into from None
+
+    monkeypatch.setattr(commands, "app", app)
+    assert run([]) == EXIT_INTERRUPTED
+    assert capsys.readouterr() == ("", "frx: interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_of_somebody_elses_stays() -> None:
+    came = []
+    before = signal.signal(signal.SIGINT, lambda *_: came.append(1))
+    try:
+        with interrupts() as ours, ended_at_once():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (came, ours.came) == ([1], False)
+
+
+def test_after_the_imports_an_interrupt_is_an_exception_again() -> None:
+    with interrupts():
+        with ended_at_once():
+            pass
+        assert isinstance(signal.getsignal(signal.SIGINT), Interrupts)
+
+
+def test_outside_the_main_thread_nothing_is_handled() -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(run(["rules", "FRX001"])))
+    thread.start()
+    thread.join()
+    assert codes == [0]

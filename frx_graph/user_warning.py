@@ -1,0 +1,38 @@
+"""Warnings that point at the user's line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+_NOT_THE_USERS = (
+    f"{Path(__file__).parent}{os.sep}",
+    f"{Path(torch.__file__).parent}{os.sep}",
+    # Torch's context managers that decorate functions.
+    contextlib.__file__,
+)
+
+
+def warn(message: str) -> None:
+    """A `RuntimeWarning` at the innermost line outside torch and this package, however deep in them we are: at the call
+    that compiles, or, under Dynamo, in the function that it compiles. Python 3.12's `skip_file_prefixes` does that."""
+    frame = outermost = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        frame = frame.f_back
+    if frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        # A thread that torch has begun, as for backwards.
+        frame = outermost
+    variables = frame.f_globals
+    warnings.warn_explicit(
+        message,
+        RuntimeWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=variables.get("__name__"),
+        registry=variables.setdefault("__warningregistry__", {}),
+    )
