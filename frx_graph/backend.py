@@ -11,7 +11,8 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 
@@ -19,16 +20,21 @@ from frx_graph.advisor import advise_capture
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
+from frx_graph.config import advise_config
 from frx_graph.current_plan import current_plan
 from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import CaptureError, OptionError
-from frx_graph.options import BackendOptions, backend_options, check_together
+from frx_graph.ledger.default_place import may_be_there
+from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import frozen_planned_backend, planned_backend
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
 from frx_graph.user_warning import warn
+
+if TYPE_CHECKING:
+    from frx_graph.promoted_plan import PromotedPlans
 
 _CALLS_NOT_COUNTED = CaptureFailure(
     "calls per step",
@@ -45,6 +51,7 @@ class _Session:
         self._recorder = GraphRecorder("process")
         self._print_at_exit = False
         self._warned: set[str] = set()
+        self._promoted: PromotedPlans | None = None
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
         with self._lock:
@@ -64,6 +71,26 @@ class _Session:
         self._warn_once(
             "unproved", f"frx applies rewrites that no trial has proved (plan={plan!r}): meant for tests and benchmarks"
         )
+
+    def promoted(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> Plan | None:
+        """The plan that trials have proved for this graph; None, and a warning, where that cannot be told."""
+        if options.mode != "apply" or options.inner not in PLANNED:
+            return None
+        try:
+            if not may_be_there(advise_config(Path.cwd()).ledger):
+                return None
+            # A database's library takes a quarter of a second to import: only where there may be a ledger.
+            from frx_graph.promoted_plan import PromotedPlans
+
+            self._promoted = self._promoted or PromotedPlans()
+            return self._promoted.find(dynamo, example_inputs, options)
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the baseline
+            self._warn_once(
+                "ledger",
+                f"frx could not look up what was promoted ({error}); graphs are compiled as without it, and your "
+                "program is unaffected",
+            )
+            return None
 
     def not_rewritten(self, error: Exception) -> None:
         self._warn_once(
@@ -117,7 +144,8 @@ def frx(
     if checked.freeze:
         raise OptionError("a backend cannot freeze weights: it is called after tracing", "use frx_graph.compile")
     check_together(checked)
-    inner = planned_backend(checked, _plan(checked), _session.not_rewritten)
+    plan = _session.promoted(dynamo, example_inputs, checked) if checked.plan is None else _plan(checked)
+    inner = planned_backend(checked, plan, _session.not_rewritten)
     try:
         _session.record(dynamo, example_inputs, checked)
     except Exception as error:  # noqa: BLE001 - any failure of the advisor falls back to the inner compiler

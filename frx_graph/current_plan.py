@@ -19,12 +19,12 @@ ALL_REWRITES = (ATTENTION, *(rewrite.name for rewrite in REWRITES))
 """Of graphs, in the order in which they are made: attention in Dynamo's, the others in the inner compiler's."""
 
 
-def current_plan(policy: str, only: Collection[str] = ALL_REWRITES) -> Plan:
+def current_plan(policy: str, only: Collection[str] | None = None) -> Plan:
     """What `policy` ("all", "solved") stands for in this process, with `only` these rewrites; what is made of a graph
     depends on nothing else."""
     return Plan(
         policy=policy,
-        rewrites=tuple(name for name in ALL_REWRITES if name in only),
+        rewrites=tuple(name for name in ALL_REWRITES if only is None or name in only),
         code=code_hash(),
         machine=tuple(measurement_environment(device).fingerprint for device in ("cpu", "cuda")),
     )

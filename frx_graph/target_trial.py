@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,7 +11,8 @@ from typing import TypeVar
 from pydantic import TypeAdapter
 
 from frx_graph.arms import start_arm
-from frx_graph.current_plan import ALL_REWRITES, code_hash, recorded_plan
+from frx_graph.current_plan import ALL_REWRITES, recorded_plan
+from frx_graph.environment_key import environment_key
 from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision, Kind
@@ -87,11 +87,6 @@ def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> t
     )
 
 
-def environment_key(environment: TrialEnvironment) -> str:
-    """The fingerprint that decisions are kept under: where, and by which code of ours."""
-    return hashlib.sha256(f"{environment.fingerprint} {code_hash()}".encode()).hexdigest()[:16]
-
-
 def _of_graph(
     graph: MadeGraph, environment: TrialEnvironment, tried: Tried, policy: TrialPolicy, document: str, by: Author
 ) -> tuple[Decision, ...]:
@@ -99,7 +94,7 @@ def _of_graph(
     proposed = Decision(
         kind=Kind.PROPOSED,
         signature=graph.signature,
-        environment=environment_key(environment),
+        environment=environment_key(environment.setup),
         plan=recorded_plan(graph.applied).hash,
         reason="measured times of single operators speak for it",
         decided_by=by.decided_by,

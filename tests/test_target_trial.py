@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from frx_graph.environment_key import environment_key
 from frx_graph.errors import OptionError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
 from frx_graph.records import Candidate
-from frx_graph.target_trial import Tried, _only, decisions, environment_key
+from frx_graph.target_trial import Tried, _only, decisions
 from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun
@@ -52,16 +52,10 @@ def test_each_graph_gets_its_decision_and_a_ledger_takes_them(tmp_path: Path, ou
     assert [one.trial is not None for one in found] == [False, True, False] * 2
     ledger = open_ledger(parse_location(str(tmp_path / "ledger.sqlite3")))
     ledger.append(found)
-    promoted = ledger.promotions("1" * 16, environment_key(ENVIRONMENT))
+    promoted = ledger.promotions("1" * 16, environment_key(ENVIRONMENT.setup))
     assert [one.decision.candidates for one in promoted] == [(FORWARD, BACKWARD)] * (kind is Kind.PROMOTED)
     # Once more, also after it was rolled back: somebody has asked for it.
     ledger.append(decisions(tried(outcome), TrialPolicy(), DOCUMENT, this_process("frx trial")))
-
-
-def test_another_environment_has_another_key() -> None:
-    other = replace(ENVIRONMENT, setup=replace(ENVIRONMENT.setup, interop_threads=99))
-    assert environment_key(other) != environment_key(ENVIRONMENT)
-    assert environment_key(replace(ENVIRONMENT, host="elsewhere")) == environment_key(ENVIRONMENT)
 
 
 def test_a_layout_is_one_decision_forward_and_backward() -> None:

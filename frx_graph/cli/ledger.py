@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from frx_graph.atomic_file import write_atomically
-from frx_graph.cli.config import advise_config
+from frx_graph.config import advise_config
 from frx_graph.errors import LedgerMissingError, OptionError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Kind, Recorded

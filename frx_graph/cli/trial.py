@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.config import advise_config, policy_of
 from frx_graph.cli.ledger import LedgerOption
 from frx_graph.cli.progress import stages
+from frx_graph.config import advise_config, policy_of
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Kind

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from frx_graph.errors import LedgerError
+from frx_graph.ledger.default_place import LEDGER_VARIABLE, default_file
 from frx_graph.reports.plain_text import one_line
-
-LEDGER_VARIABLE = "FRX_LEDGER"
 
 _HINT = "name a file, or a SQLAlchemy URL such as postgresql+psycopg://user@host/database"
 
@@ -32,11 +30,6 @@ class Location:
         """The place as people may see it: on one line, without passwords."""
         text = str(self.file) if self.file is not None else without_secrets(self.url)
         return one_line(text, 1000)
-
-
-def default_file() -> Path:
-    """The ledger in the user's data folder."""
-    return Path(platformdirs.user_data_dir("frx-graph")) / "ledger.sqlite3"
 
 
 def choose_location(option: str | None, configured: str | None, environ: Mapping[str, str] = os.environ) -> Location:

@@ -37,6 +37,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
         return ()
 
     monkeypatch.setattr("frx_graph.rewriting.REWRITES", (Rewrite("planted", propose, apply),))
+    monkeypatch.setattr("frx_graph.current_plan.ALL_REWRITES", ("planted",))
 
 
 def _after(graph: fx.Graph, target: torch._ops.OpOverload, insert: Callable[[fx.Node], fx.Node]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.cli.config import AdviseConfig, advise_config, find_pyproject
+from frx_graph.config import AdviseConfig, advise_config, find_pyproject
 from frx_graph.errors import OptionError
 from frx_graph.reports.render import Format
 
@@ -88,7 +88,7 @@ def test_not_utf8(tmp_path):
 
 
 def test_no_file_is_all_defaults(tmp_path, monkeypatch):
-    monkeypatch.setattr("frx_graph.cli.config.find_pyproject", lambda start: None)
+    monkeypatch.setattr("frx_graph.config.find_pyproject", lambda start: None)
     assert advise_config(tmp_path) == AdviseConfig()
 
 

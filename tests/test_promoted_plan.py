@@ -1,0 +1,223 @@
+"""What is applied without being asked for: what stands in the ledger for this graph here, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+from torch import Tensor, fx, nn
+
+import frx_graph
+from frx_graph import backend
+from frx_graph.arms import start_arm, where_this_is
+from frx_graph.capture.graph_signature import compiled_signature
+from frx_graph.current_plan import current_plan, recorded_plan
+from frx_graph.environment_key import environment_key
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.location import parse_location
+from frx_graph.ledger.opening import open_ledger
+from frx_graph.ledger.store import Ledger
+from frx_graph.options import backend_options
+from frx_graph.planned_backend import planned_backend
+from frx_graph.records import Candidate
+from frx_graph.rewrite_log import LOG
+from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed
+from frx_graph.trials.environment import trial_setup
+
+OPTIONS = {"inner": "eager"}
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(8, 8, 3)
+        self.second = nn.Conv2d(8, 8, 3)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+def build():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randn(2, 8, 12, 12),)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[nn.Module, Tensor]]:
+    torch._dynamo.reset()
+    backend.clear()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+    namespace: dict[str, Any] = {}
+    exec(compile(MODEL, str(tmp_path / "model.py"), "exec"), namespace)
+    built, (x,) = namespace["build"]()
+    yield built, x
+    torch._dynamo.reset()
+    backend.clear()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    file = tmp_path / "ledger.sqlite3"
+    monkeypatch.setenv("FRX_LEDGER", str(file))
+    return open_ledger(parse_location(str(file)))
+
+
+def proposed(program: nn.Module, x: Tensor) -> tuple[str, tuple[Candidate, ...]]:
+    """The signature of the one graph, and all that can be made of it."""
+    signatures: list[str] = []
+
+    def failed(error: Exception) -> None:
+        raise error
+
+    inner = planned_backend(backend_options(OPTIONS, None), current_plan("all"), failed)
+
+    def noting(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        signatures.append(compiled_signature(dynamo.graph, "eager", None))
+        compiled: Callable[..., Any] = inner(dynamo, inputs)
+        return compiled
+
+    LOG.clear()
+    with torch.no_grad():
+        torch.compile(program, backend=noting)(x)
+    (signature,) = signatures
+    made = tuple(replace(c, graph_id=done.signature) for done in LOG.all() for c in done.applied)
+    torch._dynamo.reset()
+    backend.clear()
+    return signature, made
+
+
+def promoted(program: nn.Module, x: Tensor, **changes: Any) -> list[Decision]:
+    signature, candidates = proposed(program, x)
+    assert candidates
+    decision = Decision(
+        kind=Kind.PROPOSED,
+        signature=signature,
+        environment=environment_key(trial_setup(torch.device("cpu"))),
+        plan=recorded_plan(candidates).hash,
+        reason="a test",
+        decided_by="frx trial",
+        host="here",
+        process_id=1,
+        recorded_at=datetime.now(UTC),
+        candidates=candidates,
+    )
+    decision = replace(decision, **changes)
+    trial = '{"schema": "frx_trial_v1", "verdict": "promote"}'
+    return [decision, replace(decision, kind=Kind.TRIED, trial=trial), replace(decision, kind=Kind.PROMOTED)]
+
+
+def applied(program: nn.Module, x: Tensor, **options: Any) -> list[str]:
+    """What `backend="frx"` makes of the program, which nobody can tell by its results."""
+    with torch.no_grad():
+        expected = program(x)
+        found = torch.compile(program, backend="frx", options={**OPTIONS, **options})(x)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert found.stride() == expected.stride()
+    return [candidate.rewrite for done in backend.rewritten() for candidate in done.applied]
+
+
+def kinds(ledger: Ledger) -> list[Kind]:
+    return [event.decision.kind for event in ledger.events()]
+
+
+def test_what_was_promoted_is_applied_and_that_is_recorded_once(model, ledger: Ledger) -> None:
+    decisions = promoted(*model)
+    ledger.append(decisions)
+    assert applied(*model) == [candidate.rewrite for candidate in decisions[0].candidates]
+    assert kinds(ledger) == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED, Kind.APPLIED]
+    torch._dynamo.reset()
+    assert applied(*model)
+    assert kinds(ledger)[3:] == [Kind.APPLIED]
+
+
+@pytest.mark.parametrize("kind", [Kind.REJECTED, Kind.ROLLED_BACK, Kind.EXPIRED])
+def test_what_does_not_stand_any_more_is_not(model, ledger: Ledger, kind: Kind) -> None:
+    decisions = promoted(*model)
+    author = this_process("somebody")
+    ledger.append([*decisions, decisions[-1].followed_by(kind, reason="no", by=author, at=datetime.now(UTC))])
+    assert applied(*model) == []
+    assert kinds(ledger)[-1] is kind
+
+
+def test_what_was_only_proposed_or_tried_is_not(model, ledger: Ledger) -> None:
+    ledger.append(promoted(*model)[:2])
+    assert applied(*model) == []
+
+
+def test_what_was_promoted_too_long_ago_expires(model, ledger: Ledger) -> None:
+    ledger.append(promoted(*model, recorded_at=datetime.now(UTC) - timedelta(days=31)))
+    assert applied(*model) == []
+    assert kinds(ledger)[-1] is Kind.EXPIRED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"environment": "0" * 16}, {"signature": "0" * 16}, {"plan": "0" * 16}],
+    ids=["environment", "graph", "plan"],
+)
+def test_what_was_promoted_for_something_else_is_not(model, ledger: Ledger, change: dict[str, str]) -> None:
+    ledger.append(promoted(*model, **change))
+    assert applied(*model) == []
+    assert Kind.APPLIED not in kinds(ledger)
+
+
+def test_advice_applies_nothing(model, ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger.append(promoted(*model))
+    assert applied(*model, mode="advise") == []
+    frx_graph.report(measure=False)
+
+
+def test_another_use_of_the_same_model_is_another_graph(model, ledger: Ledger) -> None:
+    ledger.append(promoted(*model))
+    program, x = model
+    torch.compile(program.train(), backend="frx", options=OPTIONS)(x).sum().backward()
+    assert [done.applied for done in backend.rewritten()] == []
+
+
+def test_a_ledger_that_cannot_be_written_leaves_the_baseline_with_one_warning(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.append(promoted(*model))
+    file = ledger.location.file
+    assert file is not None
+    file.write_bytes(b"no database at all" * 100)
+    for side in ("-wal", "-shm"):
+        file.with_name(file.name + side).unlink(missing_ok=True)
+    with pytest.warns(RuntimeWarning, match="could not look up what was promoted") as warned:
+        assert applied(*model) == []
+        torch._dynamo.reset()
+        assert applied(*model) == []
+    assert len([w for w in warned if "promoted" in str(w.message)]) == 1
+
+
+def test_a_target_in_an_arm_and_the_same_model_in_a_program_have_one_signature(model, tmp_path: Path) -> None:
+    base = Load(TargetWorkload("model.py:build"), False, "eager", seed=0)
+    with start_arm() as arm:
+        for question, answered in ((base, Loaded), (Warm(1), Warmed)):
+            message = TypeAdapter(type(question)).dump_python(question, mode="json")
+            answer = TypeAdapter(answered).validate_python(arm.ask(message, seconds=120))
+    signature, _ = proposed(*model)
+    assert [graph.signature for graph in answer.graphs] == [signature]
+
+
+def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> None:
+    script = (
+        "import sys, torch\n"
+        "torch.compile(torch.nn.ReLU(), backend='frx', options={'inner': 'eager'})(torch.ones(2))\n"
+        "assert 'sqlalchemy' not in sys.modules\n"
+    )
+    environment = {**os.environ, **where_this_is(), "XDG_DATA_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
