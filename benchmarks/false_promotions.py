@@ -1,11 +1,15 @@
 """How often trials promote what is no faster, and miss what is: simulated, through the code that decides real trials.
 
     python benchmarks/false_promotions.py [--trials N] [--policy FILE] [--bias SHARE] [--trace FILE] [--json FILE]
+    python benchmarks/false_promotions.py --real N [--policy FILE] [--json FILE]
     python benchmarks/false_promotions.py --record FILE
 
 Three machines: "shared" and "hostile" are simulated, "real" is made of windows of a recording (`--trace`, made with
 `--record`: 25 s of convolutions). Every process adds a bias of its own, such that two that run the same program
 differ by 2 % (standard deviation of their ratio), as the policies allow for.
+
+With --real, N real trials of programs against themselves are run on this machine instead, some minutes each: none may
+be promoted.
 
 Bounds, on each machine: equal arms are never promoted; a gain of half the minimum is promoted in at most 1 %, and one
 of 12 % (20 % in one process) found in at least 95 %. Exit code 1 when one is broken. "most" are the steps
@@ -180,12 +184,31 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
     return tabulate(rows, headers=headers, disable_numparse=True, colalign=align)
 
 
+def _real(count: int, policy: TrialPolicy, file: Path | None) -> int:
+    from real_trials import real_trials  # imports torch
+
+    found = []
+    for trial in real_trials(count, policy):
+        found.append(trial)
+        if file:
+            file.write_text(json.dumps({"trials": [asdict(one) for one in found]}, indent=2) + "\n")
+    rows = [
+        (one.target, one.train, one.inner, one.outcome, f"{one.ratio:.3f}" if one.ratio else "-", one.quads, one.void)
+        for one in found
+    ]
+    print(tabulate(rows, headers=["target", "train", "inner", "outcome", "ratio", "quads", "void"]))
+    promoted = sum(one.outcome is Outcome.PROMOTE for one in found)
+    print(f"{promoted} of {len(found)} promoted")
+    return 1 if promoted or not found else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=TRIALS, metavar="N", help=f"for each row and machine ({TRIALS})")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="simulate trials under this policy instead")
     parser.add_argument("--bias", type=float, default=PROCESS_BIAS, help="of two processes, as a fraction (0.02)")
     parser.add_argument("--trace", type=Path, default=TRACE, metavar="FILE", help="recorded step times of a machine")
+    parser.add_argument("--real", type=int, metavar="N", help="run so many real trials of equal arms instead")
     parser.add_argument("--record", type=Path, metavar="FILE", help="record such a trace here, in 25 s, and stop")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     given = parser.parse_args(arguments)
@@ -196,6 +219,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         record(given.record)
         return 0
+    if given.real is not None:
+        return _real(given.real, read_policy(given.policy) if given.policy else TrialPolicy(), given.json)
     machines = (SHARED, HOSTILE, recorded(given.trace))
     simulated = cases_of(read_policy(given.policy)) if given.policy else cases()
     judged = [(case, rates(case, noise, given.trials, given.bias)) for case in simulated for noise in machines]

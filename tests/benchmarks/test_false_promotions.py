@@ -8,13 +8,15 @@ from pathlib import Path
 
 import false_promotions
 import pytest
+import real_trials
 from false_promotions import TRACE, Case, Rates, broken_bounds, cases, main, rates, simulated_trial, table
 from scipy import stats
 from step_noise import HOSTILE, SHARED, Noise, recorded
 
+from frx_graph.trials.executor import Programs, TrialRun
 from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
 from frx_graph.trials.protocol import protocol
-from frx_graph.trials.verdict import Outcome
+from frx_graph.trials.verdict import Outcome, Verdict
 
 MACHINES = [SHARED, HOSTILE, recorded(TRACE)]
 TRIALS = 300
@@ -112,3 +114,20 @@ def test_any_policy_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixtu
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("6 %")]
     assert [row.split()[2] for row in rows] == ["A/A", "+4", "+6", "+8", "+12"]
     assert all(row.split()[-1] == str(2 * 3 * 20) for row in rows)
+
+
+@pytest.mark.parametrize(("outcomes", "code"), [(["equivalent", "inconclusive"], 0), (["equivalent", "promote"], 1)])
+def test_real_trials_of_equal_arms(
+    outcomes: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = iter(outcomes)
+
+    def run(programs: Programs, _policy: TrialPolicy, _start: object) -> TrialRun:
+        assert programs.baseline == programs.candidate
+        return TrialRun((), Verdict(Outcome(next(ends)), "a reason", None, early=False), (), None, ())
+
+    monkeypatch.setattr(real_trials, "run_trial", run)
+    assert main(["--real", "2", "--json", str(tmp_path / "found.json")]) == code
+    assert f"{outcomes.count('promote')} of 2 promoted" in capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())["trials"]
+    assert [one["outcome"] for one in found] == outcomes

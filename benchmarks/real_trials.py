@@ -1,0 +1,58 @@
+"""Trials of a program against itself, on this machine, in real processes: none may be promoted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from frx_graph.arms import start_arm
+from frx_graph.trials.arm_messages import Load, TargetWorkload
+from frx_graph.trials.executor import Programs, run_trial
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.verdict import Outcome
+
+ROOT = Path(__file__).parent.parent
+PROGRAMS = (
+    ("examples/convnet.py:build", False, "inductor"),
+    ("examples/convnet.py:build", True, "inductor"),
+    ("examples/attention.py:build", False, "inductor"),
+    ("examples/convnet.py:build", False, "eager"),
+)
+"""Target, whether it is trained, and what compiles both arms; taken in turns."""
+
+
+@dataclass(frozen=True)
+class RealTrial:
+    """How one of them ended. `ratio` is that of the arms' times, None where nothing was measured undisturbed."""
+
+    target: str
+    train: bool
+    inner: str
+    outcome: Outcome
+    ratio: float | None
+    quads: int
+    void: int
+    reason: str
+
+
+def real_trials(count: int, policy: TrialPolicy) -> Iterator[RealTrial]:
+    """One after the other; each has its own seed, so that arms do not always begin in the same order."""
+    for number in range(count):
+        target, train, inner = PROGRAMS[number % len(PROGRAMS)]
+        base = Load(TargetWorkload(str(ROOT / target)), train, inner, seed=number)
+        rules = policy.model_copy(update={"seed": number})
+        run = run_trial(Programs(base, base), rules, start_arm)
+        stats = run.verdict.statistics
+        yield RealTrial(
+            target=target,
+            train=train,
+            inner=inner,
+            outcome=run.verdict.outcome,
+            ratio=None if stats is None else stats.ratio_median,
+            quads=0 if stats is None else stats.quads,
+            void=sum(quad.void for quad in run.quads),
+            reason=run.verdict.reason,
+        )
+        print(f"{number + 1} of {count}: {target}{' --train' * train} {inner}: {run.verdict.reason}", file=sys.stderr)
