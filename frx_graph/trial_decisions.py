@@ -1,0 +1,50 @@
+"""What a trial decides about a graph: proposed, tried, and its verdict, as events for the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from frx_graph.current_plan import recorded_plan
+from frx_graph.environment_key import environment_key
+from frx_graph.ledger.author import Author
+from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.records import Candidate
+from frx_graph.trials.environment import TrialEnvironment
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.verdict import Outcome, Verdict
+
+_KINDS = {
+    Outcome.PROMOTE: Kind.PROMOTED,
+    Outcome.REJECT: Kind.REJECTED,
+    Outcome.EQUIVALENT: Kind.REJECTED,
+    Outcome.INCONCLUSIVE: Kind.INCONCLUSIVE,
+}
+
+
+def decisions_about(
+    signature: str,
+    candidates: tuple[Candidate, ...],
+    verdict: Verdict,
+    *,
+    environment: TrialEnvironment,
+    policy: TrialPolicy,
+    document: str,
+    by: Author,
+) -> tuple[Decision, ...]:
+    """In the order in which they may follow each other, and belong into one append. `document` is the trial's."""
+    proposed = Decision(
+        kind=Kind.PROPOSED,
+        signature=signature,
+        environment=environment_key(environment.setup),
+        plan=recorded_plan(candidates).hash,
+        reason="measured times of single operators speak for it",
+        decided_by=by.decided_by,
+        host=by.host,
+        process_id=by.process_id,
+        recorded_at=datetime.now(UTC),
+        policy=policy.hash,
+        candidates=candidates,
+    )
+    tried = replace(proposed, kind=Kind.TRIED, reason=verdict.reason, trial=document)
+    return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
