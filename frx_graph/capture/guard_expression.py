@@ -6,7 +6,7 @@ import re
 
 _IDENTITY = re.compile(r"^(?P<head>.*___check_\w*id\(.*), \d+\)(?P<rest>, type=<.*>)?$", re.S)
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
-_UNIQUE_NAME = re.compile(r"(?P<name>__builtins_dict_|__resume_at_\d+|__compiled_fn)_+[0-9a-f_]+")
+_UNIQUE_NAME = re.compile(r"(?P<name>__builtins_dict_|___unnamed_scope|__resume_at_\d+|__compiled_fn)_+[0-9a-f_]+")
 _LONG_NUMBER = re.compile(r"(?<![\w.])\d{11,}(?![\w.])")
 """Addresses in decimal: `id()` in CPython. No size or stride of a tensor that fits into memory is so large."""
 

@@ -1,0 +1,138 @@
+"""Tries what measured times speak for in a graph that is about to be compiled, and says what has been proved.
+
+Each rewrite is tried alone, the most promising first; what was promoted is tried together, and used together only then.
+Everything happens in other processes: the graph travels to them as a file.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from frx_graph.arms import start_arm
+from frx_graph.current_plan import ALL_REWRITES
+from frx_graph.errors import TrialError
+from frx_graph.graph_file import write_graph
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import AUTOPILOT, Decision
+from frx_graph.options import BackendOptions
+from frx_graph.proposals import portions, proposed, rewrites_of
+from frx_graph.records import Candidate
+from frx_graph.reports.trial_document import as_json, trial_document
+from frx_graph.trial_decisions import decisions_about
+from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
+from frx_graph.trials.executor import Programs, Progress, TrialRun, run_trial
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.verdict import Outcome
+
+Record = Callable[[Sequence[Decision]], object]
+"""Keeps decisions, all or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    candidates: tuple[Candidate, ...]
+    run: TrialRun
+
+    @property
+    def promoted(self) -> bool:
+        return self.run.verdict.outcome is Outcome.PROMOTE
+
+    @property
+    def ratio(self) -> float:
+        return 0.0 if self.run.verdict.statistics is None else self.run.verdict.statistics.ratio_median
+
+
+def try_graph(
+    dynamo: fx.GraphModule,
+    inputs: Sequence[Any],
+    options: BackendOptions,
+    policy: TrialPolicy,
+    *,
+    signature: str,
+    record: Record,
+    progress: Progress,
+) -> tuple[Candidate, ...]:
+    """The candidates that were proved for `dynamo`, with its real `inputs`; none where nothing was. What each trial has
+    decided about the graph with this signature goes to `record`, what is promoted in the order in which the last is the
+    one to use.
+
+    Raises `TravelError` where the graph cannot be tried in another process, `TrialError` where it does not run there,
+    and what `record` raises.
+    """
+    deadline = time.monotonic() + policy.time_budget_seconds
+    with tempfile.TemporaryDirectory(prefix="frx-graph-") as folder:
+        write_graph(Path(folder), dynamo, inputs)
+        train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
+        base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
+        progress("asking for candidates")
+        everything = _made(proposed(base, ALL_REWRITES))
+        names = portions(everything)
+        # The combination is one more.
+        count = len(names) + (len(names) > 1)
+        promoted: list[_Trial] = []
+        kept: list[str] = []
+
+        def tried(candidates: tuple[Candidate, ...], name: str) -> _Trial:
+            left = policy.model_copy(update={"time_budget_seconds": max(1.0, deadline - time.monotonic())})
+            programs = Programs(base, replace(base, candidates=candidates))
+            run = run_trial(
+                programs, left, start_arm, candidates=count, progress=lambda stage: progress(f"{name}: {stage}")
+            )
+            trial = _Trial(candidates, run)
+            if trial.promoted:
+                promoted.append(trial)
+            else:
+                record(_decisions(trial, signature, options.inner, train, policy))
+            return trial
+
+        for name in names:
+            if time.monotonic() >= deadline:
+                break
+            alone = everything if len(names) == 1 else _made(proposed(base, rewrites_of(name)))
+            if alone and tried(alone, name).promoted:
+                kept.append(name)
+        if len(kept) > 1 and time.monotonic() < deadline:
+            together = _made(proposed(base, [rewrite for name in kept for rewrite in rewrites_of(name)]))
+            tried(together, " and ".join(kept))
+    promoted.sort(key=lambda trial: trial.ratio)
+    for trial in promoted:
+        record(_decisions(trial, signature, options.inner, train, policy))
+    return promoted[-1].candidates if promoted else ()
+
+
+def _made(graphs: Sequence[MadeGraph]) -> tuple[Candidate, ...]:
+    if len(graphs) != 1:
+        raise TrialError(f"the graph became {len(graphs)} graphs in another process")
+    return graphs[0].applied
+
+
+def _decisions(trial: _Trial, signature: str, inner: str, train: bool, policy: TrialPolicy) -> tuple[Decision, ...]:
+    if trial.run.environment is None:
+        return ()
+    document = trial_document(
+        trial.run,
+        target=f"graph {signature}",
+        train=train,
+        inner=inner,
+        candidates=trial.candidates,
+        policy=policy,
+        decision="recorded by the autopilot",
+    )
+    return decisions_about(
+        signature,
+        trial.candidates,
+        trial.run.verdict,
+        environment=trial.run.environment,
+        policy=policy,
+        document=json.dumps(as_json(document), allow_nan=False),
+        by=this_process(AUTOPILOT),
+    )
