@@ -27,7 +27,7 @@ from frx_graph.options import BackendOptions
 from frx_graph.proposals import portions, proposed, rewrites_of
 from frx_graph.records import Candidate
 from frx_graph.reports.trial_document import as_json, trial_document
-from frx_graph.trial_decisions import decisions_about
+from frx_graph.trial_decisions import decisions_about, decisions_against
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
 from frx_graph.trials.executor import Programs, Progress, TrialRun, run_trial
 from frx_graph.trials.policy import TrialPolicy
@@ -58,12 +58,13 @@ def try_graph(
     policy: TrialPolicy,
     *,
     signature: str,
+    environment: str,
     record: Record,
     progress: Progress,
 ) -> tuple[Candidate, ...]:
     """The candidates that were proved for `dynamo`, with its real `inputs`; none where nothing was. What each trial has
     decided about the graph with this signature goes to `record`, what is promoted in the order in which the last is the
-    one to use.
+    one to use; that nothing was to be tried, too, under this `environment`.
 
     Raises `TravelError` where the graph cannot be tried in another process, `TrialError` where it does not run there,
     and what `record` raises.
@@ -75,6 +76,9 @@ def try_graph(
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
         progress("asking for candidates")
         everything = _made(proposed(base, ALL_REWRITES))
+        if not everything:
+            record(decisions_against(signature, environment, policy, by=this_process(AUTOPILOT)))
+            return ()
         names = portions(everything)
         # The combination is one more.
         count = len(names) + (len(names) > 1)

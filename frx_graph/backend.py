@@ -74,10 +74,10 @@ class _Session:
 
     def promoted(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> Plan | None:
         """The plan that trials have proved for this graph; None, and a warning, where that cannot be told."""
-        if options.mode != "apply" or options.inner not in PLANNED:
+        if options.mode == "advise" or options.inner not in PLANNED:
             return None
         try:
-            if not may_be_there(advise_config(Path.cwd()).ledger):
+            if options.mode == "apply" and not may_be_there(advise_config(Path.cwd()).ledger):
                 return None
             # A database's library takes a quarter of a second to import: only where there may be a ledger.
             from frx_graph.promoted_plan import PromotedPlans

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch._inductor import config as inductor_config
 
 from frx_graph.errors import OptionError, first_line
+from frx_graph.trials.policy import TrialPolicy, policy_from_mapping, read_policy
 
 
 class BackendOptions(BaseModel):
@@ -19,9 +21,15 @@ class BackendOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    mode: Literal["apply", "advise"] = Field(
+    mode: Literal["apply", "advise", "autopilot"] = Field(
         "apply",
-        description="apply: compile as the inner backend would; advise: also print the ranked fixes at exit",
+        description="apply: what trials have promoted for a graph in this environment, else as the inner backend would "
+        "compile it; advise: as the inner backend would, and print the ranked fixes at exit; autopilot: as apply, and "
+        "try first what nothing was decided about",
+    )
+    policy: TrialPolicy | None = Field(
+        None,
+        description="of trials, with mode autopilot: a mapping, or the path of a YAML file; otherwise the project's",
     )
     plan: Literal["solved", "all"] | None = Field(
         None,
@@ -56,6 +64,10 @@ def check_together(options: BackendOptions) -> None:
     """Raise `OptionError` for an unknown inner backend, and for one that does not take what it is given: for Inductor
     also where it does not know a mode, or an option, or not with such a value."""
     check_inner(options.inner)
+    if options.policy is not None and options.mode != "autopilot":
+        raise OptionError("a policy is for mode 'autopilot'", 'add "mode": "autopilot", or leave it out')
+    if options.plan is not None and options.mode == "autopilot":
+        raise OptionError("the autopilot finds a plan by itself", "leave out plan, or mode")
     if options.inner != "inductor" and (options.inner_mode or options.inner_options):
         raise OptionError(
             f"inner backend {options.inner!r} takes neither inner_mode nor inner_options", "they are Inductor's"
@@ -92,6 +104,13 @@ def _nearest(name: str, known: Collection[str], are: str) -> str:
     return f"did you mean {near[0]!r}?" if near else f"{are}: {', '.join(known)}"
 
 
+def _policy(given: object) -> object:
+    """Raises `PolicyError`."""
+    if isinstance(given, (str, Path)):
+        return read_policy(Path(given))
+    return policy_from_mapping(given, "option 'policy'") if isinstance(given, Mapping) else given
+
+
 def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
     """Options, each checked by itself. `mode` is `torch.compile(mode=...)`, which belongs to the inner backend.
 
@@ -100,6 +119,8 @@ def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> Back
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"options is a {type(options).__name__}, not a mapping", 'write options={"plan": "solved"}')
     given = dict(options or {})
+    if (policy := given.get("policy")) is not None:
+        given["policy"] = _policy(policy)
     if mode is not None:
         given["inner_mode"] = mode
     known = BackendOptions.model_fields

@@ -48,3 +48,20 @@ def decisions_about(
     )
     tried = replace(proposed, kind=Kind.TRIED, reason=verdict.reason, trial=document)
     return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
+
+
+def decisions_against(signature: str, environment: str, policy: TrialPolicy, *, by: Author) -> tuple[Decision, ...]:
+    """Where measured times speak for no rewrite of a graph: the plan of nothing, which nobody needs to try again."""
+    proposed = Decision(
+        kind=Kind.PROPOSED,
+        signature=signature,
+        environment=environment,
+        plan=recorded_plan(()).hash,
+        reason="measured times of single operators speak for no rewrite",
+        decided_by=by.decided_by,
+        host=by.host,
+        process_id=by.process_id,
+        recorded_at=datetime.now(UTC),
+        policy=policy.hash,
+    )
+    return (proposed, replace(proposed, kind=Kind.TRIED), replace(proposed, kind=Kind.REJECTED))

@@ -28,7 +28,11 @@ def test_torch_compiles_mode_is_the_inner_backends() -> None:
     ("options", "message", "hint"),
     [
         ({"iner": "eager"}, "unknown option 'iner'", "did you mean 'inner'?"),
-        ({"zzz": 1}, "unknown option 'zzz'", "known options: mode, plan, freeze, inner, inner_mode, inner_options"),
+        (
+            {"zzz": 1},
+            "unknown option 'zzz'",
+            "known options: mode, policy, plan, freeze, inner, inner_mode, inner_options",
+        ),
         ({7: 1}, "unknown option 7", "known options"),
         ({"mode": "advice"}, "option 'mode'", "given: 'advice'"),
         ({"inner_options": 3}, "option 'inner_options'", "given: 3"),

@@ -22,6 +22,7 @@ from frx_graph.arms import start_arm, where_this_is
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.current_plan import current_plan, recorded_plan
 from frx_graph.environment_key import environment_key
+from frx_graph.errors import TravelError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
@@ -221,3 +222,107 @@ def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> Non
     )
     environment = {**os.environ, **where_this_is(), "XDG_DATA_HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
+
+
+def proving(verdict: str, seen: list[str]) -> Callable[..., Any]:
+    """Stands for a trial: proposes all that can be made, and decides `verdict`."""
+
+    def try_graph(dynamo: fx.GraphModule, *_: Any, signature: str, environment: str, record: Any, **__: Any) -> None:
+        seen.append(signature)
+        kind = {"promote": Kind.PROMOTED, "reject": Kind.REJECTED, "inconclusive": Kind.INCONCLUSIVE}[verdict]
+        first = Decision(
+            kind=Kind.PROPOSED,
+            signature=signature,
+            environment=environment,
+            plan=recorded_plan(CANDIDATES).hash,
+            reason="a test",
+            decided_by="autopilot",
+            host="here",
+            process_id=1,
+            recorded_at=datetime.now(UTC),
+            candidates=CANDIDATES,
+        )
+        trial = '{"schema": "frx_trial_v1", "verdict": "promote"}'
+        record([first, replace(first, kind=Kind.TRIED, trial=trial), replace(first, kind=kind)])
+
+    return try_graph
+
+
+CANDIDATES: tuple[Candidate, ...] = ()
+
+
+@pytest.fixture
+def candidates(model, monkeypatch: pytest.MonkeyPatch) -> tuple[Candidate, ...]:
+    found = proposed(*model)[1]
+    monkeypatch.setattr(f"{__name__}.CANDIDATES", found)
+    return found
+
+
+@pytest.mark.parametrize(("verdict", "times"), [("promote", 1), ("reject", 1), ("inconclusive", 2)])
+def test_the_autopilot_tries_what_nothing_was_decided_about(
+    model, ledger: Ledger, candidates, verdict: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", proving(verdict, seen))
+    for _ in range(2):
+        torch._dynamo.reset()
+        backend.clear()
+        made = applied(*model, mode="autopilot")
+        assert made == [candidate.rewrite for candidate in candidates] * (verdict == "promote")
+    assert len(seen) == times
+    assert (Kind.APPLIED in kinds(ledger)) is (verdict == "promote")
+
+
+def test_the_autopilot_does_not_try_again_what_was_rolled_back(
+    model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions = promoted(*model)
+    author = this_process("somebody")
+    now = datetime.now(UTC)
+    ledger.append([*decisions, decisions[-1].followed_by(Kind.ROLLED_BACK, reason="no", by=author, at=now)])
+    seen: list[str] = []
+    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", proving("promote", seen))
+    assert applied(*model, mode="autopilot") == []
+    assert seen == []
+
+
+def test_apply_never_tries(model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", pytest.fail)
+    assert applied(*model) == []
+
+
+def test_a_trial_that_cannot_be_made_leaves_the_baseline_with_one_warning(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise TravelError("an operator of the script")
+
+    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", fails)
+    with pytest.warns(RuntimeWarning, match="an operator of the script"):
+        assert applied(*model, mode="autopilot") == []
+
+
+@pytest.mark.slow
+def test_a_real_trial_by_the_autopilot(model, ledger: Ledger) -> None:
+    policy = {"process_pairs": 2, "quads_per_pair": 3, "steps_per_block": 1, "void_quads_allowed": 0}
+    made = applied(*model, mode="autopilot", policy=policy)
+    found = kinds(ledger)
+    assert found[:2] == [Kind.PROPOSED, Kind.TRIED]
+    assert found[2] in (Kind.PROMOTED, Kind.REJECTED, Kind.INCONCLUSIVE)
+    # What becomes of it is the machine's to say.
+    assert bool(made) is (Kind.PROMOTED in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "autopilot", "policy": {"minimum_speed": 1}}, "did you mean 'minimum_speedup'"),
+        ({"mode": "autopilot", "policy": "nowhere.yaml"}, "cannot be read"),
+        ({"policy": {"minimum_speedup": 0.1}}, "mode 'autopilot'"),
+        ({"mode": "autopilot", "plan": "all"}, "finds a plan by itself"),
+        ({"mode": "autopilt"}, "mode"),
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        torch.compile(nn.ReLU(), backend="frx", options=options)(torch.ones(2))

@@ -12,11 +12,11 @@ import torch
 import typer
 
 from frx_graph.cli.interrupt import ended_at_once
-from frx_graph.cli.progress import stages
 from frx_graph.cli.report_output import ReportOptions, emit
 from frx_graph.config import advise_config
 from frx_graph.errors import OptionError, TargetError
 from frx_graph.evidence.console_capture import STDERR, STDOUT, redirected
+from frx_graph.progress import stages
 from frx_graph.reports.render import DEFAULT_TOP, Format
 from frx_graph.target import DTYPES, load_target, place
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.progress import stages
 from frx_graph.cli.report_output import ReportOptions, emit
+from frx_graph.progress import stages
 from frx_graph.reports.render import DEFAULT_TOP, Format
 from frx_graph.trace_advice import analyze_trace
 

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.ledger import LedgerOption
-from frx_graph.cli.progress import stages
 from frx_graph.config import advise_config, policy_of
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.author import this_process
@@ -20,6 +19,7 @@ from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.opening import open_ledger
 from frx_graph.options import check_inner
+from frx_graph.progress import stages
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.trial_document import TrialDocument, as_json, trial_document
 from frx_graph.reports.trial_report import render_trial

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from frx_graph.cli.progress import stages
+from frx_graph.progress import stages
 
 
 class Terminal(io.StringIO):
