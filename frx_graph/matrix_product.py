@@ -27,8 +27,16 @@ def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     if x.shape[1] == 0:
         # oneDNN has no product of nothing, to which symbolic sizes may come.
         return torch.mm(x, w) if bias is None else torch.addmm(bias, x, w)
+    if _overlaps(w):
+        w = w.contiguous()
     result: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, w.t(), bias, "none", [], "")
     return result
+
+
+def _overlaps(w: Tensor) -> bool:
+    """True where rows, or columns, share memory, as windows of an image do: oneDNN describes no such weights."""
+    (inner, size), (outer, count) = sorted(zip(w.stride(), w.shape, strict=True))
+    return count > 1 and size > 1 and inner * size > outer
 
 
 def _shape_of_product(x: Tensor, w: Tensor, _bias: Tensor | None) -> Tensor:

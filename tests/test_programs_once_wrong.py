@@ -128,6 +128,16 @@ FOUND = {
         ("v0 = torch.addcmul(i1.t(), i1.t(), i1, value=0.5).softmax(0)", "v1 = self.m0(i0)"),
         ("v0", "v1"),
     ),
+    "the gradient of a weight by windows that overlap": RandomProgram(
+        ("torch.randn(n, 4, 6, 8, dtype=torch.float32)[..., 1:-1]",),
+        ("self.m0 = nn.Parameter(torch.randn(4, 4, 3, 3) * 0.3)",),
+        (
+            "v0 = F.interpolate(i0, size=(5, 3), mode='bilinear', align_corners=True)",
+            "v1 = F.conv2d(v0, self.m0.transpose(2, 3), stride=2)",
+        ),
+        ("v1",),
+        train=True,
+    ),
     "upsampling of an empty batch": RandomProgram(
         ("torch.randn(0, 2, 6, 5, dtype=torch.float32)",),
         (),
