@@ -5,6 +5,7 @@ It answers what `frx_graph.trials.arm_messages` says. What the workload prints i
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 import time
@@ -66,6 +67,7 @@ class TrialArm:
     def __init__(self) -> None:
         self._program: Program | None = None
         self._workload: Loadable | None = None
+        self._process = contextlib.ExitStack()
         self._seed = 0
         self._signatures: dict[str, str] = {}
         self._failures: list[str] = []
@@ -88,6 +90,8 @@ class TrialArm:
     def _load(self, asked: Load) -> Loaded:
         _seed_everything(asked.seed)
         workload = self._workload = load_workload(asked.workload)
+        # For as long as this process lives: to set threads and settings back and forth would disturb what is timed.
+        self._process.enter_context(workload.process())
         self._seed = asked.seed
         with workload.surroundings():
             draws = _draws_numbers(self._eager(asked.train), asked.seed) if asked.random is None else asked.random

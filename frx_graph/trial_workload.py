@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,24 +16,20 @@ from frx_graph.trials.arm_messages import GraphWorkload, TargetWorkload
 
 @dataclass(frozen=True)
 class Loadable:
-    """`model(*args, **kwargs)` is a step's call, to be compiled and run inside `surroundings()`."""
+    """`model(*args, **kwargs)` is a step's call, to be compiled and run inside `surroundings()`, each time anew, which
+    lie inside `process()`, entered once."""
 
     model: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     surroundings: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    process: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
 
 def load_workload(workload: TargetWorkload | GraphWorkload) -> Loadable:
     """The workload, in this process. Raises `TargetError` and `TravelError`."""
     if isinstance(workload, GraphWorkload):
         graph = read_graph(Path(workload.folder))
-
-        @contextlib.contextmanager
-        def surroundings() -> Iterator[None]:
-            with graph.surroundings.process(), graph.surroundings.step():
-                yield
-
-        return Loadable(graph.model, graph.args, {}, surroundings)
+        return Loadable(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)
     found = place(load_target(workload.target), workload.device, DTYPES[workload.dtype] if workload.dtype else None)
     return Loadable(found.model, tuple(found.args), found.kwargs)
