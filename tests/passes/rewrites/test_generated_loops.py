@@ -84,7 +84,7 @@ def test_the_time_of_a_pooling_decides_for_the_convolutions_around_it() -> None:
     convolutions = (2.0, 1.5)
     gains = priced(subject, convolutions, {POOL: (10.0, 8.5)})
     assert set(cheapest_orders(gains).values()) == {CHANNELS_LAST}
-    assert chosen(gains)[POOL] == "0,2,3,1"
+    assert chosen(gains)[POOL] == "read as 0,2,3,1"
     # A pooling that gains less than the one second that is missing.
     assert set(cheapest_orders(priced(subject, convolutions, {POOL: (10.0, 9.2)})).values()) == {PLAIN}
     # The same with no times: loops cost the same in every order.
@@ -94,7 +94,7 @@ def test_the_time_of_a_pooling_decides_for_the_convolutions_around_it() -> None:
 def test_a_pooling_is_given_the_order_that_it_was_timed_in() -> None:
     subject, module = traced(between_convolutions, IMAGE, WEIGHT, WEIGHT)
     gains = priced(subject, (1.0, 9.0), {POOL: (10.0, 7.5)})
-    assert chosen(gains) == {"convolution": "0,1,2,3", POOL: "0,2,3,1", "convolution_1": "0,1,2,3"}
+    assert chosen(gains) == {"convolution": "0,1,2,3", POOL: "read as 0,2,3,1", "convolution_1": "0,1,2,3"}
     (candidate,) = propose_orders(gains, "test")
     assert isinstance(candidate, Candidate)
     assert len(apply_orders(gains, module, candidate)) == 2
@@ -106,7 +106,7 @@ def test_a_pooling_is_given_the_order_that_it_was_timed_in() -> None:
 def test_two_conversions_cost_more_than_a_pooling_gains() -> None:
     subject, _ = traced(between_convolutions, IMAGE, WEIGHT, WEIGHT)
     # What is read by a loop that was timed is a copy: both conversions cost a second each.
-    assert chosen(priced(subject, (1.0, 9.0), {POOL: (10.0, 8.5)}))[POOL] == "0,1,2,3"
+    assert chosen(priced(subject, (1.0, 9.0), {POOL: (10.0, 8.5)}))[POOL] == "read as 0,1,2,3"
 
 
 def test_a_pooling_that_was_not_timed_is_told_nothing_and_said_to_be_so() -> None:
