@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from torch import distributed as dist
@@ -280,7 +280,9 @@ def _connecting(ranks: Sequence[int], about: str) -> Callable[[], Store]:
         counts = _counts.setdefault(world, Counter())
         counts[name] += 1
         keys = f"{_PREFIX}/{name}/{counts[name]}"
-    return lambda: PrefixStore(keys, store).clone()
+    # Torch 2.13 has `clone`, and does not declare it.
+    prefixed: Any = PrefixStore(keys, store)
+    return lambda: prefixed.clone()
 
 
 def _alone(proposal: Callable[[], bytes | None], valid: Callable[[bytes], str | None]) -> Agreement:

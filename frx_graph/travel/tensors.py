@@ -167,7 +167,9 @@ def _made(document: TensorDocument, memories: Sequence[torch.UntypedStorage], ma
         tensor.set_(memory, document.offset, document.shape, document.strides)
     if document.requires_grad and not document.leaf and document.view_of is None:
         with torch.enable_grad():
-            tensor = _NotALeaf.apply(torch.zeros((), requires_grad=True), tensor)
+            # Torch 2.13 does not annotate it.
+            apply: Any = _NotALeaf.apply
+            tensor = apply(torch.zeros((), requires_grad=True), tensor)
     if document.kind == "parameter":
         return nn.Parameter(tensor, requires_grad=document.requires_grad)
     return tensor.requires_grad_() if document.requires_grad and document.leaf else tensor
