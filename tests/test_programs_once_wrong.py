@@ -138,6 +138,21 @@ FOUND = {
         ("v1",),
         train=True,
     ),
+    "a returned statistic that is written into behind a graph break": RandomProgram(
+        ("torch.randn(n, 4, 6, 5, dtype=torch.float32)", "torch.randn(4, dtype=torch.float32)"),
+        (
+            "self.m0 = nn.Conv2d(4, 8, 3, groups=4, padding=1, bias=False)",
+            "self.m1 = nn.BatchNorm2d(8, momentum=None)",
+        ),
+        (
+            "v0 = self.m0(i0)",
+            "v1 = v0.var((2,), keepdim=True, correction=0)",
+            "v3 = self.m1(v0)",
+            "v1.transpose(0, 1).sub_(1)",
+        ),
+        ("i1",),
+        train=True,
+    ),
     "upsampling of an empty batch": RandomProgram(
         ("torch.randn(0, 2, 6, 5, dtype=torch.float32)",),
         (),

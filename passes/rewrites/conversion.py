@@ -31,6 +31,11 @@ def aten_pin(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
     return _laid_out(graph, torch.ops.aten.contiguous.default, source, order)
 
 
+def aten_copy(graph: fx.Graph, source: fx.Node) -> fx.Node:
+    """A copy with the strides of `source`, in memory of its own."""
+    return _call(graph, torch.ops.aten.clone.default, source, memory_format=torch.preserve_format)
+
+
 def _laid_out(graph: fx.Graph, copy: OpOverload, source: fx.Node, order: Order) -> fx.Node:
     rank = len(order)
     if order == plain_order(order):

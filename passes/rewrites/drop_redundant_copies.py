@@ -38,6 +38,8 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     returned = {value.storage for value in facts.values.values() if value.user_visible}
     read_instead: dict[int, int] = {}
     """For the memory of a copy that is dropped, that of what it was copied from."""
+    views: set[str] = set()
+    """Results of dropped copies that will be views."""
     dropped: list[str] = []
     for op in facts.ops:
         if op.operator not in _COPIES or not _changes_nothing(op, facts):
@@ -46,15 +48,21 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         storage = read_instead.get(source.storage, source.storage)
         shared = facts.values_by_storage[storage]
         is_returned = result.storage in returned
+        maker = facts.producer(source.name)
+        viewed = source.name in views or (maker is not None and maker.view)
         is_input = any(value.producer is None for value in shared)
         if is_input and any(value.mutated for value in shared):
             yield Refusal(NAME, "its source is an input that is written into", (op.node,))
+        elif result.user_visible and viewed:
+            yield Refusal(NAME, "it is returned, and its source is a view, which nobody could write into", (op.node,))
         elif is_returned and (is_input or storage in returned):
             yield Refusal(NAME, "it is returned, and shares no memory with an input or another output", (op.node,))
         else:
             if is_returned:
                 returned.add(storage)
             read_instead[result.storage] = storage
+            if viewed:
+                views.add(result.name)
             dropped.append(op.node)
     if dropped:
         yield Candidate(NAME, facts.graph_id, tuple(dropped))

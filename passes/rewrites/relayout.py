@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_pin, exact_strides
+from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_copy, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import as_run, is_doubtful, is_view, misread_gradient
 from frx_graph.passes.rewrites.fake_values import fake_mode_of, run_on_fakes, running_fakes
 from frx_graph.rules.dimension_map import Order, named_order, plain_order
@@ -217,14 +217,19 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: 
         if pins and 0 in shape_hint(original):
             # Neither those that it makes now nor those that it made before are what its fake says.
             raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
-        if stride_hint(ours.meta["val"]) == stride_hint(original):
-            continue
-        # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
-        with edit.graph.inserting_before(output):
-            exact = exact_strides(edit.graph, ours, original)
-        if exact is None:
-            raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
-        edit.reroute(output, ours, exact)
+        if stride_hint(ours.meta["val"]) != stride_hint(original):
+            # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
+            with edit.graph.inserting_before(output):
+                exact = exact_strides(edit.graph, ours, original)
+            if exact is None:
+                raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
+            edit.reroute(output, ours, exact)
+            ours = exact
+        if pins and is_view(ours) and not is_view(edit.pinned.get(source, source)):
+            # Autograd lets nobody write into a view that a compiled graph returns.
+            with edit.graph.inserting_before(output):
+                own = aten_copy(edit.graph, ours)
+            edit.reroute(output, ours, own)
     if _sharing([node.meta.get("val") for node in _leaves(output)]) != shared:
         raise RewriteError("outputs that share memory would be returned in memory of their own")
 

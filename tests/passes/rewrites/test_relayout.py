@@ -178,3 +178,22 @@ def test_a_batch_norms_gradient_is_not_read_by_the_strides_of_its_input() -> Non
     assert relayout(module.graph, demands, convert=aten_conversion, reads=anything, pins=True)
     module.recompile()
     torch.testing.assert_close(module(*values), expected)
+
+
+@pytest.mark.parametrize("pins", [True, False])
+@pytest.mark.parametrize(
+    ("program", "view"), [(lambda x: x.sin(), False), (lambda x: x.sin().transpose(1, 2), True)], ids=["made", "viewed"]
+)
+def test_what_is_returned_is_a_view_only_where_it_was(program, view: bool, pins: bool) -> None:
+    """Nobody may write into a view that a compiled graph returns. Under Inductor graphs return none."""
+    module = traced(program, (2, 3, 1, 5))
+    (returned,) = module.graph.output_node().all_input_nodes
+    demands = {"sin": {"x_1": Wanted((0, 2, 3, 1))}}
+    relayout(module.graph, demands, convert=aten_conversion, reads=anything, kept_outputs=[returned.name], pins=pins)
+    module.recompile()
+    x = torch.randn(2, 3, 1, 5)
+    found = module(x)
+    assert found.stride() == program(x).stride()
+    assert torch.equal(found, program(x))
+    if pins:
+        assert found._is_view() is view
