@@ -53,7 +53,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         is_input = any(value.producer is None for value in shared)
         if is_input and any(value.mutated for value in shared):
             yield Refusal(NAME, "its source is an input that is written into", (op.node,))
-        elif result.user_visible and viewed:
+        elif result.name in facts.outputs and viewed:
             yield Refusal(NAME, "it is returned, and its source is a view, which nobody could write into", (op.node,))
         elif is_returned and (is_input or storage in returned):
             yield Refusal(NAME, "it is returned, and shares no memory with an input or another output", (op.node,))
