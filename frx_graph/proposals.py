@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
-
-from pydantic import TypeAdapter
 
 from frx_graph.arms import start_arm
 from frx_graph.errors import TrialError
 from frx_graph.records import Candidate
-from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Question, Warm, Warmed
-from frx_graph.trials.arm_process import ArmError, ArmProcess
+from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
+from frx_graph.trials.arm_process import ArmError
 
 _TOGETHER = {"backward_layout": "propagate_layout"}
 """Rewrites that are tried with another: a layout is one decision, forward and backward."""
 _PROPOSING_SECONDS = 1800.0
-
-Answered = TypeVar("Answered")
 
 
 def proposed(base: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
@@ -26,8 +21,8 @@ def proposed(base: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
     run."""
     try:
         with start_arm() as arm:
-            _ask(arm, replace(base, proposes=tuple(rewrites)), Loaded)
-            return _ask(arm, Warm(1), Warmed).graphs
+            ask(arm, replace(base, proposes=tuple(rewrites)), Loaded, _PROPOSING_SECONDS)
+            return ask(arm, Warm(1), Warmed, _PROPOSING_SECONDS).graphs
     except ArmError as error:
         raise TrialError(f"the program does not run: {error}", "run it by itself first") from error
 
@@ -45,8 +40,3 @@ def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
 def rewrites_of(portion: str) -> tuple[str, ...]:
     """The rewrites that are tried by this name."""
     return (portion, *(rewrite for rewrite, other in _TOGETHER.items() if other == portion))
-
-
-def _ask(arm: ArmProcess, question: Question, answered: type[Answered]) -> Answered:
-    message = TypeAdapter(type(question)).dump_python(question, mode="json")
-    return TypeAdapter(answered).validate_python(arm.ask(message, seconds=_PROPOSING_SECONDS))

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor, fx, nn
 
 import frx_graph
@@ -32,7 +31,7 @@ from frx_graph.options import backend_options
 from frx_graph.planned_backend import planned_backend
 from frx_graph.records import Candidate
 from frx_graph.rewrite_log import LOG
-from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed
+from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.environment import trial_setup
 
 OPTIONS = {"inner": "eager"}
@@ -207,9 +206,8 @@ def test_a_ledger_that_cannot_be_written_leaves_the_baseline_with_one_warning(
 def test_a_target_in_an_arm_and_the_same_model_in_a_program_have_one_signature(model, tmp_path: Path) -> None:
     base = Load(TargetWorkload("model.py:build"), False, "eager", seed=0)
     with start_arm() as arm:
-        for question, answered in ((base, Loaded), (Warm(1), Warmed)):
-            message = TypeAdapter(type(question)).dump_python(question, mode="json")
-            answer = TypeAdapter(answered).validate_python(arm.ask(message, seconds=120))
+        ask(arm, base, Loaded, 120)
+        answer = ask(arm, Warm(1), Warmed, 120)
     signature, _ = proposed(*model)
     assert [graph.signature for graph in answer.graphs] == [signature]
 

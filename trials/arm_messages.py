@@ -6,8 +6,9 @@ An arm is asked to `Load` first. One whose program is to be judged is asked to `
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from pydantic import Field, TypeAdapter
 
@@ -158,3 +159,17 @@ class Measured:
 Question: TypeAlias = Annotated[Load | Warm | Examine | Judge | Measure, Field(discriminator="ask")]
 QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
 Answer: TypeAlias = Loaded | Warmed | Examined | Judged | Measured
+Answered = TypeVar("Answered", Loaded, Warmed, Examined, Judged, Measured)
+
+
+class Answering(Protocol):
+    """An arm's process, or what stands for one."""
+
+    def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+        """Its answer. Raises `ArmError`."""
+
+
+def ask(arm: Answering, question: Question, answered: type[Answered], seconds: float) -> Answered:
+    """The answer to `question`, which is of the kind `answered`. Raises `ArmError`."""
+    message = TypeAdapter(type(question)).dump_python(question, mode="json")
+    return TypeAdapter(answered).validate_python(arm.ask(message, seconds=seconds))

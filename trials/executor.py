@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-from pydantic import TypeAdapter
+from typing import Protocol
 
 from frx_graph.errors import TrialError
 from frx_graph.trials.arm_messages import (
+    Answered,
+    Answering,
     Examine,
     Examined,
     Judge,
@@ -29,6 +29,7 @@ from frx_graph.trials.arm_messages import (
     Question,
     Warm,
     Warmed,
+    ask,
 )
 from frx_graph.trials.arm_process import ArmError, Cause
 from frx_graph.trials.environment import TrialEnvironment
@@ -49,19 +50,15 @@ _LEAST_SECONDS = 1.0
 """For an answer, when the time budget is about to end."""
 _TIMES_AS_LONG = 10.0
 
-Answered = TypeVar("Answered")
 Progress = Callable[[str], None]
 
 
-class RunningArm(Protocol):
+class RunningArm(Answering, Protocol):
     """A process, or what stands for one, that answers."""
 
     @property
     def pid(self) -> int:
         """Its process."""
-
-    def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Its answer. Raises `ArmError`."""
 
     def stop(self) -> None:
         """End it, with all that it has started."""
@@ -241,13 +238,11 @@ class _Run:
             yield arms
 
     def _ask(self, arms: Mapping[Arm, RunningArm], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        adapter = TypeAdapter(answered)
-        message = TypeAdapter(type(question)).dump_python(question, mode="json")
         patience = max(self._policy.patience_seconds, _TIMES_AS_LONG * self._took.get(type(question), 0.0))
         began = self._clock()
         left = max(_LEAST_SECONDS, self._deadline - began)
         try:
-            answer = adapter.validate_python(arms[arm].ask(message, seconds=min(patience, left)))
+            answer = ask(arms[arm], question, answered, min(patience, left))
         except ArmError as error:
             if error.cause is Cause.TIMED_OUT and left < patience:
                 raise _BudgetEnded from error

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from frx_graph.capture.aten_trace import backward_roots
+from frx_graph.capture.step import run_step
 from frx_graph.errors import TrialError
 from frx_graph.trials.numerics import Difference, Multipliers, value_difference
 
@@ -44,12 +44,7 @@ class Program:
 
     def step(self) -> Any:
         """Forward, and backward with gradients of one; what the call returned."""
-        with torch.set_grad_enabled(self.train):
-            outputs = self.call(*self.args, **self.kwargs)
-            if self.train:
-                roots = backward_roots(pytree.tree_leaves(outputs))
-                torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
-        return outputs
+        return run_step(self.call, self.args, self.kwargs, train=self.train)
 
     def forget_gradients(self) -> None:
         """As before the first step."""
