@@ -128,6 +128,12 @@ FOUND = {
         ("v0 = torch.addcmul(i1.t(), i1.t(), i1, value=0.5).softmax(0)", "v1 = self.m0(i0)"),
         ("v0", "v1"),
     ),
+    "a search for attention beside the upsampling of no images": RandomProgram(
+        ("torch.randn(6, 0, 2, 5, dtype=torch.float32).permute([1, 2, 0, 3])",),
+        (),
+        ("v0 = i0.log_softmax(1)", "v1 = F.interpolate(i0, scale_factor=2, mode='nearest')"),
+        ("v1",),
+    ),
     "the gradient of a weight by windows that overlap": RandomProgram(
         ("torch.randn(n, 4, 6, 8, dtype=torch.float32)[..., 1:-1]",),
         ("self.m0 = nn.Parameter(torch.randn(4, 4, 3, 3) * 0.3)",),

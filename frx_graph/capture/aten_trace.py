@@ -97,11 +97,11 @@ def trace_eager(
         stack.enter_context(RealStrides())  # type: ignore[no-untyped-call]
         try:
             aten = make_fx(function, record_module_stack=False)(*fakes)
-        except RuntimeError:
-            if fake_mode.shape_env is None:
+        except (RuntimeError, TypeError) as error:
+            if isinstance(error, RuntimeError) and fake_mode.shape_env is None:
                 raise
-            # Some kernels of eager's (`addcmul` of a broadcast operand) take sizes that are numbers only. Python's, by
-            # which compilers trace, take symbols.
+            # Some kernels of eager's (`addcmul` of a broadcast operand) take sizes that are numbers only, and the fakes
+            # of some (upsampling of no images, torch 2.15) fail. Python's, by which compilers trace, do not.
             forward_nodes.clear()
             with enable_python_dispatcher():
                 aten = make_fx(function, record_module_stack=False)(*fakes)
