@@ -39,6 +39,11 @@ def compilations() -> Compilations:
     return Compilations({name: (times, len(times)) for name, times in phases.items() if name not in _NOT_COMPILING})
 
 
+def frames_compiled() -> int:
+    """Frames that Dynamo has compiled in this process since it was last reset."""
+    return len(utils.compilation_time_metrics.get(_FRAME, ()))
+
+
 def compiled_between(begin: Compilations, end: Compilations) -> str | None:
     """What was compiled between two readings, in a few words; None if nothing was."""
     grown = {name: _new(begin.phases.get(name), now) for name, now in end.phases.items()}

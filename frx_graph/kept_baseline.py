@@ -1,0 +1,63 @@
+"""The program without us, kept beside the one that runs with a plan: what there is to go back to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import SymBool, SymFloat, SymInt, Tensor, fx
+
+from frx_graph.dynamo_rewriting import Compiled
+
+_DYNAMOS_NOTES = ("_param_name_to_source",)
+"""Attributes of a module that AOTAutograd tells weights by (torch 2.15, `_aot_autograd/frontend_utils.py`)."""
+
+
+class KeptBaseline:
+    """`dynamo` as it is now, to be compiled by `inner` when it is first needed.
+
+    One with symbolic sizes is compiled at once, since guards on them can only be made while Dynamo compiles the frame.
+    Where the compiler fails, later, the graph is run by eager. No tensor is kept alive.
+    """
+
+    def __init__(self, dynamo: fx.GraphModule, inputs: Sequence[Any], inner: Compiled) -> None:
+        self._dynamo = _as_it_is(dynamo)
+        self._inner = inner
+        self._lock = threading.Lock()
+        self._compiled: Callable[..., Any] | None = None
+        if any(map(_symbolic, inputs)):
+            self._compiled = inner(_as_it_is(dynamo), list(inputs))
+
+    def program(self, args: Sequence[Any]) -> Callable[..., Any]:
+        """What takes what the graph takes, `args` for example."""
+        with self._lock:
+            if self._compiled is None:
+                try:
+                    self._compiled = self._inner(_as_it_is(self._dynamo), list(args))
+                except Exception:  # noqa: BLE001 - the graph itself is right, if slow
+                    self._compiled = self._dynamo.forward
+            return self._compiled
+
+
+def _symbolic(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return any(isinstance(size, SymInt) for size in value.shape)
+    return isinstance(value, (SymInt, SymFloat, SymBool))
+
+
+def _as_it_is(dynamo: fx.GraphModule) -> fx.GraphModule:
+    """A graph of its own, over the same weights, with all that Dynamo has noted for compilers."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    result = graph.graph_copy(dynamo.graph, copies)
+    graph.output(result).meta.update(dynamo.graph.output_node().meta)
+    for node, copied in copies.items():
+        if hasattr(node, "_dynamo_source"):
+            copied._dynamo_source = node._dynamo_source
+    module = fx.GraphModule(dynamo, graph)
+    module.meta = dict(dynamo.meta)
+    for name in _DYNAMOS_NOTES:
+        if hasattr(dynamo, name):
+            setattr(module, name, getattr(dynamo, name))
+    return module

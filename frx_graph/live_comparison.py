@@ -1,0 +1,164 @@
+"""One call of the user's own computed by two programs: whether what the second returns is worse.
+
+Only what is plainly wrong counts here, since nothing tells which of two results is the better one: values that are not
+finite where the other's are, and differences that no rounding explains. What a trial compares with float64 is finer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import register_multi_grad_hook
+from torch.utils.hooks import RemovableHandle
+
+from frx_graph.errors import first_line
+
+_PLAINLY_WRONG = {torch.float64: 1e-6, torch.float32: 1e-2}
+"""Root mean square of a difference, as a part of that of the values."""
+_PLAINLY_WRONG_IN_HALF = 0.1
+_SMALLEST_SCALE = 1e-3
+"""Smaller values may be what is left of larger ones that cancel."""
+_PLAIN = (Tensor, nn.Parameter, nn.Buffer)
+
+Program = Callable[..., Any]
+
+
+def tensors(result: Any) -> list[Tensor]:
+    """The tensors that a compiled graph has returned, in their order."""
+    return [value for value in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(value, Tensor)]
+
+
+def not_finite(values: Sequence[Tensor | None]) -> bool:
+    """Whether any of them holds NaN or an infinity."""
+    floating = (value for value in values if value is not None and value.is_floating_point())
+    return any(not bool(torch.isfinite(value).all()) for value in floating)
+
+
+class LiveComparison:
+    """`args` of a call that is about to be made, once more for another program: those at the positions `written`, which
+    programs write into, are copied. Raises `ValueError` where they cannot be told apart from the others."""
+
+    def __init__(self, args: Sequence[Any], written: frozenset[int], device: torch.device) -> None:
+        self._args = args
+        self._device = device
+        self._copies = [_again(arg, copied=i in written) for i, arg in enumerate(args)]
+        owners = [_memory(arg) for arg in args]
+        if any(owners.count(owners[i]) > 1 for i in written):
+            raise ValueError("an input that is written into shares its memory with another one")
+        self._random = False
+        self._theirs: list[Tensor] = []
+        self._error: str | None = None
+
+    def run(self, program: Program) -> None:
+        """Compute the call by `program`, and remember what it returns. Random numbers are drawn as if it had not."""
+        devices = [self._device] if self._device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            before = self._generators()
+            try:
+                self._theirs = tensors(program(*self._copies))
+            except Exception as error:  # noqa: BLE001 - that it raises is what is found
+                self._error = f"it failed where the baseline does not: {first_line(error)}"
+            self._random = not all(map(torch.equal, before, self._generators()))
+
+    def worse(self, ours: Sequence[Tensor]) -> str | None:
+        """In what way that is worse than `ours`, in a line; None where it is not."""
+        if self._error is not None:
+            return self._error
+        for ours_one, theirs in zip(ours, self._theirs, strict=True):
+            if not_finite([theirs]) and not not_finite([ours_one]):
+                return "its results are not finite, the baseline's are"
+            if not self._random and (difference := _plain_difference(ours_one, theirs)):
+                return difference
+        return None
+
+    def watch_gradients(self, ours: Sequence[Tensor], told: Callable[[str], None]) -> RemovableHandle | None:
+        """When the call's gradients are there, compute those of the other program as well; `told` if they are worse."""
+        pairs = [(a, b) for a, b in zip(ours, self._theirs, strict=True) if a.requires_grad and b.requires_grad]
+        gradients: dict[int, Tensor] = {}
+        handles = [a.register_hook(_keeping(gradients, i)) for i, (a, _) in enumerate(pairs)]
+        inputs = [(a, b) for a, b in zip(self._args, self._copies, strict=True) if _differentiated(a)]
+
+        def seen(found: Sequence[Tensor | None]) -> None:
+            for handle in handles:
+                handle.remove()
+            roots = [pairs[i][1] for i in gradients]
+            theirs = torch.autograd.grad(
+                roots, [copy for _, copy in inputs], list(gradients.values()), allow_unused=True
+            )
+            if not_finite(theirs) and not not_finite(found):
+                told("its gradients are not finite, the baseline's are")
+
+        return when_differentiated([a for a, _ in inputs], seen) if pairs else None
+
+    def _generators(self) -> list[Tensor]:
+        states = [torch.get_rng_state()]
+        return states if self._device.type != "cuda" else [*states, torch.cuda.get_rng_state(self._device)]
+
+
+def when_differentiated(args: Sequence[Any], seen: Callable[[Sequence[Tensor | None]], None]) -> RemovableHandle | None:
+    """Calls `seen` once with the gradients of those among `args` that need one, in the next backward that computes
+    them. What `seen` raises is lost."""
+    needed = [arg for arg in args if _differentiated(arg)]
+    if not needed:
+        return None
+
+    def once(gradients: Sequence[Tensor | None]) -> None:
+        handle.remove()
+        try:
+            with torch.no_grad():
+                seen(gradients)
+        except Exception:  # noqa: BLE001 - what watches must not break what is watched
+            pass
+
+    handle: RemovableHandle = register_multi_grad_hook(needed, once)
+    return handle
+
+
+def _differentiated(arg: Any) -> bool:
+    return isinstance(arg, Tensor) and arg.requires_grad
+
+
+def _keeping(gradients: dict[int, Tensor], i: int) -> Callable[[Tensor], None]:
+    def keep(gradient: Tensor) -> None:
+        gradients[i] = gradient
+
+    return keep
+
+
+def _again(arg: Any, *, copied: bool) -> Any:
+    """`arg` for another program, whose gradient is its own."""
+    if not isinstance(arg, Tensor) or not (copied or arg.requires_grad):
+        return arg
+    if type(arg) not in _PLAIN or arg.layout is not torch.strided:
+        raise ValueError("tensors of another kind")
+    again = arg.detach()
+    if copied:
+        # Where it lies in its memory, too, is what programs are compiled for.
+        memory = again.untyped_storage().clone()
+        again = torch.empty(0, dtype=arg.dtype, device=arg.device).set_(
+            memory, again.storage_offset(), again.shape, again.stride()
+        )
+    return again.requires_grad_(arg.requires_grad)
+
+
+def _memory(arg: Any) -> int | None:
+    plain = isinstance(arg, Tensor) and arg.layout is torch.strided
+    return arg.untyped_storage()._cdata if plain else None
+
+
+def _plain_difference(ours: Tensor, theirs: Tensor) -> str | None:
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f"{tuple(theirs.shape)} {theirs.dtype} instead of {tuple(ours.shape)} {ours.dtype}"
+    if ours.stride() != theirs.stride():
+        return f"strides {theirs.stride()} instead of {ours.stride()}"
+    if not ours.is_floating_point() or ours.numel() == 0:
+        return None
+    allowed = _PLAINLY_WRONG.get(ours.dtype, _PLAINLY_WRONG_IN_HALF)
+    ours, theirs = ours.detach().double(), theirs.detach().double()
+    finite = torch.isfinite(ours)
+    scale = max(_SMALLEST_SCALE, float(ours[finite].square().mean().sqrt())) if finite.any() else 1.0
+    error = float((ours - theirs)[finite].square().mean().sqrt()) if finite.any() else 0.0
+    return f"its results differ from the baseline's by {error / scale:.1e}" if error > allowed * scale else None

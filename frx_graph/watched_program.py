@@ -1,0 +1,272 @@
+"""A program with a promoted plan, watched while it runs: where the plan does harm, it goes back to the baseline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from frx_graph.errors import first_line
+from frx_graph.evidence.compilations import frames_compiled
+from frx_graph.kept_baseline import KeptBaseline
+from frx_graph.live_comparison import LiveComparison, not_finite, tensors, when_differentiated
+from frx_graph.trials.block_watch import block_watch, watched
+from frx_graph.trials.canary import Canary, Footprint
+from frx_graph.trials.live_signs import Look, Promised, Sign, Signs, is_look
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.samples import Disturbance
+from frx_graph.trials.schedule import Arm
+
+RollBack = Callable[[str], None]
+"""Told that the plan is not used any more in this process, and why, in a line. Does not raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read around steps that run on `device`; `seconds` is the clock."""
+
+    device: torch.device
+    seconds: Callable[[], float] = time.perf_counter
+
+    def clock(self) -> float:
+        """Seconds, once the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return self.seconds()
+
+    def footprint(self) -> Footprint:
+        """Frames compiled so far, and bytes held: by tensors on a GPU, else by the process."""
+        on_gpu = self.device.type == "cuda"
+        held = torch.cuda.memory_allocated(self.device) if on_gpu else psutil.Process().memory_info().rss
+        return Footprint(frames_compiled(), held)
+
+    def disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
+        """What else happens during a block."""
+        return block_watch(watched(self.device))
+
+
+class WatchedProgram:
+    """Runs `planned`, and looks at it every so many calls.
+
+    - Where it raises and the baseline does not, or its results or gradients are not finite and the baseline's are, it
+      goes back to the baseline, and the call returns the baseline's results if it can be made again.
+    - Where steps become slower, memory grows, frames are compiled again and again, or a canary is due, the next steps
+      run with the plan and without it in turns; it goes back if they show that the plan is worse.
+    - Where a loss has grown, a step is computed by both.
+
+    A call costs a reading of the clock more, until the plan is gone.
+    """
+
+    def __init__(
+        self,
+        planned: Callable[..., Any],
+        baseline: KeptBaseline,
+        *,
+        policy: TrialPolicy,
+        promise: Promised | None,
+        written: frozenset[int],
+        train: bool,
+        roll_back: RollBack,
+        reading: Reading,
+    ) -> None:
+        """`written` are the positions of the inputs that the program writes into."""
+        self._planned = planned
+        self._baseline = baseline
+        self._policy = policy
+        self._written = written
+        self._train = train
+        self._roll_back = roll_back
+        self._reading = reading
+        # The backward runs later, and on a GPU a call returns before the device has begun.
+        self._whole_steps = train or reading.device.type == "cuda"
+        self._signs = Signs(policy, promise, whole_steps=self._whole_steps)
+        self._sign: Sign | None = None
+        self._canary: Canary | None = None
+        self._run: Callable[..., Any] = self._steady
+        self._lock = threading.Lock()
+        self._steps = 0
+        self._seconds: list[float] = []
+        self._began: float | None = None
+        self._frames = frames_compiled()
+        self._bad_gradients = False
+        self._hook: RemovableHandle | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        """What the program returns for `args`."""
+        return self._run(*args)
+
+    def _steady(self, *args: Any) -> Any:
+        began = self._reading.seconds()
+        if self._whole_steps and self._began is not None:
+            self._seconds.append(began - self._began)
+        self._began = began
+        try:
+            result = self._planned(*args)
+        except Exception as error:
+            if self._written:
+                # What it has written into before it failed is not known.
+                raise
+            return self._after_failure(args, error)
+        if not self._whole_steps:
+            self._seconds.append(self._reading.seconds() - began)
+        self._steps += 1
+        return self._looked(args, result) if is_look(self._steps) else result
+
+    def _after_failure(self, args: Sequence[Any], failure: Exception) -> Any:
+        try:
+            result = self._alone(*args)
+        except Exception as error:
+            # The program's own, whatever it is.
+            raise error from None
+        self._back(f"it failed where the baseline does not: {first_line(failure)}")
+        return result
+
+    def _compared(self, *args: Any) -> Any:
+        """A step that both programs compute. What it returns is the baseline's."""
+        if not self._lock.acquire(blocking=False):
+            return self._planned(*args)
+        try:
+            return self._by_both(args)
+        finally:
+            self._lock.release()
+
+    def _measured(self, *args: Any) -> Any:
+        """A step of a canary's, by the program whose turn it is."""
+        canary = self._canary
+        if canary is None or not self._lock.acquire(blocking=False):
+            return self._planned(*args)
+        try:
+            arm = _begun(canary)
+            program = self._planned if arm is Arm.CANDIDATE else self._baseline.program(args)
+            if canary.finding is None:
+                try:
+                    result = program(*args)
+                except BaseException:
+                    canary.abandon()
+                    self._resume()
+                    raise
+                _ended(canary)
+                self._found(canary)
+                return result
+            self._found(canary)
+        finally:
+            self._lock.release()
+        return self._run(*args)
+
+    def _alone(self, *args: Any) -> Any:
+        return self._baseline.program(args)(*args)
+
+    def _looked(self, args: Sequence[Any], result: Any) -> Any:
+        if not self._lock.acquire(blocking=False):
+            return result
+        try:
+            return self._acted(args, result, self._seen(args, tensors(result)))
+        except Exception:  # noqa: BLE001 - what watches must not break what is watched
+            self._run = self._planned
+            return result
+        finally:
+            self._lock.release()
+
+    def _seen(self, args: Sequence[Any], outputs: Sequence[Tensor]) -> Sign | None:
+        footprint = self._reading.footprint()
+        losses = [abs(float(value.detach())) for value in outputs if value.dim() == 0 and value.is_floating_point()]
+        look = Look(
+            self._steps,
+            tuple(self._seconds),
+            max(0, footprint.frames - self._frames),
+            footprint.held_bytes,
+            max(losses, default=None),
+            self._bad_gradients or not_finite(outputs),
+        )
+        self._frames, self._seconds, self._bad_gradients = footprint.frames, [], False
+        if self._train:
+            if self._hook is not None:
+                self._hook.remove()
+            self._hook = when_differentiated(args, self._gradients_seen)
+        return self._signs.seen(look)
+
+    def _gradients_seen(self, gradients: Sequence[Tensor | None]) -> None:
+        self._bad_gradients = not_finite(gradients)
+
+    def _acted(self, args: Sequence[Any], result: Any, sign: Sign | None) -> Any:
+        if sign is None:
+            return result
+        if sign is Sign.NOT_FINITE and not self._written and not_finite(tensors(result)):
+            ours = self._alone(*args)
+            if not_finite(tensors(ours)):
+                self._signs.cleared(sign)
+            else:
+                self._back("its results are not finite, the baseline's are")
+            return ours
+        self._sign = sign
+        self._run = self._compared
+        return result
+
+    def _by_both(self, args: Sequence[Any]) -> Any:
+        sign, self._sign = self._sign, None
+        assert sign is not None
+        try:
+            comparison: LiveComparison | None = LiveComparison(args, self._written, self._reading.device)
+        except ValueError:
+            comparison = None
+        if comparison is not None:
+            comparison.run(self._planned)
+        result = self._alone(*args)
+        worse = comparison.worse(tensors(result)) if comparison is not None else None
+        if worse is not None:
+            self._back(worse)
+            return result
+        if comparison is not None and self._train:
+            comparison.watch_gradients(tensors(result), self._back)
+        if sign in (Sign.NOT_FINITE, Sign.LOSS):
+            self._signs.cleared(sign)
+            self._resume()
+        else:
+            self._canary = Canary(sign, self._policy, self._reading, whole_steps=self._whole_steps)
+            self._run = self._measured
+        return result
+
+    def _found(self, canary: Canary) -> None:
+        if canary.finding is None:
+            return
+        if canary.finding.regression is not None:
+            self._back(canary.finding.regression)
+        else:
+            self._signs.cleared(canary.sign)
+            self._resume()
+
+    def _resume(self) -> None:
+        self._canary = None
+        self._began = None
+        self._frames = frames_compiled()
+        self._seconds = []
+        self._run = self._steady
+
+    def _back(self, reason: str) -> None:
+        """From the next call on the baseline runs."""
+        self._planned = self._run = self._alone
+        self._canary = None
+        self._roll_back(reason)
+
+
+def _begun(canary: Canary) -> Arm:
+    try:
+        return canary.begin()
+    except Exception:  # noqa: BLE001 - what watches must not break what is watched
+        canary.abandon()
+        return Arm.CANDIDATE
+
+
+def _ended(canary: Canary) -> None:
+    try:
+        canary.end()
+    except Exception:  # noqa: BLE001 - what watches must not break what is watched
+        canary.abandon()

@@ -1,0 +1,464 @@
+"""A promoted program is watched: what turns out to be worse than the baseline is gone from the next call on."""
+
+from __future__ import annotations
+
+import gc
+import math
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from frx_graph.kept_baseline import KeptBaseline
+from frx_graph.trials.canary import Footprint
+from frx_graph.trials.live_signs import LOOK_STEPS, Promised
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.watched_program import WatchedProgram
+
+INNER = ["eager", "aot_eager", "inductor"]
+
+
+@dataclass
+class Machine:
+    """A clock that goes on by what steps are said to take, and counters."""
+
+    now: float = 0.0
+    frames: int = 0
+    held: int = 2**30
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def seconds(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+    clock = seconds
+
+    def footprint(self) -> Footprint:
+        return Footprint(self.frames, self.held)
+
+    def disturbances(self) -> Any:
+        return nullcontext(lambda: None)
+
+
+class Watch:
+    """`watch(...)` is a backend whose program for a graph is `planned(baseline's program, machine)`."""
+
+    def __init__(self, planned: Callable[[Callable[..., Any], Machine], Callable[..., Any]], **how: Any) -> None:
+        self.machine = Machine()
+        self.reasons: list[str] = []
+        self.steps = {"planned": 0, "baseline": 0}
+        self.inner = how.pop("inner", "eager")
+        self.baseline_seconds = how.pop("baseline_seconds", 1.0)
+        self.policy = how.pop("policy", TrialPolicy(steps_per_block=2))
+        self.how = {"promise": None, "written": frozenset(), "train": False, **how}
+        self.planned = planned
+
+    def __call__(self, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        def counted(name: str, program: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+            def run(*args: Any) -> Any:
+                self.steps[name] += 1
+                self.machine.now += seconds
+                return program(*args)
+
+            return run
+
+        def inner(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+            backend = torch._dynamo.lookup_backend(self.inner)
+            return counted("baseline", backend(graph, given), self.baseline_seconds)
+
+        kept = KeptBaseline(dynamo, inputs, inner)
+        right = torch._dynamo.lookup_backend(self.inner)(dynamo, inputs)
+        planned = counted("planned", self.planned(right, self.machine), 0.0)
+        return WatchedProgram(
+            planned, kept, policy=self.policy, roll_back=self.reasons.append, reading=self.machine, **self.how
+        )
+
+
+def taking(seconds: Callable[[int], float]) -> Callable[..., Any]:
+    """A right program whose step takes `seconds(step)`."""
+
+    def planned(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        steps = 0
+
+        def run(*args: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            machine.now += seconds(steps)
+            return right(*args)
+
+        return run
+
+    return planned
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.first(x)).relu().mean()
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Any:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def doubled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def run(watch: Watch, steps: int, program: Callable[..., Any] = doubled) -> None:
+    compiled = torch.compile(program, backend=watch)
+    for i in range(steps):
+        x = torch.full((4,), float(i))
+        torch.testing.assert_close(compiled(x), x * 2, rtol=0, atol=0)
+
+
+def test_what_keeps_its_promise_stays_and_the_baseline_is_never_compiled() -> None:
+    watch = Watch(taking(lambda step: 0.5), promise=Promised(1.0, 0.5))
+    run(watch, 20 * LOOK_STEPS)
+    assert watch.reasons == []
+    assert watch.steps == {"planned": 20 * LOOK_STEPS, "baseline": 0}
+
+
+def test_what_becomes_slower_than_the_baseline_is_gone() -> None:
+    watch = Watch(taking(lambda step: 0.5 if step < 10 * LOOK_STEPS else 1.2), promise=Promised(1.0, 0.5))
+    run(watch, 30 * LOOK_STEPS)
+    (reason,) = watch.reasons
+    assert reason.startswith("its steps take 1.200 times as long as the baseline's")
+    before = watch.steps["planned"]
+    assert before < 13 * LOOK_STEPS
+    assert watch.steps["baseline"] > 15 * LOOK_STEPS
+
+
+def test_what_was_slow_from_the_beginning_is_gone() -> None:
+    watch = Watch(taking(lambda step: 1.2), promise=Promised(1.0, 0.5))
+    run(watch, 12 * LOOK_STEPS)
+    assert len(watch.reasons) == 1
+
+
+def test_when_the_machine_becomes_slower_the_plan_stays() -> None:
+    watch = Watch(taking(lambda step: 0.5 if step < 10 * LOOK_STEPS else 1.2), promise=Promised(1.0, 0.5))
+    watch.baseline_seconds = 2.0
+    run(watch, 60 * LOOK_STEPS)
+    assert watch.reasons == []
+    # It was measured, some quads long, and what was found is usual from then on.
+    assert 10 < watch.steps["baseline"] < 4 * LOOK_STEPS
+
+
+def test_a_canary_when_it_is_due() -> None:
+    policy = TrialPolicy(steps_per_block=2, canary_interval_steps=100)
+    watch = Watch(taking(lambda step: 0.5), policy=policy)
+    run(watch, 40 * LOOK_STEPS)
+    assert watch.reasons == []
+    # A step that both compute, three to warm up, one quad.
+    canaries = watch.steps["baseline"] / 8
+    assert canaries == int(canaries)
+    assert 5 <= canaries <= 40 * LOOK_STEPS / 100
+
+
+def test_a_canary_finds_what_was_promised_and_is_not_so() -> None:
+    watch = Watch(taking(lambda step: 1.1), policy=TrialPolicy(steps_per_block=2, canary_interval_steps=100))
+    run(watch, 20 * LOOK_STEPS)
+    assert len(watch.reasons) == 1
+
+
+def nan_from(step: int) -> Callable[..., Any]:
+    def planned(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        steps = 0
+
+        def run(*args: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            (result,) = right(*args)
+            return (torch.where(torch.arange(result.numel()) == 1, math.nan, result) if steps >= step else result,)
+
+        return run
+
+    return planned
+
+
+def test_results_that_are_not_finite_are_never_returned_where_they_are_seen() -> None:
+    watch = Watch(nan_from(1))
+    run(watch, 5)
+    assert watch.reasons == ["its results are not finite, the baseline's are"]
+    assert watch.steps["planned"] == 1
+
+
+def test_what_is_not_finite_in_the_baseline_either_is_the_users() -> None:
+    watch = Watch(taking(lambda step: 0.5))
+    compiled = torch.compile(doubled, backend=watch)
+    for _ in range(40 * LOOK_STEPS):
+        assert compiled(torch.tensor([math.inf])).item() == math.inf
+    assert watch.reasons == []
+    # Each time twice as long until it is looked at again.
+    assert watch.steps["baseline"] < 10
+
+
+def test_a_step_that_writes_into_its_inputs_is_compared_at_the_next_call() -> None:
+    def add(x: Tensor) -> Tensor:
+        x += 1
+        return x * 2
+
+    def nan(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        return lambda x: [result * math.nan for result in right(x)]
+
+    watch = Watch(nan, written=frozenset({0}))
+    compiled = torch.compile(add, backend=watch)
+    x = torch.zeros(4)[1:3]
+    compiled(x)
+    compiled(x)
+    assert watch.reasons == ["its results are not finite, the baseline's are"]
+    torch.testing.assert_close(compiled(x), torch.full((2,), 6.0))
+    assert x.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_after_going_back_a_training_step_is_the_baselines_bit_for_bit(inner: str) -> None:
+    def wrong(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        return lambda *args: tuple(value * 3 if value.dim() == 0 else value for value in right(*args))
+
+    policy = TrialPolicy(steps_per_block=2, canary_interval_steps=4)
+    watch = Watch(wrong, inner=inner, train=True, written=frozenset({4, 5, 6}), policy=policy)
+
+    def trained(backend: Any, steps: int, *, back_at: int = -1) -> tuple[list[Tensor], Net]:
+        torch._dynamo.reset()
+        model = Net()
+        compiled = torch.compile(model, backend=backend)
+        losses = []
+        torch.manual_seed(1)
+        for step in range(steps):
+            x = torch.randn(2, 3, 8, 8)
+            if step < back_at:
+                continue
+            model.zero_grad()
+            loss = compiled(x)
+            loss.backward()
+            losses.append(loss.detach())
+        return losses, model
+
+    written = positions_written(Net())
+    watch.how["written"] = written
+    watched_losses, watched_model = trained(watch, 24)
+    assert len(watch.reasons) == 1
+    assert "differ" in watch.reasons[0]
+    losses, model = trained(inner, 24)
+    # From the step that was compared on.
+    late = slice(watch.steps["planned"], None)
+    assert len(losses[late]) > 10
+    assert all(map(torch.equal, watched_losses[late], losses[late]))
+    for ours, theirs in zip(watched_model.parameters(), model.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad)
+        assert ours.grad.stride() == theirs.grad.stride()
+    for ours, theirs in zip(watched_model.buffers(), model.buffers(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def positions_written(model: nn.Module) -> frozenset[int]:
+    """Of the inputs of its graph, those that hold running statistics."""
+    found: list[int] = []
+
+    def backend(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        buffers = {id(buffer) for buffer in model.buffers()}
+        found.extend(i for i, value in enumerate(inputs) if id(value) in buffers)
+        return dynamo.forward
+
+    torch.compile(model, backend=backend)(torch.randn(2, 3, 8, 8))
+    torch._dynamo.reset()
+    assert len(found) == 3
+    return frozenset(found)
+
+
+class Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * math.nan
+
+
+def test_gradients_that_are_not_finite() -> None:
+    def nan(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        return lambda *args: tuple(Wrong.apply(value) for value in right(*args))
+
+    watch = Watch(nan, train=True)
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    steps = 0
+    while not watch.reasons and steps < 5:
+        steps += 1
+        x = torch.ones(3, requires_grad=True)
+        compiled(x).backward()
+    assert watch.reasons == ["its gradients are not finite, the baseline's are"]
+    x = torch.ones(3, requires_grad=True)
+    compiled(x).backward()
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_gradients_that_the_users_scaler_makes_infinite_are_the_users() -> None:
+    watch = Watch(taking(lambda step: 0.5), train=True)
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    for _ in range(2 * LOOK_STEPS):
+        x = torch.ones(3, requires_grad=True)
+        (compiled(x) * math.inf).backward()
+        assert x.grad.tolist() == [math.inf] * 3
+    assert watch.reasons == []
+
+
+def test_a_loss_that_grows_by_itself_is_the_users() -> None:
+    watch = Watch(taking(lambda step: 0.5))
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    for step in range(6 * LOOK_STEPS):
+        compiled(torch.full((3,), 1.0 + step))
+    assert watch.reasons == []
+    assert 1 <= watch.steps["baseline"] < 8
+
+
+def test_a_loss_that_the_plan_makes_grow_is_not() -> None:
+    def growing(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            machine.held += 0
+            run.scale *= 1.1
+            return tuple(value * run.scale for value in right(*args))
+
+        run.scale = 1.0  # type: ignore[attr-defined]
+        return run
+
+    watch = Watch(growing)
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    for _ in range(LOOK_STEPS + 2):
+        compiled(torch.ones(3))
+    (reason,) = watch.reasons
+    assert "differ" in reason
+
+
+def test_frames_that_are_compiled_again_in_its_steps_alone() -> None:
+    def compiling(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            machine.frames += 1
+            return right(*args)
+
+        return run
+
+    watch = Watch(compiling)
+    run(watch, 2 * LOOK_STEPS)
+    (reason,) = watch.reasons
+    assert "compiled again" in reason
+
+
+def test_frames_that_are_compiled_in_any_case_are_the_users() -> None:
+    watch = Watch(taking(lambda step: 0.5))
+    compiled = torch.compile(doubled, backend=watch)
+    for _ in range(8 * LOOK_STEPS):
+        watch.machine.frames += 1
+        compiled(torch.ones(3))
+    assert watch.reasons == []
+
+
+def test_memory_that_grows_in_its_steps_alone() -> None:
+    def leaking(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            machine.held += 8 * 2**20
+            return right(*args)
+
+        return run
+
+    watch = Watch(leaking)
+    run(watch, 8 * LOOK_STEPS)
+    (reason,) = watch.reasons
+    assert reason.startswith("memory grew by ")
+
+
+def test_memory_that_grows_in_any_case_is_the_users() -> None:
+    watch = Watch(taking(lambda step: 0.5))
+    compiled = torch.compile(doubled, backend=watch)
+    for _ in range(8 * LOOK_STEPS):
+        watch.machine.held += 8 * 2**20
+        compiled(torch.ones(3))
+    assert watch.reasons == []
+
+
+def failing_at(step: int) -> Callable[..., Any]:
+    def planned(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        steps = 0
+
+        def run(*args: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            if steps == step:
+                raise ValueError("a kernel refuses")
+            return right(*args)
+
+        return run
+
+    return planned
+
+
+def test_a_failure_that_the_baseline_does_not_have_is_not_the_users() -> None:
+    watch = Watch(failing_at(3))
+    run(watch, 5)
+    assert watch.reasons == ["it failed where the baseline does not: ValueError: a kernel refuses"]
+
+
+def test_a_failure_of_both_is_the_baselines() -> None:
+    watch = Watch(taking(lambda step: 0.5))
+    compiled = torch.compile(lambda x, i: x[i], backend=watch)
+    assert compiled(torch.arange(3), torch.tensor([1])).item() == 1
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(torch.arange(3), torch.tensor([7]))
+    assert compiled(torch.arange(3), torch.tensor([2])).item() == 2
+    assert watch.reasons == []
+    assert watch.steps["planned"] == 3
+
+
+def test_sizes_that_change_have_a_baseline_for_all_of_them() -> None:
+    watch = Watch(nan_from(1), inner="inductor")
+    compiled = torch.compile(doubled, backend=watch, dynamic=True)
+    for size in (2, 3, 5, 7, 9):
+        x = torch.arange(float(size))
+        torch.testing.assert_close(compiled(x), x * 2)
+    assert len(watch.reasons) == 1
+
+
+def test_many_threads() -> None:
+    watch = Watch(taking(lambda step: 0.5), policy=TrialPolicy(steps_per_block=2, canary_interval_steps=40))
+    compiled = torch.compile(doubled, backend=watch)
+    compiled(torch.ones(4))
+    wrong: list[Tensor] = []
+
+    def work() -> None:
+        for i in range(300):
+            x = torch.full((4,), float(i))
+            if not torch.equal(compiled(x), x * 2):
+                wrong.append(x)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_nothing_of_a_call_is_kept_alive() -> None:
+    watch = Watch(taking(lambda step: 0.5), train=True)
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    x = torch.ones(3, requires_grad=True)
+    gone = weakref.ref(x)
+    compiled(x).backward()
+    del x
+    gc.collect()
+    assert gone() is None
