@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from frx_graph.options import BackendOptions, backend_options, check_together
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
+from frx_graph.trials.policy import TrialPolicy
 from frx_graph.user_warning import warn
 from frx_graph.weight_preparation import prepare
 from frx_graph.weight_watch import WeightWatch
@@ -38,12 +40,14 @@ _MOST_KINDS = 256
 def compile(
     model: nn.Module | Callable[..., Any],
     *,
+    policy: TrialPolicy | Mapping[str, Any] | str | Path | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Any:
     """`torch.compile(model, backend="frx", options=options, **how)`, whose weights are prepared at the first call.
 
+    A `policy`, as keys, the path of a YAML file, or a `TrialPolicy`, means the autopilot (option `mode`), by that.
     With a plan in `options` the first call stores the weights as its inputs and the use of the moment (training, or
     inference without gradients) make best, see `prepare`; what the compiled program returns keeps the strides that it
     had before. Inputs whose strides change from call to call are brought to those that the program was compiled for
@@ -54,6 +58,8 @@ def compile(
     what `torch.compile` returns. Raises `OptionError` for options that the backend, or Inductor, does not know.
     """
     checked = backend_options(options, mode)
+    if policy is not None:
+        checked = backend_options(_by_policy(policy, options or {}), mode)
     check_together(checked)
     if checked.freeze and checked.inner != "inductor" and (checked.inner != "eager" or checked.plan is None):
         raise OptionError(
@@ -86,6 +92,12 @@ def compile(
 
     compiled.forward = prepared_forward
     return compiled
+
+
+def _by_policy(policy: object, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    if options.get("policy") is not None:
+        raise OptionError("a policy is given twice", "leave it out of the options")
+    return {"mode": "autopilot", **options, "policy": policy}
 
 
 class _PlannedBackend:

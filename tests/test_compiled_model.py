@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import frx_graph
 from frx_graph import compiled_model
 from frx_graph.errors import OptionError
+from frx_graph.trials.policy import TrialPolicy
 from frx_graph.weight_preparation import prepare
 from frx_graph.weight_watch import WeightWatch
 
@@ -35,6 +36,31 @@ def test_without_a_plan_it_is_the_backend() -> None:
     compiled = frx_graph.compile(model, options={"inner": "eager"})
     torch.testing.assert_close(compiled(IMAGE), model(IMAGE))
     assert model[0].weight.is_contiguous()
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "autopilot"}])
+def test_a_policy_means_the_autopilot(options: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    given = []
+    monkeypatch.setattr(torch, "compile", lambda model, **how: given.append(how) or model)
+    (tmp_path / "p.yaml").write_text("minimum_speedup: 0.07\n")
+    for policy in (TrialPolicy(minimum_speedup=0.07), {"minimum_speedup": 0.07}, str(tmp_path / "p.yaml")):
+        frx_graph.compile(network(), policy=policy, options={"inner": "eager", **options})
+    expected = {"mode": "autopilot", "policy": TrialPolicy(minimum_speedup=0.07), "inner": "eager"}
+    assert given == [{"backend": "frx", "options": expected}] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "apply"}, "a policy is for mode 'autopilot'"),
+        ({"plan": "all"}, "the autopilot finds a plan by itself"),
+        ({"policy": {"seed": 1}}, "given twice"),
+        (7, "not a mapping"),
+    ],
+)
+def test_a_policy_beside_what_contradicts_it(options: object, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        frx_graph.compile(network(), policy={"seed": 2}, options=options)  # type: ignore[arg-type]
 
 
 def test_the_weights_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,7 +47,6 @@ class Steps:
             if canary.finding is not None:
                 return canary.finding.regression
         raise AssertionError(f"nothing after {most} steps")
-
 
 
 def canary_of(steps: Steps, sign: Sign = Sign.SLOW, *, whole_steps: bool = False) -> Canary:
@@ -148,7 +148,7 @@ def test_a_sign_that_was_nothing_waits_twice_as_long_each_time() -> None:
     signs = Signs(POLICY, None, whole_steps=False)
     told = [step for step, _ in looks(signs, lambda step: float(step), 20_000)]
     assert told
-    gaps = [later - earlier for earlier, later in zip(told, told[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(told)]
     assert gaps == sorted(gaps)
     assert gaps[-1] > 2 * gaps[0]
 
