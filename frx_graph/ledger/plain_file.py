@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from frx_graph.ledger.standing import Step, fold
 TABLES_VERSION = 1
 """Changes with any change of the tables that an older version could not read."""
 
-_PATIENCE_SECONDS = 0.05
+_PATIENCE_SECONDS = 0.5
 """For a lock: the ledger's own way waits longer."""
 
 _STEPS = """
@@ -107,14 +108,27 @@ def plain_file(file: Path) -> Iterator[PlainFile]:
     """The ledger in `file`, until the end of the block. Raises `NotPlainError`, also out of the block."""
     uri = f"file:{quote(str(file))}?mode=rw"
     try:
-        # No isolation level: sqlite3 would begin transactions by itself.
-        with contextlib.closing(
-            sqlite3.connect(uri, uri=True, timeout=_PATIENCE_SECONDS, isolation_level=None)
-        ) as connection:
+        # No isolation level: sqlite3 would begin transactions by itself. Another thread may close it.
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
             _check(connection)
             yield PlainFile(connection)
+        finally:
+            _close(connection)
     except sqlite3.Error as error:
         raise NotPlainError(str(error)) from error
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    """What was appended is on disk. Whoever closes last brings it from the log into the database, too, which takes
+    about as long again, and which nobody has to wait for: without it the next one who opens the ledger does so."""
+    if connection.total_changes:
+        with contextlib.suppress(RuntimeError):  # no thread begins any more when the interpreter ends
+            threading.Thread(target=connection.close, name="frx-ledger").start()
+            return
+    connection.close()
 
 
 def _check(connection: sqlite3.Connection) -> None:
