@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from frx_graph.autopilot import try_graph
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.config import advise_config, policy_of
 from frx_graph.current_plan import recorded_plan
@@ -25,7 +24,7 @@ from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
 from frx_graph.ledger.expiry import expiry
 from frx_graph.ledger.location import Location, choose_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
+from frx_graph.ledger.quickly import append, promotions
 from frx_graph.ledger.standing import NOTHING, Standing
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
@@ -73,6 +72,9 @@ class PromotedPlans:
         plan = self._standing(subject)
         if plan is not None or options.mode != "autopilot" or _decided_against(subject):
             return plan
+        # What tries takes much longer to import than what has been decided takes to look up.
+        from frx_graph.autopilot import try_graph
+
         with stages() as progress:
             try_graph(
                 dynamo,
@@ -81,14 +83,14 @@ class PromotedPlans:
                 subject.policy,
                 signature=subject.signature,
                 environment=subject.environment,
-                record=lambda decisions: open_ledger(subject.place).append(decisions),
+                record=lambda decisions: append(subject.place, decisions),
                 progress=lambda stage: progress(f"frx tries a graph, {stage}"),
             )
         return self._standing(subject)
 
     def _standing(self, subject: _Subject) -> Plan | None:
         try:
-            promoted = open_to_read(subject.place).promotions(subject.signature, subject.environment)
+            promoted = promotions(subject.place, subject.signature, subject.environment)
         except LedgerMissingError:
             return None
         if not promoted:
@@ -98,20 +100,22 @@ class PromotedPlans:
         now = datetime.now(UTC)
         age = timedelta(days=subject.policy.decision_max_age_days)
         if (too_old := expiry(decision, age, now=now, by=this_process(AUTOPILOT))) is not None:
-            open_ledger(subject.place).append([too_old])
+            append(subject.place, [too_old])
             return None
         if plan.hash != decision.plan:
             return None
         with self._lock:
             key = (str(subject.place), subject.signature, subject.environment, decision.plan)
             if key not in self._applied:
-                open_ledger(subject.place).append([_applied(decision, now)])
+                append(subject.place, [_applied(decision, now)])
                 self._applied.add(key)
         return plan
 
 
 def _decided_against(subject: _Subject) -> bool:
     """True where all that was decided about speaks against it, in this environment."""
+    from frx_graph.ledger.opening import open_to_read
+
     try:
         standing: Standing = open_to_read(subject.place).standing(subject.signature, subject.environment)
     except LedgerMissingError:

@@ -261,7 +261,7 @@ def test_the_autopilot_tries_what_nothing_was_decided_about(
     model, ledger: Ledger, candidates, verdict: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", proving(verdict, seen))
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proving(verdict, seen))
     for _ in range(2):
         torch._dynamo.reset()
         backend.clear()
@@ -279,13 +279,13 @@ def test_the_autopilot_does_not_try_again_what_was_rolled_back(
     now = datetime.now(UTC)
     ledger.append([*decisions, decisions[-1].followed_by(Kind.ROLLED_BACK, reason="no", by=author, at=now)])
     seen: list[str] = []
-    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", proving("promote", seen))
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proving("promote", seen))
     assert applied(*model, mode="autopilot") == []
     assert seen == []
 
 
 def test_apply_never_tries(model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", pytest.fail)
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", pytest.fail)
     assert applied(*model) == []
 
 
@@ -295,7 +295,7 @@ def test_a_trial_that_cannot_be_made_leaves_the_baseline_with_one_warning(
     def fails(*_: Any, **__: Any) -> None:
         raise TravelError("an operator of the script")
 
-    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", fails)
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", fails)
     with pytest.warns(RuntimeWarning, match="an operator of the script"):
         assert applied(*model, mode="autopilot") == []
 

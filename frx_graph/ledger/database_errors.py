@@ -7,9 +7,7 @@ import sqlite3
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from frx_graph.errors import LedgerError, first_line
-from frx_graph.ledger.location import Location
-
-ELSEWHERE = "name another ledger with --ledger or FRX_LEDGER"
+from frx_graph.ledger.location import ELSEWHERE, Location
 
 PRIMARY_CODE = 0xFF
 """The part of SQLite's extended error codes that names the error (https://sqlite.org/rescode.html)."""

@@ -13,8 +13,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.database_errors import ELSEWHERE, PRIMARY_CODE
-from frx_graph.ledger.location import Location
+from frx_graph.ledger.database_errors import PRIMARY_CODE
+from frx_graph.ledger.location import ELSEWHERE, Location
 from frx_graph.ledger.tables import EVENTS
 
 BUSY_SECONDS = 2.0

@@ -22,9 +22,13 @@ _Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class LedgerModel(BaseModel):
-    """What the parts of a ledger's documents have in common: readers pass over fields that they do not know."""
+    """What the parts of a ledger's documents have in common: readers pass over fields that they do not know.
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
+    Fields are described by `Field`, not by docstrings, for which pydantic would read this file's source whenever a
+    program starts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class CandidateModel(LedgerModel):
@@ -32,48 +36,37 @@ class CandidateModel(LedgerModel):
 
     rewrite: str
     graph_id: str
-    nodes: tuple[str, ...]
-    """The operators that it changes."""
-    choices: tuple[str, ...]
-    """What each of them is changed to, where the rewrite has a choice."""
-    predicted_seconds: float | None
-    """What it was predicted to save a run of the graph."""
+    nodes: tuple[str, ...] = Field(description="The operators that it changes.")
+    choices: tuple[str, ...] = Field(description="What each of them is changed to, where the rewrite has a choice.")
+    predicted_seconds: float | None = Field(description="What it was predicted to save a run of the graph.")
 
 
 class HashedEvent(LedgerModel):
     """All of an event but its own hash."""
 
     schema_name: Literal["frx_ledger_event_v1"] = Field(alias="schema")
-    position: int = Field(ge=1)
-    """Place in the ledger, from 1, without gaps."""
-    previous: _Hash
-    """The hash of the event before it; zeros for the first."""
+    position: int = Field(ge=1, description="Place in the ledger, from 1, without gaps.")
+    previous: _Hash = Field(description="The hash of the event before it; zeros for the first.")
     kind: Kind
-    signature: _Name
-    """The graph or the workload."""
-    environment: _Name
-    """Fingerprint of versions, device and settings."""
-    plan: _Name
-    """Hash of the plan that was decided about."""
+    signature: _Name = Field(description="The graph or the workload.")
+    environment: _Name = Field(description="Fingerprint of versions, device and settings.")
+    plan: _Name = Field(description="Hash of the plan that was decided about.")
     candidates: tuple[CandidateModel, ...]
-    trial: dict[str, Any] | None
-    """The evidence: an frx_trial_v1 document."""
+    trial: dict[str, Any] | None = Field(description="The evidence: an frx_trial_v1 document.")
     reason: str
-    decided_by: str
-    """autopilot, frx trial, or a person."""
-    policy: _Name | None
-    """Hash of the policy that was decided by; null where a person chose."""
+    decided_by: str = Field(description="autopilot, frx trial, or a person.")
+    policy: _Name | None = Field(description="Hash of the policy that was decided by; null where a person chose.")
     host: str
     process_id: int = Field(ge=0)
-    recorded_at: str
-    """ISO 8601, UTC, microseconds."""
+    recorded_at: str = Field(description="ISO 8601, UTC, microseconds.")
 
 
 class EventModel(HashedEvent):
     """One event, as `frx ledger export` writes it on a line."""
 
-    hash: _Hash
-    """SHA-256 of the event without this field, as JSON with sorted keys, no spaces, and ASCII only."""
+    hash: _Hash = Field(
+        description="SHA-256 of the event without this field, as JSON with sorted keys, no spaces, and ASCII only."
+    )
 
 
 def record(decision: Decision, position: int, previous: str) -> Recorded:

@@ -6,25 +6,35 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
-
-from frx_graph.errors import LedgerError
+from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger.default_place import LEDGER_VARIABLE, default_file
 from frx_graph.reports.plain_text import one_line
 
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+ELSEWHERE = "name another ledger with --ledger or FRX_LEDGER"
 _HINT = "name a file, or a SQLAlchemy URL such as postgresql+psycopg://user@host/database"
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A ledger's place. `file` is that of SQLite, absolute; None for a database server. `named` is false for the
-    default, which need not be there."""
+    """A ledger's place: `file`, of SQLite and absolute, or the `server` of a database. `named` is false for the default,
+    which need not be there."""
 
-    url: URL
     file: Path | None
+    server: URL | None = None
     named: bool = True
+
+    @property
+    def url(self) -> URL:
+        """Of the server, or of the file."""
+        # A path is understood without SQLAlchemy, whose import takes longer than all that a warm start does.
+        from sqlalchemy.engine import URL
+
+        return self.server or URL.create("sqlite", database=str(self.file))
 
     def __str__(self) -> str:
         """The place as people may see it: on one line, without passwords."""
@@ -37,8 +47,7 @@ def choose_location(option: str | None, configured: str | None, environ: Mapping
     for text in (option, environ.get(LEDGER_VARIABLE), configured):
         if text:
             return parse_location(text)
-    file = default_file()
-    return Location(_file_url(file), file, named=False)
+    return Location(default_file(), named=False)
 
 
 def parse_location(text: str) -> Location:
@@ -46,13 +55,16 @@ def parse_location(text: str) -> Location:
     may be a password, for what is neither."""
     if "://" not in text:
         return _file(text)
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
     scheme = text.partition("://")[0][:40]
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
         raise LedgerError(f"the ledger's URL ({scheme}://…) cannot be understood", _HINT) from error
     if url.get_backend_name() != "sqlite":
-        return Location(url, None)
+        return Location(None, url)
     if url.drivername not in ("sqlite", "sqlite+pysqlite"):
         raise LedgerError(f"a ledger cannot use {scheme}", "write sqlite:///, or only the file's path")
     if url.host or url.query or (url.database or "").startswith("file:"):
@@ -60,6 +72,23 @@ def parse_location(text: str) -> Location:
     if not url.database or url.database == ":memory:":
         raise LedgerError("a ledger in memory would forget everything", "name a file")
     return _file(url.database)
+
+
+def check_there(location: Location) -> None:
+    """Raises LedgerMissingError where there is certainly no ledger, and LedgerError where that cannot be told."""
+    if location.file is None:
+        return
+    try:
+        there = location.file.exists()
+    except OSError as error:
+        raise LedgerError(f"the ledger {location} cannot be opened: {error.strerror}", ELSEWHERE) from error
+    if not there:
+        raise missing(location)
+
+
+def missing(location: Location) -> LedgerMissingError:
+    """The error for a place where there is no ledger."""
+    return LedgerMissingError(f"there is no ledger at {location}", "the first trial makes it")
 
 
 def without_secrets(url: URL) -> str:
@@ -74,8 +103,4 @@ def _file(text: str) -> Location:
         file = Path(text).expanduser().absolute()
     except RuntimeError as error:
         raise LedgerError(f"the ledger's path {text!r}: {error}", _HINT) from error
-    return Location(_file_url(file), file)
-
-
-def _file_url(file: Path) -> URL:
-    return URL.create("sqlite", database=str(file))
+    return Location(file)

@@ -7,12 +7,13 @@ from contextlib import suppress
 from sqlalchemy import Connection, Engine, func, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.ledger.database_errors import ELSEWHERE, explained
+from frx_graph.errors import LedgerError
+from frx_graph.ledger.database_errors import explained
 from frx_graph.ledger.engine import Access, holds_something_else, ledger_engine
-from frx_graph.ledger.location import Location
+from frx_graph.ledger.location import ELSEWHERE, Location, check_there, missing
+from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.store import PATIENCE_SECONDS, Ledger
-from frx_graph.ledger.tables import METADATA, TABLES_VERSION, VERSIONS
+from frx_graph.ledger.tables import METADATA, VERSIONS
 from frx_graph.ledger.transaction import in_turn
 
 
@@ -40,9 +41,7 @@ def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECOND
 def open_to_read(location: Location) -> Ledger:
     """The ledger there, which can only be read. Raises LedgerMissingError where there is none: nothing is made, and so
     nothing was decided."""
-    missing = LedgerMissingError(f"there is no ledger at {location}", "the first trial makes it")
-    if not _may_exist(location):
-        raise missing
+    check_there(location)
     engine = ledger_engine(location, Access.READ)
     try:
         with engine.begin() as connection:
@@ -52,18 +51,9 @@ def open_to_read(location: Location) -> Ledger:
     except SQLAlchemyError as error:
         raise explained(error, location) from error
     if version is None:
-        raise missing
+        raise missing(location)
     _check_version(version, location)
     return Ledger(location, engine)
-
-
-def _may_exist(location: Location) -> bool:
-    if location.file is None:
-        return True
-    try:
-        return location.file.exists()
-    except OSError as error:
-        raise LedgerError(f"the ledger {location} cannot be opened: {error.strerror}", ELSEWHERE) from error
 
 
 def _prepare(connection: Connection) -> int:

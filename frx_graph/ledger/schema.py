@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TextIO
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from frx_graph.ledger.decision import Kind, Recorded
 from frx_graph.ledger.event_document import EventModel, LedgerModel, exported
@@ -24,7 +24,11 @@ from frx_graph.reports.published_schema import published_schema
 SCHEMA_NAME = "frx_ledger_v1"
 
 
-class PlanStateModel(LedgerModel):
+class _DocumentModel(LedgerModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class PlanStateModel(_DocumentModel):
     """Where one plan has come to in one environment."""
 
     environment: str
@@ -38,7 +42,7 @@ class PlanStateModel(LedgerModel):
     """The event of its last promotion, whether or not it still stands."""
 
 
-class LedgerDocument(LedgerModel):
+class LedgerDocument(_DocumentModel):
     """Decisions about layouts: who decided what, when, on what evidence, and why."""
 
     schema_name: Literal["frx_ledger_v1"] = Field(alias="schema")

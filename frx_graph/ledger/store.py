@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Engine, func, insert, not_, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError
+from frx_graph.ledger.chain import chained, step_of
 from frx_graph.ledger.database_errors import damage, explained
 from frx_graph.ledger.decision import Decision, Kind, Recorded
-from frx_graph.ledger.event_document import NO_EVENT, read_event, record
+from frx_graph.ledger.event_document import read_event
 from frx_graph.ledger.event_row import event_row
 from frx_graph.ledger.location import Location
 from frx_graph.ledger.standing import Standing, Step, fold
@@ -59,7 +59,7 @@ class Ledger:
             return ()
 
         def add(connection: Connection) -> tuple[Recorded, ...]:
-            recorded = _chain(connection, decisions)
+            recorded = chained(_EventsThere(connection), decisions)
             connection.execute(insert(EVENTS), [event_row(event) for event in recorded])
             return recorded
 
@@ -68,12 +68,12 @@ class Ledger:
     def standing(self, signature: str, environment: str) -> Standing:
         """What all that was decided about one graph in one environment comes to."""
         with self._reading() as connection:
-            return fold(_steps(connection, signature, environment))
+            return fold(_EventsThere(connection).steps(signature, environment))
 
     def promotions(self, signature: str, environment: str) -> tuple[Recorded, ...]:
         """The promotions that stand for one graph in one environment, the last first: what may be applied."""
         with self._reading() as connection:
-            promoted = [plan.promoted for plan in fold(_steps(connection, signature, environment)).promoted]
+            promoted = [plan.promoted for plan in fold(_EventsThere(connection).steps(signature, environment)).promoted]
             found = [_one(connection, EVENTS.c.position == step.position) for step in promoted if step is not None]
         return tuple(event for event in found if event is not None)
 
@@ -82,7 +82,7 @@ class Ledger:
         environments = select(EVENTS.c.environment).where(EVENTS.c.signature == signature).distinct()
         with self._reading() as connection:
             names = sorted(connection.execute(environments).scalars())
-            return {name: tuple(_steps(connection, signature, name)) for name in names}
+            return {name: tuple(_EventsThere(connection).steps(signature, name)) for name in names}
 
     def events(self, wanted: EventFilter = ALL, *, newest: int | None = None) -> tuple[Recorded, ...]:
         """The events that are wanted, oldest first; with `newest` only that many of the last."""
@@ -154,42 +154,23 @@ class Ledger:
             raise explained(error, self.location) from error
 
 
-def _chain(connection: Connection, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
-    """The decisions as events behind the last one, if they may follow what is there."""
-    # The last event comes first: what others append after it was read makes ours fail, and be made again.
-    last = connection.execute(
-        select(EVENTS.c.position, EVENTS.c.hash).order_by(EVENTS.c.position.desc()).limit(1)
-    ).one_or_none()
-    position, previous = (0, NO_EVENT) if last is None else (last.position, last.hash)
-    standings: dict[tuple[str, str], Standing] = {}
-    recorded = []
-    for decision in decisions:
-        key = (decision.signature, decision.environment)
-        if key not in standings:
-            standings[key] = fold(_steps(connection, *key))
-        if (objection := standings[key].objection(decision)) is not None:
-            raise LedgerError(objection, "read what stands there, and decide again")
-        position += 1
-        event = record(decision, position, previous)
-        previous = event.hash
-        standings[key] = standings[key].after(Step.of(event))
-        recorded.append(event)
-    return tuple(recorded)
+@dataclass(frozen=True, slots=True)
+class _EventsThere:
+    connection: Connection
 
+    def last(self) -> tuple[int, str] | None:
+        query = select(EVENTS.c.position, EVENTS.c.hash).order_by(EVENTS.c.position.desc()).limit(1)
+        row = self.connection.execute(query).one_or_none()
+        return None if row is None else (row.position, row.hash)
 
-def _steps(connection: Connection, signature: str, environment: str) -> Iterator[Step]:
-    """The steps that decide what stands. Of each plan's applications only the last is one: there is one more for every
-    process that ran, and they leave a plan in the state that it is in."""
-    here = (EVENTS.c.signature == signature, EVENTS.c.environment == environment)
-    applied = EVENTS.c.kind == Kind.APPLIED.value
-    last_applied = select(func.max(EVENTS.c.position)).where(*here, applied).group_by(EVENTS.c.plan)
-    columns = (EVENTS.c.position, EVENTS.c.kind, EVENTS.c.plan, EVENTS.c.decided_by, EVENTS.c.recorded_at)
-    query = select(*columns).where(*here, or_(not_(applied), EVENTS.c.position.in_(last_applied)))
-    for row in connection.execute(query.order_by(EVENTS.c.position)):
-        try:
-            yield Step(row.position, Kind(row.kind), row.plan, row.decided_by, datetime.fromisoformat(row.recorded_at))
-        except ValueError as error:
-            raise LedgerError(f"event {row.position} is not what it should be: {error}", "frx ledger verify") from error
+    def steps(self, signature: str, environment: str) -> Iterator[Step]:
+        here = (EVENTS.c.signature == signature, EVENTS.c.environment == environment)
+        applied = EVENTS.c.kind == Kind.APPLIED.value
+        last_applied = select(func.max(EVENTS.c.position)).where(*here, applied).group_by(EVENTS.c.plan)
+        columns = (EVENTS.c.position, EVENTS.c.kind, EVENTS.c.plan, EVENTS.c.decided_by, EVENTS.c.recorded_at)
+        query = select(*columns).where(*here, or_(not_(applied), EVENTS.c.position.in_(last_applied)))
+        for row in self.connection.execute(query.order_by(EVENTS.c.position)):
+            yield step_of(*row)
 
 
 def _one(connection: Connection, condition: ColumnElement[bool]) -> Recorded | None:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Index, Integer, MetaData, String, Table, Text
 
-TABLES_VERSION = 1
-"""Changes with any change of the tables that an older version could not read."""
-
 METADATA = MetaData()
 
 VERSIONS = Table("frx_ledger_version", METADATA, Column("version", Integer, primary_key=True, autoincrement=False))

@@ -11,7 +11,7 @@ from frx_graph.ledger import engine
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
-from frx_graph.ledger.tables import TABLES_VERSION
+from frx_graph.ledger.plain_file import TABLES_VERSION
 
 
 def pragma(file, name):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger import store
+from frx_graph.ledger import chain, store
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
@@ -156,7 +156,7 @@ def without_locks(location):
 
 def interrupted_by(monkeypatch, other, decisions):
     """Whenever the next event is made, somebody else appends the next of `decisions` first."""
-    record = store.record
+    record = chain.record
     waiting = list(decisions)
     theirs = False
 
@@ -169,7 +169,7 @@ def interrupted_by(monkeypatch, other, decisions):
             theirs = False
         return made
 
-    monkeypatch.setattr(store, "record", late)
+    monkeypatch.setattr(chain, "record", late)
 
 
 def test_who_comes_second_reads_again(without_locks, ledger, decide, monkeypatch):

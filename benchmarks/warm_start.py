@@ -1,0 +1,201 @@
+"""What a promoted plan in the ledger adds to the start of a program, beside compiling: processes that are alike but for
+that, one after the other in turns, with Inductor's caches warm.
+
+    python benchmarks/warm_start.py [--processes 9] [--output FILE]
+
+prints milliseconds as JSON. `lookup` is what happens between the call of the backend and the plan: imports, the graph's
+signature, the environment's, opening, reading, and recording that the plan is applied. `first_call` is all of the first
+call, whose medians' difference includes making the plan's rewrites, compiling or loading another graph, and the
+machine's noise. Exits with 1 if the median lookup exceeds the bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+BOUND_MS = 50.0
+
+ARMS = ("no ledger", "nothing promoted", "promoted")
+"""The ledger of each: none; one with decisions about another graph; one with a plan for this graph."""
+
+
+def program() -> tuple[Any, Any]:
+    """A convolutional network small enough that its compiling is mostly torch's, and one input."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(4):
+        layers += [nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
+    return nn.Sequential(*layers).eval(), torch.randn(2, 16, 16, 16)
+
+
+def one_start() -> dict[str, float]:
+    """In a fresh process: compile and run the program once, as the environment's ledger says."""
+    import torch
+    import torch._inductor.compile_fx
+
+    from frx_graph import backend
+
+    # Compiled first without us: what every program imports when it first compiles something is not ours.
+    model, x = program()
+    with torch.no_grad():
+        torch.compile(model, backend="inductor")(x)
+    torch._dynamo.reset()
+    session = backend._session
+    look_up = session.promoted
+    lookup = [0.0, 0.0]
+
+    def timed(*args: Any) -> Any:
+        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            return look_up(*args)
+        finally:
+            lookup[0] += time.perf_counter() - wall
+            lookup[1] += time.process_time() - cpu
+
+    session.promoted = timed  # type: ignore[method-assign]
+    wall, cpu = time.perf_counter(), time.process_time()
+    with torch.no_grad():
+        torch.compile(model, backend="frx")(x)
+    return {
+        "first_call": 1e3 * (time.perf_counter() - wall),
+        "first_call_cpu": 1e3 * (time.process_time() - cpu),
+        "lookup": 1e3 * lookup[0],
+        "lookup_cpu": 1e3 * lookup[1],
+        "applied": float(sum(len(done.applied) for done in backend.rewritten())),
+    }
+
+
+def promote(file: Path, *, this_graph: bool) -> None:
+    """In a process of its own: write a ledger in which all that can be made of the program is promoted."""
+    import torch
+    from torch import fx
+
+    from frx_graph.capture.graph_signature import compiled_signature
+    from frx_graph.current_plan import current_plan, recorded_plan
+    from frx_graph.environment_key import environment_key
+    from frx_graph.ledger.decision import Decision, Kind
+    from frx_graph.ledger.location import parse_location
+    from frx_graph.ledger.opening import open_ledger
+    from frx_graph.options import backend_options
+    from frx_graph.planned_backend import planned_backend
+    from frx_graph.rewrite_log import LOG
+    from frx_graph.trials.environment import trial_setup
+
+    def failed(error: Exception) -> None:
+        raise error
+
+    inner = planned_backend(backend_options({}, None), current_plan("all"), failed)
+    signatures: list[str] = []
+
+    def noting(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        signatures.append(compiled_signature(dynamo.graph, "inductor", None))
+        return inner(dynamo, inputs)
+
+    model, x = program()
+    with torch.no_grad():
+        torch.compile(model, backend=noting)(x)
+    made = tuple(replace(c, graph_id=done.signature) for done in LOG.all() for c in done.applied)
+    if not made:
+        raise SystemExit("nothing can be made of the program: there is nothing to measure")
+    decision = Decision(
+        kind=Kind.PROPOSED,
+        signature=signatures[0] if this_graph else "0" * 16,
+        environment=environment_key(trial_setup(torch.device("cpu"))),
+        plan=recorded_plan(made).hash,
+        reason="a benchmark",
+        decided_by="frx trial",
+        host="here",
+        process_id=1,
+        recorded_at=datetime.now(UTC),
+        candidates=made,
+    )
+    trial = '{"schema": "frx_trial_v1", "verdict": "promote"}'
+    open_ledger(parse_location(str(file))).append(
+        [decision, replace(decision, kind=Kind.TRIED, trial=trial), replace(decision, kind=Kind.PROMOTED)]
+    )
+
+
+def measure(processes: int) -> dict[str, Any]:
+    """Medians in milliseconds over so many processes of each arm, after one of each that warms the caches."""
+    with tempfile.TemporaryDirectory(prefix="frx-warm-start-") as text:
+        folder = Path(text)
+        common = {**os.environ, "XDG_DATA_HOME": str(folder / "nothing"), "PYTHONPATH": str(ROOT)}
+        common.pop("FRX_LEDGER", None)
+        environments = {arm: dict(common) for arm in ARMS}
+        for arm in ARMS[1:]:
+            file = folder / f"{arm}.sqlite3"
+            _run(["--promote", str(file), *(["--this-graph"] if arm == "promoted" else [])], common, folder)
+            environments[arm]["FRX_LEDGER"] = str(file)
+        found: dict[str, list[dict[str, float]]] = {arm: [] for arm in ARMS}
+        for number in range(processes + 1):
+            for arm in ARMS:
+                sample = json.loads(_run(["--one"], environments[arm], folder))
+                if bool(sample["applied"]) is not (arm == "promoted"):
+                    raise SystemExit(f"{arm}: {sample['applied']:.0f} rewrites were applied")
+                if number:
+                    found[arm].append(sample)
+                    print(f"{number} of {processes}: {arm}: {sample['lookup']:.1f} ms", file=sys.stderr)
+    medians = {
+        arm: {key: round(statistics.median(one[key] for one in samples), 2) for key in samples[0]}
+        for arm, samples in found.items()
+    }
+    base, warm = medians[ARMS[0]], medians["promoted"]
+    return {
+        "unit": "milliseconds, medians",
+        "processes": processes,
+        "added_by_lookup": round(warm["lookup"] - base["lookup"], 2),
+        "added_by_lookup_cpu": round(warm["lookup_cpu"] - base["lookup_cpu"], 2),
+        "added_to_first_call": round(warm["first_call"] - base["first_call"], 2),
+        "added_to_first_call_cpu": round(warm["first_call_cpu"] - base["first_call_cpu"], 2),
+        "bound": BOUND_MS,
+        "arms": medians,
+        "samples": found,
+    }
+
+
+def _run(arguments: Sequence[str], environment: dict[str, str], folder: Path) -> str:
+    command = [sys.executable, str(Path(__file__).absolute()), *arguments]
+    done = subprocess.run(command, env=environment, cwd=folder, check=True, timeout=600, stdout=subprocess.PIPE)
+    return done.stdout.decode().strip().splitlines()[-1] if done.stdout else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=9)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--promote", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--this-graph", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.promote is not None:
+        promote(asked.promote, this_graph=asked.this_graph)
+        return
+    if asked.one:
+        print(json.dumps(one_start()))
+        return
+    result = measure(asked.processes)
+    text = json.dumps(result, indent=1)
+    if asked.output is not None:
+        asked.output.write_text(f"{text}\n", encoding="utf-8")
+    print(json.dumps({key: value for key, value in result.items() if key != "samples"}, indent=1))
+    raise SystemExit(result["added_by_lookup"] > BOUND_MS)
+
+
+if __name__ == "__main__":
+    main()

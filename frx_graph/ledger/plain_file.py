@@ -1,0 +1,140 @@
+"""What a program that starts needs of a SQLite ledger, without SQLAlchemy, whose import takes longer than all of it.
+
+The rows, the order of events and what may follow what are those of `store`; only the way to them is another. Whatever
+is out of the ordinary here (no tables yet, another version's, a lock, a read-only folder, a damaged file) raises
+`NotPlainError`, and nothing was changed: whoever asks goes the ledger's own way then, which waits or says what is wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from frx_graph.ledger.chain import chained, step_of
+from frx_graph.ledger.decision import Decision, Recorded
+from frx_graph.ledger.event_document import read_event
+from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.standing import Step, fold
+
+TABLES_VERSION = 1
+"""Changes with any change of the tables that an older version could not read."""
+
+_PATIENCE_SECONDS = 0.5
+"""For a lock: the ledger's own way waits longer."""
+
+_STEPS = """
+SELECT position, kind, plan, decided_by, recorded_at FROM frx_ledger_events
+WHERE signature = :signature AND environment = :environment AND (kind != 'applied' OR position IN (
+    SELECT max(position) FROM frx_ledger_events
+    WHERE signature = :signature AND environment = :environment AND kind = 'applied' GROUP BY plan))
+ORDER BY position
+"""
+_COLUMNS = (
+    "position",
+    "hash",
+    "previous",
+    "kind",
+    "signature",
+    "environment",
+    "plan",
+    "decided_by",
+    "recorded_at",
+    "document",
+)
+_INSERT = f"INSERT INTO frx_ledger_events ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{c}' for c in _COLUMNS)})"
+
+
+class NotPlainError(Exception):
+    """The ledger has to be asked in its own way."""
+
+
+class PlainFile:
+    """A SQLite ledger while it is open: `plain_file` opens it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def promotions(self, signature: str, environment: str) -> tuple[Recorded, ...]:
+        """The promotions that stand for one graph in one environment, the last first: what may be applied. Raises
+        LedgerError for events that are not what they should be."""
+        with self._transaction("BEGIN"):
+            standing = fold(self.steps(signature, environment))
+            found = [self._at(plan.promoted.position) for plan in standing.promoted if plan.promoted is not None]
+        return tuple(read_event(document, stored_hash) for document, stored_hash in found)
+
+    def append(self, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+        """Add all of `decisions`, in their order, or none; when this returns they are on disk. Raises LedgerError for a
+        decision that must not follow what is there."""
+        # A committed event survives the end of the process, and of the power.
+        self._connection.execute("PRAGMA synchronous=FULL")
+        with self._transaction("BEGIN IMMEDIATE"):
+            recorded = chained(self, decisions)
+            self._connection.executemany(_INSERT, [event_row(event) for event in recorded])
+        return recorded
+
+    def last(self) -> tuple[int, str] | None:
+        """Position and hash of the last event."""
+        query = "SELECT position, hash FROM frx_ledger_events ORDER BY position DESC LIMIT 1"
+        found: tuple[int, str] | None = self._connection.execute(query).fetchone()
+        return found
+
+    def steps(self, signature: str, environment: str) -> Iterator[Step]:
+        """What decides what stands for one graph in one environment."""
+        for row in self._connection.execute(_STEPS, {"signature": signature, "environment": environment}):
+            yield step_of(*row)
+
+    def _at(self, position: int) -> Any:
+        query = "SELECT document, hash FROM frx_ledger_events WHERE position = ?"
+        return self._connection.execute(query, (position,)).fetchone()
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        self._connection.execute(begin)
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def plain_file(file: Path) -> Iterator[PlainFile]:
+    """The ledger in `file`, until the end of the block. Raises `NotPlainError`, also out of the block."""
+    uri = f"file:{quote(str(file))}?mode=rw"
+    try:
+        # No isolation level: sqlite3 would begin transactions by itself. Another thread may close it.
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _check(connection)
+            yield PlainFile(connection)
+        finally:
+            _close(connection)
+    except sqlite3.Error as error:
+        raise NotPlainError(str(error)) from error
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    """What was appended is on disk. Whoever closes last brings it from the log into the database, too, which takes
+    about as long again, and which nobody has to wait for: without it the next one who opens the ledger does so."""
+    if connection.total_changes:
+        with contextlib.suppress(RuntimeError):  # no thread begins any more when the interpreter ends
+            threading.Thread(target=connection.close, name="frx-ledger").start()
+            return
+    connection.close()
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    version, journal = (
+        connection.execute(query).fetchone()[0]
+        for query in ("SELECT max(version) FROM frx_ledger_version", "PRAGMA journal_mode")
+    )
+    if version != TABLES_VERSION or journal != "wal":
+        raise NotPlainError(f"tables of version {version}, journal {journal}")

@@ -1,0 +1,34 @@
+"""The two things that every program with promoted rewrites does when it starts: look up what stands, and record that it
+is applied. By the short way where there is one, else by the ledger's own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from frx_graph.ledger.decision import Decision, Recorded
+from frx_graph.ledger.location import Location, check_there
+from frx_graph.ledger.plain_file import NotPlainError, plain_file
+
+
+def promotions(place: Location, signature: str, environment: str) -> tuple[Recorded, ...]:
+    """The promotions that stand for one graph in one environment, the last first. Raises LedgerMissingError where there
+    is no ledger, and LedgerError for one that cannot be read."""
+    check_there(place)
+    if place.file is not None:
+        with contextlib.suppress(NotPlainError), plain_file(place.file) as ledger:
+            return ledger.promotions(signature, environment)
+    from frx_graph.ledger.opening import open_to_read
+
+    return open_to_read(place).promotions(signature, environment)
+
+
+def append(place: Location, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+    """Add all of `decisions`, in their order, or none; when this returns they are on disk. Makes a ledger where there
+    is none. Raises LedgerError."""
+    if place.file is not None:
+        with contextlib.suppress(NotPlainError), plain_file(place.file) as ledger:
+            return ledger.append(decisions)
+    from frx_graph.ledger.opening import open_ledger
+
+    return open_ledger(place).append(decisions)

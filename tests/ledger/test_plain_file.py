@@ -1,0 +1,147 @@
+"""The short way to a SQLite ledger does what the ledger's own does, or leaves it to that."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from frx_graph.arms import where_this_is
+from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.ledger import plain_file as module
+from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.location import Location, parse_location
+from frx_graph.ledger.opening import open_ledger, open_to_read
+from frx_graph.ledger.plain_file import NotPlainError, plain_file
+from frx_graph.ledger.quickly import append, promotions
+from frx_graph.ledger.verification import verify
+
+GRAPH, HERE, THERE = "a" * 16, "b" * 16, "c" * 16
+
+
+def changed(location: Location, sql: str) -> None:
+    assert location.file is not None
+    with sqlite3.connect(location.file) as connection:
+        connection.execute(sql)
+    connection.close()
+
+
+choices = st.lists(
+    st.tuples(st.sampled_from(Kind), st.sampled_from("12"), st.sampled_from([HERE, THERE]), st.booleans()), max_size=12
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(choices)
+def test_both_ways_append_and_find_the_same(tmp_path_factory, decide, chosen) -> None:
+    folder = tmp_path_factory.mktemp("ledgers")
+    plain, own = (parse_location(str(folder / name)) for name in ("plain", "own"))
+    ways: dict[Location, list[Callable[..., object]]] = {
+        plain: [append, open_ledger(plain).append],
+        own: [open_ledger(own).append] * 2,
+    }
+    for kind, plan, environment, shortly in chosen:
+        decision = decide(kind, plan, environment=environment)
+        outcomes = []
+        for location, (first, second) in ways.items():
+            way = (lambda ds, at=location: append(at, ds)) if shortly and first is append else second
+            try:
+                outcomes.append(way([decision]))
+            except LedgerError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+    for environment in (HERE, THERE):
+        expected = open_to_read(own).promotions(GRAPH, environment)
+        assert plain.file is not None
+        with plain_file(plain.file) as ledger:
+            assert ledger.promotions(GRAPH, environment) == expected
+    assert verify(open_to_read(plain)).problem is None
+
+
+def test_all_of_an_append_or_none(location, decide, promoted) -> None:
+    open_ledger(location)
+    assert location.file is not None
+    with pytest.raises(LedgerError, match="is rolled back since event 4"), plain_file(location.file) as ledger:
+        ledger.append([*promoted(), decide(Kind.ROLLED_BACK), decide(Kind.APPLIED)])
+    assert open_to_read(location).count() == 0
+
+
+def test_what_somebody_has_rolled_back_meanwhile_cannot_be_applied(location, decide, promoted) -> None:
+    append(location, promoted())
+    assert len(promotions(location, GRAPH, HERE)) == 1
+    open_ledger(location).append([decide(Kind.ROLLED_BACK)])
+    with pytest.raises(LedgerError, match="is rolled back since event 4"):
+        append(location, [decide(Kind.APPLIED)])
+    assert promotions(location, GRAPH, HERE) == ()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO frx_ledger_version VALUES (99)",
+        "DROP TABLE frx_ledger_version",
+        "DROP TABLE frx_ledger_events",
+        "PRAGMA journal_mode=DELETE",
+    ],
+)
+def test_what_is_out_of_the_ordinary_is_left_to_the_ledgers_own_way(location, promoted, sql: str) -> None:
+    open_ledger(location).append(promoted()[:1])
+    changed(location, sql)
+    assert location.file is not None
+    with pytest.raises(NotPlainError), plain_file(location.file) as ledger:
+        ledger.promotions(GRAPH, HERE)
+
+
+def test_a_locked_one_too(location, decide, monkeypatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.01)
+    open_ledger(location)
+    assert location.file is not None
+    other = sqlite3.connect(location.file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(NotPlainError, match="locked"), plain_file(location.file) as ledger:
+        ledger.append([decide(Kind.PROPOSED)])
+    other.execute("ROLLBACK")
+    other.close()
+    assert open_to_read(location).count() == 0
+
+
+def test_a_damaged_one_says_so_in_the_ledgers_words(tmp_path: Path) -> None:
+    file = tmp_path / "ledger"
+    file.write_bytes(b"no database at all" * 100)
+    with pytest.raises(LedgerError, match="is not a SQLite database"):
+        promotions(parse_location(str(file)), GRAPH, HERE)
+
+
+def test_a_missing_one_is_made_by_an_append_and_by_nothing_else(location, decide) -> None:
+    with pytest.raises(LedgerMissingError):
+        promotions(location, GRAPH, HERE)
+    assert location.file is not None
+    assert not location.file.exists()
+    append(location, [decide(Kind.PROPOSED)])
+    assert open_to_read(location).count() == 1
+
+
+def test_the_short_way_imports_no_database(location, promoted) -> None:
+    append(location, promoted())
+    script = (
+        "import sys\n"
+        "from frx_graph.promoted_plan import PromotedPlans\n"
+        "from frx_graph.ledger.location import parse_location\n"
+        "from frx_graph.ledger.quickly import append, promotions\n"
+        "from frx_graph.ledger.decision import Kind\n"
+        "place = parse_location(sys.argv[1])\n"
+        f"(found,) = promotions(place, {GRAPH!r}, {HERE!r})\n"
+        "import dataclasses\n"
+        "append(place, [dataclasses.replace(found.decision, kind=Kind.APPLIED)])\n"
+        "heavy = {'sqlalchemy', 'scipy.stats', 'frx_graph.autopilot'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    command = [sys.executable, "-c", script, str(location.file)]
+    subprocess.run(command, env={**where_this_is()}, check=True, timeout=120)
+    assert open_to_read(location).events()[-1].decision.kind is Kind.APPLIED
