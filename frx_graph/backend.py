@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
@@ -20,14 +19,13 @@ from frx_graph.advisor import advise_capture
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
-from frx_graph.config import advise_config
 from frx_graph.current_plan import current_plan
 from frx_graph.dynamo_rewriting import Compiled
-from frx_graph.errors import CaptureError, OptionError
-from frx_graph.ledger.default_place import may_be_there
+from frx_graph.errors import AgreementError, CaptureError, OptionError
 from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import frozen_planned_backend, planned_backend
+from frx_graph.rank_opening import may_have_plans
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
@@ -77,13 +75,20 @@ class _Session:
         if options.mode == "advise" or options.inner not in PLANNED:
             return None
         try:
-            if options.mode == "apply" and not may_be_there(advise_config(Path.cwd()).ledger):
+            if options.mode == "apply" and not may_have_plans(options):
                 return None
             # A database's library takes a quarter of a second to import: only where there may be a ledger.
             from frx_graph.promoted_plan import PromotedPlans
 
             self._promoted = self._promoted or PromotedPlans()
             return self._promoted.find(dynamo, example_inputs, options)
+        except AgreementError as error:
+            self._warn_once(
+                "ranks",
+                f"the ranks do not agree on what was promoted: {error}; all of them compile the graph as without frx, "
+                "and your program is unaffected",
+            )
+            return None
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the baseline
             self._warn_once(
                 "ledger",
