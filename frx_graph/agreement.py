@@ -42,7 +42,7 @@ GRACE_SECONDS = 5.0
 """How much longer than its time a rank waits for the store to answer. A `FileStore` sees a second too late
 that its time is up."""
 
-_PREFIX = "frx_graph/agreement/1"
+_PREFIX = "frx_graph/agreement/2"
 """Of all keys. The number is the protocol's: ranks that speak another one do not answer."""
 _REGISTERS = _OFFERED, _VALIDATED, _ACKNOWLEDGED = "offered", "validated", "acknowledged"
 _MOST_BYTES = 4 * 2**20
@@ -57,11 +57,13 @@ Answer = TypeVar("Answer")
 class Agreement:
     """What has come of a proposal. `plan` is what every rank applies from now on, None the baseline, for which `reason`
     says why and `dissenters` whose doing it was (ranks of the default group; of many that were silent the first 16).
-    Not `certain`: the store was lost, and whether others have agreed cannot be known here."""
+    `silent`: somebody has not answered in time, so that to ask again may be to wait again. Not `certain`: the store was
+    lost, and whether others have agreed cannot be known here."""
 
     plan: bytes | None
     reason: str
     dissenters: tuple[int, ...] = ()
+    silent: bool = False
     certain: bool = True
 
 
@@ -105,10 +107,10 @@ def _agreed(talk: _Talk, proposal: Callable[[], bytes | None], valid: Callable[[
         offered = talk.asking(lambda: talk.outcome(_OFFERED))
     plan = offered.plan()
     if plan is None:
-        return Agreement(None, offered.why, offered.ranks)
+        return Agreement(None, offered.why, offered.ranks, offered.silent)
     objection = _objection(valid, plan)
     decided = talk.asking(lambda: talk.decide(objection))
-    return Agreement(plan if decided.yes else None, decided.why, decided.ranks)
+    return Agreement(plan if decided.yes else None, decided.why, decided.ranks, decided.silent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class _Verdict:
     yes: bool
     why: str
     ranks: tuple[int, ...] = ()
+    silent: bool = False
     offer: str | None = None
 
     def plan(self) -> bytes | None:
@@ -129,7 +132,7 @@ class _Verdict:
 
 def _read(text: bytes) -> _Verdict:
     found = json.loads(text)
-    return _Verdict(found["yes"], found["why"], tuple(found["ranks"]), found["offer"])
+    return _Verdict(found["yes"], found["why"], tuple(found["ranks"]), found["silent"], found["offer"])
 
 
 class _Talk:
@@ -172,7 +175,7 @@ class _Talk:
         # In this order, and the other way round where it acknowledges: one of the two sees the other.
         self._given_up = True
         why = f"rank {self.rank} has lost the others: {first_line(error)}"
-        return Agreement(None, why, (self.rank,), certain=not self._acknowledged)
+        return Agreement(None, why, (self.rank,), silent=True, certain=not self._acknowledged)
 
     def interrupted(self) -> None:
         """Tell the others, if that can be done at once."""
@@ -185,10 +188,11 @@ class _Talk:
 
     def decide(self, objection: str | None) -> _Verdict:
         """What comes of it when this rank has looked at the plan. Only if all say yes, it asks who has heard that."""
-        if objection is None and self._remaining() < 0:
+        late = objection is None and self._remaining() < 0
+        if late:
             objection = f"needed longer than {self._seconds:g} s"
         if objection is not None:
-            return self.settle(_VALIDATED, _Verdict(False, f"rank {self.rank}: {objection}", (self.rank,)))
+            return self.settle(_VALIDATED, _Verdict(False, f"rank {self.rank}: {objection}", (self.rank,), late))
         found = self._all_say(_VALIDATED)
         if not found.yes:
             return found
@@ -223,7 +227,7 @@ class _Talk:
     def _silence(self, register: str) -> _Verdict:
         ranks = self.ranks[:1] if register == _OFFERED else self._missing(register)
         names = ", ".join(map(str, ranks))
-        return _Verdict(False, f"rank {names} has not {register} a plan within {self._seconds:g} s", ranks)
+        return _Verdict(False, f"rank {names} has not {register} a plan within {self._seconds:g} s", ranks, silent=True)
 
     def _missing(self, register: str) -> tuple[int, ...]:
         """The first ranks without a vote, found by halves: most often there is one."""

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
@@ -20,21 +19,22 @@ from frx_graph.advisor import advise_capture
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
-from frx_graph.config import advise_config
 from frx_graph.current_plan import current_plan
 from frx_graph.dynamo_rewriting import Compiled
-from frx_graph.errors import CaptureError, OptionError
-from frx_graph.ledger.default_place import may_be_there
+from frx_graph.errors import AgreementError, CaptureError, OptionError
 from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import frozen_planned_backend, planned_backend
+from frx_graph.rank_opening import may_have_plans
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
 from frx_graph.user_warning import warn
+from frx_graph.watched_program import watching
 
 if TYPE_CHECKING:
     from frx_graph.promoted_plan import PromotedPlans
+    from frx_graph.promotion import Promotion
 
 _CALLS_NOT_COUNTED = CaptureFailure(
     "calls per step",
@@ -72,18 +72,27 @@ class _Session:
             "unproved", f"frx applies rewrites that no trial has proved (plan={plan!r}): meant for tests and benchmarks"
         )
 
-    def promoted(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> Plan | None:
+    def promoted(
+        self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions
+    ) -> Promotion | None:
         """The plan that trials have proved for this graph; None, and a warning, where that cannot be told."""
         if options.mode == "advise" or options.inner not in PLANNED:
             return None
         try:
-            if options.mode == "apply" and not may_be_there(advise_config(Path.cwd()).ledger):
+            if options.mode == "apply" and not may_have_plans(options):
                 return None
             # A database's library takes a quarter of a second to import: only where there may be a ledger.
             from frx_graph.promoted_plan import PromotedPlans
 
             self._promoted = self._promoted or PromotedPlans()
             return self._promoted.find(dynamo, example_inputs, options)
+        except AgreementError as error:
+            self._warn_once(
+                "ranks",
+                f"the ranks do not agree on what was promoted: {error}; all of them compile the graph as without frx, "
+                "and your program is unaffected",
+            )
+            return None
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the baseline
             self._warn_once(
                 "ledger",
@@ -91,6 +100,25 @@ class _Session:
                 "program is unaffected",
             )
             return None
+
+    def applying(self, promotion: Promotion, options: BackendOptions) -> Compiled:
+        """What compiles a graph by a plan that was promoted, and watches what comes of it."""
+        return watching(
+            planned_backend(options, promotion.plan, self.not_rewritten),
+            planned_backend(options, None, self.not_rewritten),
+            policy=promotion.subject.policy,
+            promise=promotion.promise,
+            roll_back=lambda reason: self._roll_back(promotion, reason),
+        )
+
+    def _roll_back(self, promotion: Promotion, reason: str) -> None:
+        recorded = "it is not tried again here until somebody asks for it"
+        try:
+            assert self._promoted is not None
+            self._promoted.withdraw(promotion, reason)
+        except Exception as error:  # noqa: BLE001 - the baseline runs already
+            recorded = f"that could not be recorded ({error})"
+        warn(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
 
     def not_rewritten(self, error: Exception) -> None:
         self._warn_once(
@@ -144,8 +172,10 @@ def frx(
     if checked.freeze:
         raise OptionError("a backend cannot freeze weights: it is called after tracing", "use frx_graph.compile")
     check_together(checked)
-    plan = _session.promoted(dynamo, example_inputs, checked) if checked.plan is None else _plan(checked)
-    inner = planned_backend(checked, plan, _session.not_rewritten)
+    promotion = _session.promoted(dynamo, example_inputs, checked) if checked.plan is None else None
+    inner = planned_backend(checked, _plan(checked), _session.not_rewritten)
+    if promotion is not None:
+        inner = _session.applying(promotion, checked)
     try:
         _session.record(dynamo, example_inputs, checked)
     except Exception as error:  # noqa: BLE001 - any failure of the advisor falls back to the inner compiler

@@ -77,5 +77,9 @@ class LedgerMissingError(LedgerError):
     """There is no ledger yet, so nothing was decided."""
 
 
+class AgreementError(FrxError):
+    """The ranks of a distributed program did not agree on a plan; all of them go on with the baseline."""
+
+
 class TrialError(FrxError):
     """A trial could not be run to its end."""

@@ -1,49 +1,40 @@
 """The plan that is proved for a graph of Dynamo's in this environment: all that is applied without being asked for.
 
-It is looked up in the ledger; the autopilot tries to prove one where nothing was decided yet.
+It is looked up in the ledger; the autopilot tries to prove one where nothing was decided yet. Of several ranks of a
+distributed program the first does that, and all apply what it finds, or none: docs/distributed.md.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import distributed as dist
+from torch import fx
 
-from frx_graph.capture.graph_signature import compiled_signature
+from frx_graph.capture.graph_signature import compiled_signature, graph_signature
 from frx_graph.config import advise_config, policy_of
 from frx_graph.current_plan import recorded_plan
-from frx_graph.environment_key import environment_key
-from frx_graph.errors import LedgerMissingError
+from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
 from frx_graph.ledger.expiry import expiry
-from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.quickly import append, promotions
 from frx_graph.ledger.standing import NOTHING, Standing
 from frx_graph.options import BackendOptions
-from frx_graph.plan import Plan
+from frx_graph.plan_offer import PlanOffer
 from frx_graph.progress import stages
-from frx_graph.trials.environment import trial_setup
+from frx_graph.promotion import Promotion, Subject
+from frx_graph.rank_opening import Ask, rank_opening, several_ranks
 from frx_graph.trials.policy import TrialPolicy
 
 _DECIDED_AGAINST = frozenset({Kind.REJECTED, Kind.ROLLED_BACK})
 """What is not tried again in this environment until somebody asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """A graph, where it runs, and what decisions about it go by."""
-
-    place: Location
-    signature: str
-    environment: str
-    policy: TrialPolicy
 
 
 class PromotedPlans:
@@ -52,26 +43,67 @@ class PromotedPlans:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._applied: set[tuple[str, str, str, str]] = set()
+        self._applied: set[tuple[str, ...]] = set()
+        self._withdrawn: set[tuple[str, ...]] = set()
 
-    def find(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Plan | None:
+    def withdraw(self, promotion: Promotion, reason: str) -> None:
+        """Record that a plan is rolled back. This process does not apply it any more, also where that cannot be
+        recorded. Raises `LedgerError`."""
+        with self._lock:
+            self._withdrawn.add(promotion.key)
+        promotion.withdraw(reason)
+
+    def find(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Promotion | None:
         """The plan for `dynamo`, compiled as `options` say; None for the baseline. The autopilot may take as long as
-        the policy's time budget.
+        the policy's time budget. Every rank of a distributed program has to ask.
 
-        Raises `LedgerError`; `OptionError` or `PolicyError` for a project file that is wrong; and with the autopilot
-        `TravelError` and `TrialError` for a graph that cannot be tried.
+        Raises `LedgerError`; `OptionError` or `PolicyError` for a project file that is wrong; with the autopilot
+        `TravelError` and `TrialError` for a graph that cannot be tried; and of several ranks `AgreementError` instead
+        of most of that, on those that are to tell.
         """
-        config = advise_config(Path.cwd())
-        device = next((t.device for t in inputs if isinstance(t, Tensor) and t.is_cuda), torch.device("cpu"))
-        subject = _Subject(
-            choose_location(None, config.ledger),
-            compiled_signature(dynamo.graph, options.inner, options.inner_mode),
-            environment_key(trial_setup(device)),
-            options.policy or policy_of(config),
-        )
-        plan = self._standing(subject)
-        if plan is not None or options.mode != "autopilot" or _decided_against(subject):
-            return plan
+        if several_ranks():
+            return self._of_all_ranks(dynamo, inputs, options)
+        subject = Subject.of(dynamo, inputs, options)
+        found = self._standing(subject)
+        if found is not None or not _worth_trying(subject, options):
+            return found
+        return self._proved(dynamo, inputs, options, subject)
+
+    def _of_all_ranks(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Promotion | None:
+        """The plan that the first rank has found or proved and that all apply. A trial is only begun when all ranks are
+        there, wait for the same graph, and would take a plan for it."""
+        ranks = rank_opening().open(options)
+        if not ranks.asks_about(compiled_signature(dynamo.graph, options.inner, options.inner_mode), options):
+            return None
+        # What can go wrong with it is told to the others where it is first asked for.
+        subject = functools.cache(lambda: Subject.of(dynamo, inputs, options))
+
+        def find() -> bytes | None:
+            found = self._standing(subject())
+            if found is None and not _worth_trying(subject(), options):
+                return None
+            return _offer(subject(), options, found).encoded()
+
+        def prove() -> bytes | None:
+            found = self._proved(dynamo, inputs, options, subject())
+            return None if found is None else _offer(subject(), options, found).encoded()
+
+        def valid(found: bytes) -> str | None:
+            offer = PlanOffer.model_validate_json(found)
+            return offer.objection(_offer(subject(), options, None)) or self._own_objection(subject(), offer)
+
+        # Not by the options: where they differ this is said, instead of waited for.
+        about = f"{graph_signature(dynamo.graph)} {torch.is_grad_enabled()}"
+        seconds = _policy(options).agreement_seconds
+        found = ranks.ask(Ask(about, seconds), find, valid)
+        if found is not None and PlanOffer.model_validate_json(found).plan is None:
+            budget = _policy(options).time_budget_seconds
+            found = ranks.ask(Ask(f"{about} tried", budget + seconds), prove, valid)
+        return None if found is None else Promotion(PlanOffer.model_validate_json(found).made(), subject())
+
+    def _proved(
+        self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject
+    ) -> Promotion | None:
         # What tries takes much longer to import than what has been decided takes to look up.
         from frx_graph.autopilot import try_graph
 
@@ -88,7 +120,7 @@ class PromotedPlans:
             )
         return self._standing(subject)
 
-    def _standing(self, subject: _Subject) -> Plan | None:
+    def _standing(self, subject: Subject) -> Promotion | None:
         try:
             promoted = promotions(subject.place, subject.signature, subject.environment)
         except LedgerMissingError:
@@ -102,17 +134,52 @@ class PromotedPlans:
         if (too_old := expiry(decision, age, now=now, by=this_process(AUTOPILOT))) is not None:
             append(subject.place, [too_old])
             return None
-        if plan.hash != decision.plan:
+        found = Promotion(plan, subject)
+        if plan.hash != decision.plan or found.key in self._withdrawn:
             return None
         with self._lock:
-            key = (str(subject.place), subject.signature, subject.environment, decision.plan)
-            if key not in self._applied:
+            if found.key not in self._applied:
                 append(subject.place, [_applied(decision, now)])
-                self._applied.add(key)
-        return plan
+                self._applied.add(found.key)
+        return found
+
+    def _own_objection(self, subject: Subject, offer: PlanOffer) -> str | None:
+        """What this rank has against a plan, or its own ledger. One that cannot be read, or is not there, has
+        nothing."""
+        if offer.plan is None:
+            return None
+        if Promotion(offer.made(), subject).key in self._withdrawn:
+            return f"plan {offer.plan} was rolled back in its process"
+        from frx_graph.ledger.opening import open_to_read
+
+        try:
+            known = open_to_read(subject.place).standing(subject.signature, subject.environment).plans.get(offer.plan)
+        except LedgerError:
+            return None
+        if known is None or known.state not in _DECIDED_AGAINST:
+            return None
+        return f"plan {offer.plan} is {known.state.value} in its ledger, {subject.place}"
 
 
-def _decided_against(subject: _Subject) -> bool:
+def _policy(options: BackendOptions) -> TrialPolicy:
+    return options.policy or policy_of(advise_config(Path.cwd()))
+
+
+def _worth_trying(subject: Subject, options: BackendOptions) -> bool:
+    return options.mode == "autopilot" and not _decided_against(subject)
+
+
+def _offer(subject: Subject, options: BackendOptions, found: Promotion | None) -> PlanOffer:
+    return PlanOffer.of(
+        None if found is None else found.plan,
+        options=options,
+        policy=subject.policy,
+        signature=subject.signature,
+        environment=subject.environment,
+    )
+
+
+def _decided_against(subject: Subject) -> bool:
     """True where all that was decided about speaks against it, in this environment."""
     from frx_graph.ledger.opening import open_to_read
 
@@ -126,5 +193,7 @@ def _decided_against(subject: _Subject) -> bool:
 
 def _applied(decision: Decision, now: datetime) -> Decision:
     reason = "promoted for this graph in this environment"
+    if several_ranks():
+        reason += f", offered to {dist.get_world_size()} ranks"
     author = this_process(AUTOPILOT)
     return decision.followed_by(Kind.APPLIED, reason=reason, by=author, at=now, policy=decision.policy)

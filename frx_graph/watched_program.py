@@ -11,9 +11,10 @@ from typing import Any
 
 import psutil
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.utils.hooks import RemovableHandle
 
+from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
 from frx_graph.evidence.compilations import frames_compiled
 from frx_graph.kept_baseline import KeptBaseline
@@ -71,17 +72,16 @@ class WatchedProgram:
         baseline: KeptBaseline,
         *,
         policy: TrialPolicy,
-        promise: Promised | None,
-        written: frozenset[int],
+        promise: Callable[[], Promised | None],
         train: bool,
         roll_back: RollBack,
         reading: Reading,
     ) -> None:
-        """`written` are the positions of the inputs that the program writes into."""
+        """`train`: a step has a backward."""
         self._planned = planned
         self._baseline = baseline
         self._policy = policy
-        self._written = written
+        self._written: frozenset[int] = frozenset()
         self._train = train
         self._roll_back = roll_back
         self._reading = reading
@@ -108,17 +108,21 @@ class WatchedProgram:
         if self._whole_steps and self._began is not None:
             self._seconds.append(began - self._began)
         self._began = began
+        looks = is_look(self._steps + 1)
+        before = _versions(args) if looks else ()
         try:
             result = self._planned(*args)
         except Exception as error:
-            if self._written:
-                # What it has written into before it failed is not known.
+            if self._written or before != (_versions(args) if looks else ()):
+                # The call cannot be made again.
                 raise
             return self._after_failure(args, error)
+        if looks:
+            self._written |= _changed(before, _versions(args))
         if not self._whole_steps:
             self._seconds.append(self._reading.seconds() - began)
         self._steps += 1
-        return self._looked(args, result) if is_look(self._steps) else result
+        return self._looked(args, result) if looks else result
 
     def _after_failure(self, args: Sequence[Any], failure: Exception) -> Any:
         try:
@@ -255,6 +259,43 @@ class WatchedProgram:
         self._planned = self._run = self._alone
         self._canary = None
         self._roll_back(reason)
+
+
+def watching(
+    planned: Compiled,
+    alone: Compiled,
+    *,
+    policy: TrialPolicy,
+    promise: Callable[[], Promised | None],
+    roll_back: RollBack,
+) -> Compiled:
+    """What compiles a graph of Dynamo's by `planned`, and goes back to `alone` where that turns out to be better."""
+
+    def compile(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
+        baseline = KeptBaseline(dynamo, inputs, lambda graph, given: alone(graph, given, **how))
+        tensors = [value for value in inputs if isinstance(value, Tensor)]
+        device = next((tensor.device for tensor in tensors if tensor.is_cuda), torch.device("cpu"))
+        return WatchedProgram(
+            planned(dynamo, inputs, **how),
+            baseline,
+            policy=policy,
+            promise=promise,
+            train=torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors),
+            roll_back=roll_back,
+            reading=Reading(device),
+        )
+
+    return compile
+
+
+def _versions(args: Sequence[Any]) -> tuple[int | None, ...]:
+    """How often each tensor was written into; None where nobody counts."""
+    return tuple(a._version if isinstance(a, Tensor) and not a.is_inference() else None for a in args)
+
+
+def _changed(before: Sequence[int | None], after: Sequence[int | None]) -> frozenset[int]:
+    pairs = enumerate(zip(before, after, strict=True))
+    return frozenset(i for i, (old, new) in pairs if old != new)
 
 
 def _begun(canary: Canary) -> Arm:

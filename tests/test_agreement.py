@@ -110,11 +110,12 @@ def the_one(answers: list[Seen], seconds: float | None = None) -> Seen:
 
 
 def refused(reason: str, *dissenters: int) -> Seen:
-    return {"plan": None, "reason": reason, "dissenters": list(dissenters), "certain": True}
+    silent = " has not " in reason
+    return {"plan": None, "reason": reason, "dissenters": list(dissenters), "silent": silent, "certain": True}
 
 
 def agreed(plan: str, world: int) -> Seen:
-    return {"plan": plan, "reason": f"all {world} ranks agree", "dissenters": [], "certain": True}
+    return {"plan": plan, "reason": f"all {world} ranks agree", "dissenters": [], "silent": False, "certain": True}
 
 
 def test_all_agree_and_again(turns: list[Seen]) -> None:
@@ -139,7 +140,7 @@ def test_one_is_too_slow(turns: list[Seen]) -> None:
     found = the_one(answers)
     # The others say it where their time is up first, as a rule, or it says so itself.
     assert f"{SHORT:g} s" in found.pop("reason")
-    assert found == {"plan": None, "dissenters": [last], "certain": True}
+    assert found == {"plan": None, "dissenters": [last], "silent": True, "certain": True}
 
 
 def test_nothing_is_proposed(turns: list[Seen]) -> None:
@@ -240,6 +241,7 @@ def test_the_first_takes_the_store_with_it(launch: Launch, scenario: str) -> Non
         assert found["reason"].startswith(f"rank {rank} has lost the others: ")
         # Nobody can have applied a plan that this rank has not acknowledged.
         assert found["certain"]
+        assert found["silent"]
 
 
 def test_the_store_is_lost_after_acknowledging_and_nobody_claims_to_know(launch: Launch) -> None:

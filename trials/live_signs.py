@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,11 +88,13 @@ class Look:
 class Signs:
     """Compares looks with what is usual for this process, and, once, with what was promised."""
 
-    def __init__(self, policy: TrialPolicy, promise: Promised | None, *, whole_steps: bool) -> None:
-        """`whole_steps`: the seconds are from step to step, and hold more than the program that was tried."""
+    def __init__(self, policy: TrialPolicy, promise: Callable[[], Promised | None], *, whole_steps: bool) -> None:
+        """`promise` is asked for when it is first needed. `whole_steps`: the seconds are from step to step, and hold
+        more than the program that was tried."""
         self._policy = policy
-        self._slower = 1 + policy.minimum_speedup if promise is None else promise.ratio
-        self._promise = None if whole_steps else promise
+        self._slower = 1 + policy.minimum_speedup
+        self._promise: Callable[[], Promised | None] | None = promise
+        self._whole_steps = whole_steps
         self._medians: list[float] = []
         self._usual: float | None = None
         self._usual_bytes: int | None = None
@@ -146,8 +148,13 @@ class Signs:
         if len(self._medians) < _WARM_LOOKS + _USUAL_LOOKS:
             return False
         self._usual = statistics.median(self._medians[_WARM_LOOKS:])
-        promise, self._promise = self._promise, None
-        return promise is not None and self._usual > promise.baseline_seconds
+        if self._promise is None:
+            return False
+        found, self._promise = self._promise(), None
+        if found is None:
+            return False
+        self._slower = found.ratio
+        return not self._whole_steps and self._usual > found.baseline_seconds
 
     def _grew(self, held_bytes: int) -> bool:
         if self._usual_bytes is None:

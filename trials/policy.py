@@ -96,6 +96,12 @@ class TrialPolicy(BaseModel):
         gt=0,
         description="promoted rewrites are measured again, by one quad, every so many steps; null: never",
     )
+    agreement_seconds: float = Field(
+        default=120.0,
+        gt=0,
+        description="longest that a rank of a distributed program waits for the others' word on a plan, in seconds; "
+        "added to the time budget while the first rank tries",
+    )
     decision_max_age_days: float = Field(default=30.0, gt=0, description="age in days at which a decision expires")
 
     @field_validator("risk", mode="before")

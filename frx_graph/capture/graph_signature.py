@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from typing import Any
 
 import torch
@@ -11,14 +12,17 @@ from torch import Tensor, fx
 from torch._ops import OpOverload, OpOverloadPacket
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_DEVICE = re.compile(r"(cuda|xpu|mtia|hpu):\d+")
 
 
 def graph_signature(graph: fx.Graph) -> str:
     """Sixteen hexadecimal digits that change with any operator, any argument, and the shapes, strides, types and
-    devices of all values. Names of values are part of it, since they are what a rewrite is bound to. Takes Dynamo's
-    graphs, too."""
+    devices of all values. Names of values are part of it, since they are what a rewrite is bound to. Of several devices
+    of a kind counts which are the same, not their numbers: each rank of a distributed program has another one. Takes
+    Dynamo's graphs, too."""
+    numbers = _DeviceNumbers()
     lines = (
-        f"{node.op} {node.name} {_target(node.target)} {_arguments(node)} {_value(_value_of(node))}"
+        f"{node.op} {node.name} {_target(node.target)} {_arguments(node, numbers)} {_value(_value_of(node), numbers)}"
         for node in graph.nodes
     )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
@@ -29,6 +33,25 @@ def compiled_signature(dynamo: fx.Graph, inner: str, inner_mode: str | None) -> 
     training."""
     how = f"{graph_signature(dynamo)} {inner} {inner_mode} {torch.is_grad_enabled()}"
     return hashlib.sha256(how.encode()).hexdigest()[:16]
+
+
+class _DeviceNumbers:
+    """Numbers devices of a kind from 0, in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self._met: dict[torch.device, torch.device] = {}
+        self._counts: Counter[str] = Counter()
+
+    def of(self, value: Any) -> Any:
+        """The device by its new number, also where `value` is its name; any other value as it is."""
+        if isinstance(value, str) and _DEVICE.fullmatch(value):
+            return str(self.of(torch.device(value)))
+        if not isinstance(value, torch.device) or value.index is None:
+            return value
+        if value not in self._met:
+            self._met[value] = torch.device(value.type, self._counts[value.type])
+            self._counts[value.type] += 1
+        return self._met[value]
 
 
 def _value_of(node: fx.Node) -> Any:
@@ -42,13 +65,15 @@ def _target(target: Any) -> str:
     return f"{target.__module__}.{target.__qualname__}"
 
 
-def _arguments(node: fx.Node) -> str:
-    return _ADDRESS.sub("", f"{node.args} {node.kwargs}")
+def _arguments(node: fx.Node, numbers: _DeviceNumbers) -> str:
+    args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), numbers.of)
+    return _ADDRESS.sub("", f"{args} {kwargs}")
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, numbers: _DeviceNumbers) -> str:
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(_value, value))})"
+        return f"({', '.join(_value(each, numbers) for each in value)})"
     if isinstance(value, Tensor):
-        return f"{tuple(value.shape)} {tuple(value.stride())} {value.dtype} {value.device} {value.requires_grad}"
+        device = numbers.of(value.device)
+        return f"{tuple(value.shape)} {tuple(value.stride())} {value.dtype} {device} {value.requires_grad}"
     return type(value).__name__

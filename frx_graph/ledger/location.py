@@ -21,8 +21,8 @@ _HINT = "name a file, or a SQLAlchemy URL such as postgresql+psycopg://user@host
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A ledger's place: `file`, of SQLite and absolute, or the `server` of a database. `named` is false for the default,
-    which need not be there."""
+    """A ledger's place: `file`, of SQLite and absolute, or the `server` of a database. `named` is false for the
+    default, which need not be there."""
 
     file: Path | None
     server: URL | None = None

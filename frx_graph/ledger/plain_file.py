@@ -2,7 +2,8 @@
 
 The rows, the order of events and what may follow what are those of `store`; only the way to them is another. Whatever
 is out of the ordinary here (no tables yet, another version's, a lock, a read-only folder, a damaged file) raises
-`NotPlainError`, and nothing was changed: whoever asks goes the ledger's own way then, which waits or says what is wrong.
+`NotPlainError`, and nothing was changed: whoever asks then goes the ledger's own way, which waits or says what is
+wrong.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ WHERE signature = :signature AND environment = :environment AND (kind != 'applie
     SELECT max(position) FROM frx_ledger_events
     WHERE signature = :signature AND environment = :environment AND kind = 'applied' GROUP BY plan))
 ORDER BY position
+"""
+_EVIDENCE = """
+SELECT document, hash FROM frx_ledger_events WHERE position = (
+    SELECT max(position) FROM frx_ledger_events
+    WHERE signature = ? AND environment = ? AND plan = ? AND kind = 'tried' AND position <= ?)
 """
 _COLUMNS = (
     "position",
@@ -66,6 +72,13 @@ class PlainFile:
             standing = fold(self.steps(signature, environment))
             found = [self._at(plan.promoted.position) for plan in standing.promoted if plan.promoted is not None]
         return tuple(read_event(document, stored_hash) for document, stored_hash in found)
+
+    def evidence(self, event: Recorded) -> Recorded | None:
+        """The last trial of the event's plan before it, or it itself."""
+        one = event.decision
+        found = self._connection.execute(_EVIDENCE, (one.signature, one.environment, one.plan, event.position))
+        row = found.fetchone()
+        return None if row is None else read_event(*row)
 
     def append(self, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
         """Add all of `decisions`, in their order, or none; when this returns they are on disk. Raises LedgerError for a

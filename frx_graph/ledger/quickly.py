@@ -1,5 +1,5 @@
-"""The two things that every program with promoted rewrites does when it starts: look up what stands, and record that it
-is applied. By the short way where there is one, else by the ledger's own."""
+"""What every program with promoted rewrites does: look up what stands, and what was measured of it, and record what
+comes of it. By the short way where there is one, else by the ledger's own."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ def promotions(place: Location, signature: str, environment: str) -> tuple[Recor
     from frx_graph.ledger.opening import open_to_read
 
     return open_to_read(place).promotions(signature, environment)
+
+
+def evidence(place: Location, event: Recorded) -> Recorded | None:
+    """The last trial of the event's plan before it. Raises LedgerError."""
+    if place.file is not None:
+        with contextlib.suppress(NotPlainError), plain_file(place.file) as ledger:
+            return ledger.evidence(event)
+    from frx_graph.ledger.opening import open_to_read
+
+    return open_to_read(place).evidence(event)
 
 
 def append(place: Location, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:

@@ -140,12 +140,12 @@ def looks(signs: Signs, seconds: Callable[[int], float], most: int, **more: obje
 
 
 def test_steps_as_they_were_promised_are_no_sign() -> None:
-    signs = Signs(POLICY, Promised(1.0, 0.5), whole_steps=False)
+    signs = Signs(POLICY, lambda: Promised(1.0, 0.5), whole_steps=False)
     assert looks(signs, lambda step: 0.9, 5_000) == []
 
 
 def test_a_sign_that_was_nothing_waits_twice_as_long_each_time() -> None:
-    signs = Signs(POLICY, None, whole_steps=False)
+    signs = Signs(POLICY, lambda: None, whole_steps=False)
     told = [step for step, _ in looks(signs, lambda step: float(step), 20_000)]
     assert told
     gaps = [later - earlier for earlier, later in itertools.pairwise(told)]
@@ -154,12 +154,12 @@ def test_a_sign_that_was_nothing_waits_twice_as_long_each_time() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_no_growth() -> None:
-    signs = Signs(POLICY, None, whole_steps=False)
+    signs = Signs(POLICY, lambda: None, whole_steps=False)
     assert looks(signs, lambda step: 1.0, 500, loss=float("inf")) == []
 
 
 def test_a_canary_is_due_every_so_many_steps() -> None:
-    signs = Signs(TrialPolicy(canary_interval_steps=320), None, whole_steps=True)
+    signs = Signs(TrialPolicy(canary_interval_steps=320), lambda: None, whole_steps=True)
     told = looks(signs, lambda step: 1.0, 3_200)
     assert told == [(step, Sign.DUE) for step in range(320, 3_201, 320)]
 

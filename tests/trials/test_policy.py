@@ -31,6 +31,7 @@ OTHER_VALUES: dict[str, Any] = {
     "in_process_extra": 0.2,
     "seed": 1,
     "canary_interval_steps": 1000,
+    "agreement_seconds": 30.0,
     "decision_max_age_days": 7,
 }
 

@@ -1,0 +1,87 @@
+"""A plan that stands for a graph here: what was promised of it, and how it is withdrawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from frx_graph.capture.graph_signature import compiled_signature
+from frx_graph.config import advise_config, policy_of
+from frx_graph.environment_key import environment_key
+from frx_graph.errors import LedgerMissingError
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import AUTOPILOT, Recorded
+from frx_graph.ledger.location import Location, choose_location
+from frx_graph.ledger.quickly import append, evidence, promotions
+from frx_graph.ledger.rollback import rollbacks
+from frx_graph.options import BackendOptions
+from frx_graph.plan import Plan
+from frx_graph.trials.environment import trial_setup
+from frx_graph.trials.live_signs import Promised, promised
+from frx_graph.trials.policy import TrialPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A graph, where it runs, and what decisions about it go by."""
+
+    place: Location
+    signature: str
+    environment: str
+    policy: TrialPolicy
+
+    @staticmethod
+    def of(dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Subject:
+        """That of a graph of Dynamo's, compiled as `options` say. Raises `OptionError` or `PolicyError` for a project
+        file that is wrong, `LedgerError` for a ledger's name that is."""
+        config = advise_config(Path.cwd())
+        device = next((t.device for t in inputs if isinstance(t, Tensor) and t.is_cuda), torch.device("cpu"))
+        return Subject(
+            choose_location(None, config.ledger),
+            compiled_signature(dynamo.graph, options.inner, options.inner_mode),
+            environment_key(trial_setup(device)),
+            options.policy or policy_of(config),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """A plan that is to be applied to a graph, since it was promoted."""
+
+    plan: Plan
+    subject: Subject
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Equal for the same plan of the same graph here."""
+        return (str(self.subject.place), self.subject.signature, self.subject.environment, self.plan.hash)
+
+    def promise(self) -> Promised | None:
+        """The step times of its trial; None where the ledger has none. Raises `LedgerError`."""
+        for event in self._standing():
+            trial = evidence(self.subject.place, event)
+            if trial is not None and trial.decision.trial is not None:
+                return promised(json.loads(trial.decision.trial))
+        return None
+
+    def withdraw(self, reason: str) -> None:
+        """Record that the plan is rolled back, where the ledger has it. Raises `LedgerError`."""
+        by = this_process(AUTOPILOT)
+        if standing := self._standing():
+            append(self.subject.place, rollbacks(standing, reason=reason, by=by, now=datetime.now(UTC)))
+
+    def _standing(self) -> tuple[Recorded, ...]:
+        """Its promotion, unless somebody has withdrawn it, or it stands in another rank's ledger only."""
+        subject = self.subject
+        try:
+            found = promotions(subject.place, subject.signature, subject.environment)
+        except LedgerMissingError:
+            return ()
+        return tuple(event for event in found if event.decision.plan == self.plan.hash)
