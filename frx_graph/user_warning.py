@@ -33,6 +33,6 @@ def warn(message: str) -> None:
         RuntimeWarning,
         frame.f_code.co_filename,
         frame.f_lineno,
-        module=variables.get("__name__"),
+        module=variables.get("__name__") or "<string>",
         registry=variables.setdefault("__warningregistry__", {}),
     )

@@ -25,6 +25,7 @@ from frx_graph.trials.live_signs import Look, Promised, Sign, Signs, is_look
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.schedule import Arm
+from frx_graph.user_warning import warn
 
 RollBack = Callable[[str], None]
 """Told that the plan is not used any more in this process, and why, in a line. Does not raise."""
@@ -173,8 +174,9 @@ class WatchedProgram:
             return result
         try:
             return self._acted(args, result, self._seen(args, tensors(result)))
-        except Exception:  # noqa: BLE001 - what watches must not break what is watched
+        except Exception as error:  # noqa: BLE001 - what watches must not break what is watched
             self._run = self._planned
+            warn(f"frx watches a graph with a promoted plan no longer: {first_line(error)}")
             return result
         finally:
             self._lock.release()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 import frx_graph
-from frx_graph import backend
+from frx_graph import backend, promotion
 from frx_graph.arms import start_arm, where_this_is
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.current_plan import current_plan, recorded_plan
@@ -29,10 +31,12 @@ from frx_graph.ledger.opening import open_ledger
 from frx_graph.ledger.store import Ledger
 from frx_graph.options import backend_options
 from frx_graph.planned_backend import planned_backend
+from frx_graph.promoted_plan import PromotedPlans
 from frx_graph.records import Candidate
 from frx_graph.rewrite_log import LOG
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.environment import trial_setup
+from frx_graph.trials.live_signs import Promised
 
 OPTIONS = {"inner": "eager"}
 MODEL = """
@@ -324,3 +328,87 @@ def test_a_real_trial_by_the_autopilot(model, ledger: Ledger) -> None:
 def test_options_that_do_not_go_together(options: dict[str, Any], said: str) -> None:
     with pytest.raises(Exception, match=said):
         torch.compile(nn.ReLU(), backend="frx", options=options)(torch.ones(2))
+
+
+def harmful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every plan makes NaN from now on."""
+    real = backend.planned_backend
+
+    def compiling(options: Any, plan: Any, failed: Any) -> Callable[..., Any]:
+        compile_graph = real(options, plan, failed)
+        if plan is None:
+            return compile_graph
+
+        def compile_and_spoil(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Callable[..., Any]:
+            program = compile_graph(dynamo, inputs, **how)
+            return lambda *args: tuple(value * torch.nan for value in program(*args))
+
+        return compile_and_spoil
+
+    monkeypatch.setattr(backend, "planned_backend", compiling)
+
+
+def test_what_does_harm_is_rolled_back_and_not_tried_again(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, x = model
+    ledger.append(promoted(*model))
+    harmful(monkeypatch)
+    compiled = torch.compile(program, backend="frx", options=OPTIONS)
+    with torch.no_grad():
+        expected = torch.compile(program, backend="eager")(x)
+        with pytest.warns(RuntimeWarning, match="went back to the baseline.*not finite.*not tried again"):
+            first = compiled(x)
+        second = compiled(x)
+    for found in (first, second):
+        assert torch.equal(found, expected)
+        assert found.stride() == expected.stride()
+    assert kinds(ledger)[3:] == [Kind.APPLIED, Kind.ROLLED_BACK]
+    event = ledger.events()[-1].decision
+    assert event.decided_by == "autopilot"
+    assert event.reason == "its results are not finite, the baseline's are"
+    torch._dynamo.reset()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        assert torch.equal(torch.compile(program, backend="frx", options={**OPTIONS, "mode": "autopilot"})(x), expected)
+    assert kinds(ledger)[5:] == []
+
+
+def test_where_a_rollback_cannot_be_recorded_the_process_remembers_it(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, x = model
+    ledger.append(promoted(*model))
+    harmful(monkeypatch)
+
+    def broken(*_args: object, **_how: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(promotion, "append", broken)
+    compiled = torch.compile(program, backend="frx", options=OPTIONS)
+    with torch.no_grad():
+        expected = torch.compile(program, backend="eager")(x)
+        with pytest.warns(RuntimeWarning, match="could not be recorded .the disk is full"):
+            assert torch.equal(compiled(x), expected)
+        torch._dynamo.reset()
+        assert torch.equal(torch.compile(program, backend="frx", options=OPTIONS)(x), expected)
+    assert kinds(ledger)[3:] == [Kind.APPLIED]
+
+
+def test_what_was_promised_is_read_from_the_trial(model, ledger: Ledger) -> None:
+    program, x = model
+    decisions = promoted(*model)
+    blocks = [{"arm": arm, "seconds": [seconds]} for arm, seconds in (("baseline", 3.0), ("candidate", 2.0))]
+    document = {"schema": "frx_trial_v1", "verdict": "promote", "samples": [{"void": False, "blocks": blocks}]}
+    decisions[1] = replace(decisions[1], trial=json.dumps(document))
+    ledger.append(decisions)
+    found = []
+
+    def backend_of(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        found.append(PromotedPlans().find(dynamo, inputs, backend_options(OPTIONS, None)))
+        return dynamo.forward
+
+    with torch.no_grad():
+        torch.compile(program, backend=backend_of)(x)
+    assert found[0] is not None
+    assert found[0].promise() == Promised(3.0, 2.0)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import frx_graph
-from frx_graph import backend, compiled_model
+from frx_graph import backend, compiled_model, user_warning
 
 X = torch.ones(1, 3)
 
@@ -63,3 +63,11 @@ def test_weights_that_could_not_be_prepared(monkeypatch: pytest.MonkeyPatch) -> 
     compiled = frx_graph.compile(nn.Sequential(nn.Linear(3, 3)), options={"plan": "all", "inner": "eager"})
     found = warned(lambda: compiled(X), "could not be prepared")
     assert found == [(__file__, 'found = warned(lambda: compiled(X), "could not be prepared")')]
+
+
+def test_a_warning_from_lines_of_no_module() -> None:
+    namespace: dict[str, object] = {"warn": user_warning.warn}
+    exec("def call():\n    warn('nothing has a name here')", namespace)
+    del namespace["__builtins__"]
+    with pytest.warns(RuntimeWarning, match="nothing has a name here"):
+        namespace["call"]()  # type: ignore[operator]
