@@ -98,6 +98,16 @@ FOUND = {
         ),
         ("v1",),
     ),
+    "a view with other strides than its fake among sizes that may change": RandomProgram(
+        ("torch.randn(6, 1, 4, 6, dtype=torch.float32).permute([1, 2, 3, 0])",),
+        (),
+        (
+            "n, _, h, w = i0.shape",
+            "v0 = i0.view(n, 2, 2, h, w).transpose(1, 2).reshape(n, 4, h, w)",
+            "v1 = v0.contiguous(memory_format=torch.channels_last)",
+        ),
+        ("v1",),
+    ),
     "arithmetic on nothing": RandomProgram(
         ("torch.randn(n, 8, 4, 1, dtype=torch.float32)",),
         ("self.m0 = nn.ConvTranspose2d(8, 3, 2, padding=1)", "self.m1 = nn.BatchNorm2d(3)"),

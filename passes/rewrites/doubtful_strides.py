@@ -68,15 +68,19 @@ def is_doubtful(node: fx.Node) -> bool:
 def as_run(node: fx.Node, value: Any) -> Any:
     """`value`, what a fake says that `node` gives, with the strides that it has when it is run, as far as those are
     known: fakes of views have others where dimensions are of size 1, and some are views where a copy is needed, as of
-    (6, 1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those."""
+    (6, 1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those, and for strides that are
+    not known for all sizes."""
     if node.target not in _VIEWS or value.numel() == 0:
         return value
     source = node.all_input_nodes[0].meta["val"]
     strides = view_strides(shape_hint(source), stride_hint(source), shape_hint(value))
     if strides is None:
         raise RewriteError(f"{node.name} would need a copy")
-    if strides == stride_hint(value) or not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+    if strides == stride_hint(value):
         return value
+    if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+        # For other sizes than those of the example nobody has told.
+        raise RewriteError(f"{node.name} has other strides than its fake, for sizes that may change")
     return value.as_strided(value.shape, strides, value.storage_offset())
 
 
