@@ -16,7 +16,7 @@ from frx_graph import autopilot
 from frx_graph.current_plan import ALL_REWRITES
 from frx_graph.errors import TrialError
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.options import BackendOptions
+from frx_graph.options import backend_options
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Load, MadeGraph
 from frx_graph.trials.environment import trial_environment
@@ -68,7 +68,7 @@ class World:
         return autopilot.try_graph(
             fx.symbolic_trace(nn.ReLU()),
             [torch.ones(2)],
-            BackendOptions(),
+            backend_options({}, None),
             TrialPolicy(time_budget_seconds=100),
             signature=SIGNATURE,
             environment=HERE,
