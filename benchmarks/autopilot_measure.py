@@ -29,6 +29,8 @@ from frx_graph.trials.arm_messages import GraphWorkload, Load
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
 
+NOT_APPLIED = "something was promoted, and nothing is applied"
+"""Which must not be, unless the process was ended in between."""
 _PROGRAM = Path(__file__).parent / "autopilot_case.py"
 _INTERRUPTED_SECONDS = 20.0
 """For a process that was interrupted to end what it has started."""
@@ -85,6 +87,7 @@ def measure(job: Job, progress: Callable[[str], None], now: Callable[[], float] 
                 return None
 
         again = tuple(measured_again(graph, plans, retry) for graph in graphs)
+        failed = failed or any(graph.problem == NOT_APPLIED for graph in again)
     return CaseResult(job.title, again, round(now() - began, 1), tuple(problems), failed)
 
 
@@ -99,6 +102,8 @@ def read_graphs(decisions: Sequence[Decision], travelled: Mapping[str, str | Non
         problem = reasons.get(signature)
         if problem is None and not tried:
             problem = "measured times speak for no rewrite" if own else "nothing was decided"
+        if any(one.promoted for one in tried) and not applied:
+            problem = NOT_APPLIED
         yield GraphResult(signature, tried, applied[-1] if applied else None, problem=problem)
 
 

@@ -45,6 +45,7 @@ def _graph(graph: GraphResult, minimum_speedup: float) -> Iterator[str]:
     yield f"  graph {graph.signature}{'' if step is None else f', a step {1e3 * step:.2f} ms'}"
     if graph.problem is not None:
         yield textwrap.fill(graph.problem, WIDTH, initial_indent="  ", subsequent_indent="    ", max_lines=3)
+    if not graph.tried:
         return
     yield _ROW.format("tried, ms saved:", "predicted", "measured", "replicated", "ratio", "verdict")
     for one in graph.tried:

@@ -12,7 +12,7 @@ from pathlib import Path
 import autopilot
 import pytest
 from autopilot import document, jobs, made_by, measured_before, parsed
-from autopilot_measure import Job, measured_again, read_graphs
+from autopilot_measure import NOT_APPLIED, Job, measured_again, read_graphs
 from autopilot_results import (
     CaseResult,
     GraphResult,
@@ -158,6 +158,14 @@ def test_the_two_rewrites_of_one_portion_are_a_single_candidate() -> None:
     (found,) = read_graphs([decided(Kind.TRIED, FIRST, (LAYOUT, backward), document_of())], {})
     assert found.tried[0].single
     assert found.tried[0].predicted_seconds == pytest.approx(3e-3)
+
+
+def test_a_promotion_that_is_not_applied_is_a_problem() -> None:
+    decisions = [decided(Kind.TRIED, FIRST, (LAYOUT,), document_of()), decided(Kind.PROMOTED, FIRST, (LAYOUT,))]
+    (found,) = read_graphs(decisions, {SIGNATURE: None})
+    assert (found.final, found.problem) == (None, NOT_APPLIED)
+    (found,) = read_graphs([*decisions, decided(Kind.APPLIED, FIRST, (LAYOUT,))], {SIGNATURE: None})
+    assert found.problem is None
 
 
 def test_a_graph_that_nothing_speaks_for_says_so() -> None:
