@@ -59,7 +59,7 @@ def test_each_graph_is_kept_under_the_signature_that_the_autopilot_has_for_it(
     ) -> None:
         seen.append((signature, policy.minimum_speedup, torch.is_grad_enabled()))
 
-    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", try_graph)
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", try_graph)
     found = autopilot_case.run(asked(tmp_path, train=train))
     assert found == Found(graphs={seen[0][0]: None}, warned=(), error=None)
     assert seen == [(seen[0][0], 0.07, train)]
@@ -71,7 +71,7 @@ def test_what_does_not_run_says_so(fresh: None, tmp_path: Path, monkeypatch: pyt
     def fails(*_: Any, **__: Any) -> None:
         raise TravelError("an operator of the script")
 
-    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", fails)
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", fails)
     monkeypatch.setattr(autopilot_case, "write_graph", fails)
     found = autopilot_case.run(asked(tmp_path))
     assert list(found.graphs.values()) == ["an operator of the script"]
