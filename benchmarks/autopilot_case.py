@@ -106,7 +106,12 @@ def _keeping(asked: Asked, graphs: dict[str, str | None]) -> Callable[..., Any]:
 def main() -> int:
     """Run what the only argument says."""
     asked = Asked.model_validate_json(sys.argv[1])
-    found_file(asked.folder).write_text(run(asked).model_dump_json())
+    try:
+        found = run(asked)
+    except KeyboardInterrupt:
+        # Whoever has interrupted it knows.
+        return 1
+    found_file(asked.folder).write_text(found.model_dump_json())
     return 0
 
 
