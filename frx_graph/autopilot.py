@@ -24,7 +24,7 @@ from frx_graph.graph_file import write_graph
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision
 from frx_graph.options import BackendOptions
-from frx_graph.proposals import portions, proposed, rewrites_of
+from frx_graph.proposals import known_alone, portions, proposed, rewrites_of
 from frx_graph.records import Candidate
 from frx_graph.reports.trial_document import as_json, trial_document
 from frx_graph.trial_decisions import decisions_about, decisions_against
@@ -75,7 +75,7 @@ def try_graph(
         train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
         progress("asking for candidates")
-        everything = _made(proposed(base, ALL_REWRITES))
+        everything = _made(proposed(base, ALL_REWRITES, policy.time_budget_seconds))
         if not everything:
             record(decisions_against(signature, environment, policy, by=this_process(AUTOPILOT)))
             return ()
@@ -85,11 +85,23 @@ def try_graph(
         promoted: list[_Trial] = []
         kept: list[str] = []
 
+        def left() -> float:
+            return max(1.0, deadline - time.monotonic())
+
+        def asked(rewrites: Sequence[str]) -> tuple[Candidate, ...]:
+            """None, too, where the budget ends before they are known."""
+            try:
+                return _made(proposed(base, rewrites, left()))
+            except TrialError:
+                if time.monotonic() >= deadline:
+                    return ()
+                raise
+
         def tried(candidates: tuple[Candidate, ...], name: str) -> _Trial:
-            left = policy.model_copy(update={"time_budget_seconds": max(1.0, deadline - time.monotonic())})
+            budget = policy.model_copy(update={"time_budget_seconds": left()})
             programs = Programs(base, replace(base, candidates=candidates))
             run = run_trial(
-                programs, left, start_arm, candidates=count, progress=lambda stage: progress(f"{name}: {stage}")
+                programs, budget, start_arm, candidates=count, progress=lambda stage: progress(f"{name}: {stage}")
             )
             trial = _Trial(candidates, run)
             if trial.promoted:
@@ -98,18 +110,24 @@ def try_graph(
                 record(_decisions(trial, signature, options.inner, train, policy))
             return trial
 
-        for name in names:
-            if time.monotonic() >= deadline:
-                break
-            alone = everything if len(names) == 1 else _made(proposed(base, rewrites_of(name)))
-            if alone and tried(alone, name).promoted:
-                kept.append(name)
-        if len(kept) > 1 and time.monotonic() < deadline:
-            together = _made(proposed(base, [rewrite for name in kept for rewrite in rewrites_of(name)]))
-            tried(together, " and ".join(kept))
-    promoted.sort(key=lambda trial: trial.ratio)
-    for trial in promoted:
-        record(_decisions(trial, signature, options.inner, train, policy))
+        try:
+            for name in names:
+                if time.monotonic() >= deadline:
+                    break
+                alone = known_alone(everything, name)
+                alone = asked(rewrites_of(name)) if alone is None else alone
+                if alone and tried(alone, name).promoted:
+                    kept.append(name)
+            if len(kept) > 1 and time.monotonic() < deadline:
+                rewrites = [rewrite for name in kept for rewrite in rewrites_of(name)]
+                together = everything if len(kept) == len(names) else asked(rewrites)
+                if together:
+                    tried(together, " and ".join(kept))
+        finally:
+            # Also where a later trial could not be run: what was proved stays proved.
+            promoted.sort(key=lambda trial: trial.ratio)
+            for trial in promoted:
+                record(_decisions(trial, signature, options.inner, train, policy))
     return promoted[-1].candidates if promoted else ()
 
 

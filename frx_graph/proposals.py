@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from frx_graph.arms import start_arm
+from frx_graph.current_plan import ALL_REWRITES
 from frx_graph.errors import TrialError
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
@@ -16,13 +18,14 @@ _TOGETHER = {"backward_layout": "propagate_layout"}
 _PROPOSING_SECONDS = 1800.0
 
 
-def proposed(base: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
-    """What measured times speak for among `rewrites`, graph by graph. Raises `TrialError` where the program does not
-    run."""
+def proposed(base: Load, rewrites: Sequence[str], seconds: float = _PROPOSING_SECONDS) -> tuple[MadeGraph, ...]:
+    """What measured times speak for among `rewrites`, graph by graph, found in so many seconds. Raises `TrialError`
+    where the program does not run."""
+    deadline = time.monotonic() + seconds
     try:
         with start_arm() as arm:
-            ask(arm, replace(base, proposes=tuple(rewrites)), Loaded, _PROPOSING_SECONDS)
-            return ask(arm, Warm(1), Warmed, _PROPOSING_SECONDS).graphs
+            ask(arm, replace(base, proposes=tuple(rewrites)), Loaded, seconds)
+            return ask(arm, Warm(1), Warmed, max(0.0, deadline - time.monotonic())).graphs
     except ArmError as error:
         raise TrialError(f"the program does not run: {error}", "run it by itself first") from error
 
@@ -40,3 +43,14 @@ def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
 def rewrites_of(portion: str) -> tuple[str, ...]:
     """The rewrites that are tried by this name."""
     return (portion, *(rewrite for rewrite, other in _TOGETHER.items() if other == portion))
+
+
+def known_alone(together: Sequence[Candidate], portion: str) -> tuple[Candidate, ...] | None:
+    """What would be proposed for `portion` alone, as far as what was proposed for all rewrites `together` tells; None
+    where it does not. Rewrites are made one after the other, and each looks at the graph as the ones before have left
+    it: what comes first in a program is what it would be alone."""
+    own = rewrites_of(portion)
+    last = max((ALL_REWRITES.index(one.rewrite) for one in together if one.rewrite in own), default=-1)
+    if any(ALL_REWRITES.index(one.rewrite) < last for one in together if one.rewrite not in own):
+        return None
+    return tuple(one for one in together if one.rewrite in own)
