@@ -103,13 +103,29 @@ def redrawn(values: Any, draw: int) -> Any:
     return pytree.tree_map(shuffled, values)
 
 
+def rounded_once_more(values: Any, seed: int) -> Any:
+    """`values` with each element of each floating-point tensor moved by at most a unit of its last place."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point() or value.layout is not torch.strided:
+            return value
+        by = torch.rand(value.shape, generator=generator).mul(2).sub(1).mul(torch.finfo(value.dtype).eps)
+        with torch.no_grad():
+            return value.clone().mul_(1 + by.to(value)).requires_grad_(value.requires_grad)
+
+    return pytree.tree_map(moved, values)
+
+
 def compare(
     ours: Sequence[StepResults],
     theirs: Sequence[StepResults],
     exact: Sequence[StepResults] | None,
     allowed: Multipliers,
+    noisy: Callable[[int], Sequence[StepResults]] = lambda _: (),
 ) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
-    """Where a candidate's results have other values than the baseline's may have, and where they lie otherwise."""
+    """Where a candidate's results have other values than the baseline's may have, and where they lie otherwise. Of a
+    draw with differences `noisy` tells what becomes of it when its values are rounded once more."""
     values: list[Difference] = []
     forms: list[Difference] = []
     for draw, (own, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -119,7 +135,10 @@ def compare(
                 detail = "only the candidate has it" if name in other.values else "the candidate has none"
                 values.append(Difference(name, draw, detail))
                 continue
-            found = value_difference(own.values[name], other.values[name], reference.get(name), allowed)
+            pair = own.values[name], other.values[name], reference.get(name), allowed
+            if value_difference(*pair) is None:
+                continue
+            found = value_difference(*pair, [run.values[name] for run in noisy(draw) if name in run.values])
             if found is not None:
                 values.append(Difference(name, draw, found))
         for name, form in own.forms.items():

@@ -1,0 +1,272 @@
+"""Whatever happens, in whatever order: what is applied is promoted and valid, and what was rolled back leaves nothing.
+
+Random sequences of decisions, processes that apply what stands, run, are harmed by it, and crash, against a model that
+knows the events alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from torch import Tensor, fx
+
+from frx_graph.current_plan import recorded_plan
+from frx_graph.errors import LedgerError
+from frx_graph.kept_baseline import KeptBaseline
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
+from frx_graph.ledger.location import parse_location
+from frx_graph.ledger.opening import open_ledger
+from frx_graph.ledger.rollback import rollbacks
+from frx_graph.ledger.verification import verify
+from frx_graph.promoted_plan import PromotedPlans
+from frx_graph.promotion import Promotion, Subject
+from frx_graph.records import Candidate
+from frx_graph.trials.canary import Footprint
+from frx_graph.trials.live_signs import LOOK_STEPS
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.watched_program import WatchedProgram
+
+SEQUENCES = int(os.environ.get("FRX_SEQUENCES", "200"))
+"""A long run has 5,000."""
+
+POLICY = TrialPolicy(decision_max_age_days=30)
+SIGNATURE = "5" * 16
+ENVIRONMENTS = ("a" * 16, "b" * 16)
+CANDIDATES = tuple((Candidate("reuse_memory", SIGNATURE, (name,), ()),) for name in ("one", "two", "three"))
+VERDICTS = (Kind.PROMOTED, Kind.REJECTED, Kind.INCONCLUSIVE)
+TRIAL = '{"schema": "frx_trial_v1"}'
+X = torch.randn(3, 4).t()
+
+
+@dataclass
+class Reading:
+    """A machine on which nothing takes time."""
+
+    now: float = 0.0
+    device: torch.device = torch.device("cpu")
+
+    def seconds(self) -> float:
+        self.now += 1e-3
+        return self.now
+
+    clock = seconds
+
+    def footprint(self) -> Footprint:
+        return Footprint(0, 0)
+
+    def disturbances(self) -> Any:
+        return nullcontext(lambda: None)
+
+
+class Process:
+    """One that has compiled a graph, by the plan that it has found, or by none."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.plans = PromotedPlans()
+        self.found = self.plans._standing(subject)
+        self.harm: Callable[[Tensor], Tensor] = lambda result: result
+        self.planned_runs = 0
+        self.reasons: list[str] = []
+        graph = fx.symbolic_trace(lambda x: (x * 3).relu())
+        baseline = KeptBaseline(graph, [X], lambda dynamo, _: dynamo.forward)
+        self.baseline = baseline.program([X])
+        self.run: Callable[[Tensor], Tensor] = self.baseline
+        if self.found is not None:
+            self.run = WatchedProgram(
+                self._planned,
+                baseline,
+                policy=POLICY,
+                promise=self.found.promise,
+                train=False,
+                roll_back=lambda reason: self._roll_back(reason),
+                reading=Reading(),  # type: ignore[arg-type]
+            )
+
+    def _planned(self, x: Tensor) -> Tensor:
+        self.planned_runs += 1
+        result: Tensor = self.baseline(x)
+        return self.harm(result)
+
+    def _roll_back(self, reason: str) -> None:
+        assert self.found is not None
+        self.reasons.append(reason)
+        self.plans.withdraw(self.found, reason)
+
+    def runs_the_baseline(self) -> bool:
+        """Whether it does now, bit for bit, without a step of the plan's."""
+        before = self.planned_runs
+        result, expected = self.run(X), self.baseline(X)
+        same = torch.equal(result, expected) and result.stride() == expected.stride()
+        return same and self.planned_runs == before
+
+
+class Lives(RuleBasedStateMachine):
+    processes = Bundle("processes")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp(prefix="frx-lives-")
+        self.place = parse_location(str(Path(self.folder) / "ledger.sqlite3"))
+        self.ledger = open_ledger(self.place)
+        self.events: list[Decision] = []
+
+    def teardown(self) -> None:
+        assert verify(self.ledger).problem is None
+        shutil.rmtree(self.folder)
+
+    def subject(self, environment: str) -> Subject:
+        return Subject(self.place, SIGNATURE, environment, POLICY)
+
+    def decide(self, decisions: list[Decision]) -> bool:
+        """Append them if the ledger takes them."""
+        try:
+            self.ledger.append(decisions)
+        except LedgerError:
+            return False
+        self.events += decisions
+        return True
+
+    def catch_up(self) -> list[Decision]:
+        """What processes have appended since."""
+        new = [event.decision for event in self.ledger.events()[len(self.events) :]]
+        self.events += new
+        return new
+
+    def standing(self, environment: str) -> list[Decision]:
+        """The promotions that stand, by the events alone, the last first."""
+        stand: dict[str, Decision] = {}
+        for event in self.events:
+            if event.environment != environment:
+                continue
+            if event.kind is Kind.PROMOTED:
+                stand.pop(event.plan, None)
+                stand[event.plan] = event
+            elif event.kind is Kind.ROLLED_BACK and event.plan in stand:
+                # Back to the baseline, not to whatever was promoted before.
+                stand.clear()
+            elif event.kind in (Kind.REJECTED, Kind.EXPIRED, Kind.ROLLED_BACK):
+                stand.pop(event.plan, None)
+        return list(reversed(stand.values()))
+
+    @rule(
+        which=st.sampled_from(CANDIDATES),
+        environment=st.sampled_from(ENVIRONMENTS),
+        verdict=st.sampled_from(VERDICTS),
+        days_ago=st.sampled_from([0, 29, 31]),
+        by=st.sampled_from([AUTOPILOT, "frx trial"]),
+    )
+    def try_a_plan(
+        self, which: tuple[Candidate, ...], environment: str, verdict: Kind, days_ago: int, by: str
+    ) -> None:
+        plan = recorded_plan(which).hash
+        proposed = Decision(
+            kind=Kind.PROPOSED,
+            signature=SIGNATURE,
+            environment=environment,
+            plan=plan,
+            reason="a test",
+            decided_by=by,
+            host="here",
+            process_id=1,
+            recorded_at=datetime.now(UTC) - timedelta(days=days_ago),
+            candidates=which,
+        )
+        tried = replace(proposed, kind=Kind.TRIED, trial=TRIAL)
+        taken = self.decide([proposed, tried, replace(proposed, kind=verdict)])
+        rolled_back = False
+        for event in self.events[: -3 if taken else None]:
+            if (event.plan, event.environment) == (plan, environment):
+                asked = event.kind is Kind.PROPOSED and event.decided_by != AUTOPILOT
+                rolled_back = event.kind is Kind.ROLLED_BACK or (rolled_back and not asked)
+        # What was rolled back is tried again only when somebody asks.
+        assert taken is not (rolled_back and by == AUTOPILOT)
+
+    @rule(environment=st.sampled_from(ENVIRONMENTS))
+    def somebody_rolls_back(self, environment: str) -> None:
+        found = self.ledger.promotions(SIGNATURE, environment)
+        if found:
+            author = this_process("somebody")
+            assert self.decide(list(rollbacks(found[:1], reason="no", by=author, now=datetime.now(UTC))))
+            assert self.standing(environment) == []
+
+    @rule(target=processes, environment=st.sampled_from(ENVIRONMENTS))
+    def a_process_starts(self, environment: str) -> Process:
+        standing = self.standing(environment)
+        process = Process(self.subject(environment))
+        new = self.catch_up()
+        if not standing:
+            assert process.found is None
+            assert new == []
+        elif datetime.now(UTC) - standing[0].recorded_at > timedelta(days=POLICY.decision_max_age_days):
+            assert process.found is None
+            assert [(event.kind, event.plan) for event in new] == [(Kind.EXPIRED, standing[0].plan)]
+        else:
+            assert process.found is not None
+            assert process.found.plan.hash == standing[0].plan
+            assert [(event.kind, event.plan) for event in new] == [(Kind.APPLIED, standing[0].plan)]
+        return process
+
+    @rule(process=processes, harm=st.sampled_from(["not finite", "failure", "none"]))
+    def it_runs(self, process: Process, harm: str) -> None:
+        alone = process.found is None or bool(process.reasons)
+        if harm == "not finite":
+            process.harm = lambda result: result * torch.nan
+        elif harm == "failure":
+            process.harm = _failing
+        stood = not alone and process.found is not None and process.found.plan.hash in self.plans_that_stand(process)
+        for _ in range(LOOK_STEPS):
+            process.run(X)
+        new = [(event.kind, event.plan) for event in self.catch_up()]
+        harmed = not alone and process.harm(torch.ones(1)) is not None if harm == "none" else not alone
+        if alone or (harm == "none" and not process.reasons):
+            assert new == []
+            return
+        assert harmed
+        assert process.found is not None
+        assert len(process.reasons) == 1
+        # Where somebody was faster there is nothing left to record.
+        assert new == ([(Kind.ROLLED_BACK, process.found.plan.hash)] if stood else [])
+        assert process.runs_the_baseline()
+        assert process.plans._standing(process.found.subject) is None
+
+    def plans_that_stand(self, process: Process) -> set[str]:
+        assert process.found is not None
+        return {event.plan for event in self.standing(process.found.subject.environment)}
+
+    @rule(process=consumes(processes))
+    def it_crashes(self, process: Process) -> None:
+        assert self.catch_up() == []
+
+    @invariant()
+    def what_was_rolled_back_never_runs(self) -> None:
+        for environment in ENVIRONMENTS:
+            found = self.ledger.promotions(SIGNATURE, environment)
+            assert [event.decision.plan for event in found] == [event.plan for event in self.standing(environment)]
+
+
+def _failing(result: Tensor) -> Tensor:
+    raise ValueError("a kernel refuses")
+
+
+TestLives = pytest.mark.filterwarnings("ignore:frx")(Lives.TestCase)
+TestLives.settings = settings(
+    max_examples=SEQUENCES,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
