@@ -1,5 +1,5 @@
-"""Ranks for `test_agreement.py`, and for `promoted_ranks.py`, which has scenarios of its own: forks them, has each run a
-scenario, and leaves what it saw as JSON, a file a rank.
+"""Ranks for `test_agreement.py`, and for `promoted_ranks.py`, which has other scenarios: forks them, has each run one,
+and leaves what it saw as JSON, a file a rank.
 
     python agreement_ranks.py SECONDS
 

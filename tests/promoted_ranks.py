@@ -51,9 +51,16 @@ def sharded(model: nn.Module) -> nn.Module:
     return model
 
 
+def split(model: nn.Module) -> nn.Module:
+    """With a bucket for each layer: Dynamo's graph is split there, and compiled with fake inputs."""
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 100
+    return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=2e-4)
+
+
 SPREADS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "alone": alone,
     "data parallel": nn.parallel.DistributedDataParallel,
+    "split": split,
     "sharded": sharded,
 }
 
@@ -186,7 +193,8 @@ def in_turns(turns: dict[str, Turn], rank: int, world: int) -> Seen:
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
         dist.barrier()
         all_made = [candidate.rewrite for candidate in decisions[turn.spread][0].candidates]
-        seen[name] = {"all": all_made, **run(name, turn, rank, decisions[turn.spread])}
+        graphs = len({decision.signature for decision in decisions[turn.spread]})
+        seen[name] = {"all": all_made, "graphs": graphs, **run(name, turn, rank, decisions[turn.spread])}
     return seen
 
 
@@ -265,6 +273,7 @@ def unable(rank: int, decisions: list[Decision]) -> dict[str, Any]:
 
 AS_PROMOTED = {
     "data parallel": Turn(plain, "data parallel", times=2),
+    "split": Turn(plain, "split"),
     "sharded": Turn(plain, "sharded"),
 }
 OTHERWISE = {

@@ -284,6 +284,15 @@ def test_each_rank_sends_ten_messages(world: int) -> None:
     assert store.num_keys() == 5 + 2 * world
 
 
+def test_where_nothing_is_proposed_each_rank_sends_two() -> None:
+    store = dist.HashStore()
+    counted = [Counted(store) for _ in range(3)]
+    for rank in range(3):
+        talk = agreement._Talk(range(3), rank, 60.0, lambda rank=rank: counted[rank])  # type: ignore[misc]
+        assert agreement._agreed(talk, lambda: None, lambda _: None).reason == "nothing was proposed"
+    assert [each.asked for each in counted] == [2] * 3
+
+
 @pytest.mark.parametrize("silent", [{0}, {5}, {99}, {3, 4, 50}, set(range(1, 100))])
 def test_who_has_not_answered_is_named(silent: set[int]) -> None:
     store = dist.HashStore()

@@ -65,12 +65,13 @@ def warned(ranks: list[Seen]) -> list[str]:
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_all_ranks_apply_what_the_ledger_of_the_first_has_promoted(launch: Launch, tmp_path: Path, world: int) -> None:
     seen = launch(tmp_path / "ranks", "as_promoted", world, "tcp")
-    for spread in ("data parallel", "sharded"):
+    for spread, graphs in {"data parallel": 1, "split": 2, "sharded": 1}.items():
         ranks = of(seen, spread)
+        assert [rank["graphs"] for rank in ranks] == [graphs] * world
         assert made(ranks) == everything(ranks)
         assert [rank["said"] for rank in ranks] == [[[]] * len(rank["made"]) for rank in ranks]
         # It is the first rank that records that, whoever applies the plan.
-        assert ranks[0]["kinds"] == [*PROMOTED, "applied"]
+        assert ranks[0]["kinds"] == [*PROMOTED * graphs, *["applied"] * graphs]
         assert all(rank["kinds"] == [] for rank in ranks[1:])
 
     # What the ranks exchange inside of a graph is what they would exchange without us.
