@@ -22,7 +22,7 @@ from torch import distributed as dist
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.fsdp import fully_shard
 
-from frx_graph import backend, promoted_plan, rank_opening
+from frx_graph import autopilot, backend, rank_opening
 from frx_graph.agreement import agree
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.current_plan import current_plan, recorded_plan
@@ -255,7 +255,7 @@ def proving(rank: int, decisions: list[Decision], seconds: float = 0.0) -> dict[
         time.sleep(seconds)
         record(promoted(signature, decisions[0].candidates))
 
-    promoted_plan.try_graph = try_graph  # type: ignore[attr-defined,assignment]
+    autopilot.try_graph = try_graph  # type: ignore[assignment]
     return {"mode": "autopilot"}
 
 
@@ -267,7 +267,7 @@ def unable(rank: int, decisions: list[Decision]) -> dict[str, Any]:
     def try_graph(*_: Any, **__: Any) -> None:
         raise TravelError("an operator of the script")
 
-    promoted_plan.try_graph = try_graph  # type: ignore[attr-defined,assignment]
+    autopilot.try_graph = try_graph  # type: ignore[assignment]
     return {"mode": "autopilot"}
 
 
