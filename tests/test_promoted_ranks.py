@@ -74,9 +74,13 @@ def test_all_ranks_apply_what_the_ledger_of_the_first_has_promoted(launch: Launc
         assert ranks[0]["kinds"] == [*PROMOTED * graphs, *["applied"] * graphs]
         assert all(rank["kinds"] == [] for rank in ranks[1:])
 
-    # What the ranks exchange inside of a graph is what they would exchange without us.
-    assert all(rank["across"]["right"] for rank in seen)
-    assert all("propagate_layout" in rank["across"]["made"] for rank in seen)
+
+def test_ranks_exchange_in_a_graph_what_they_would_without_a_plan(launch: Launch, tmp_path: Path) -> None:
+    first, last = launch(tmp_path / "ranks", "across", 2, "tcp")
+    assert "propagate_layout" in first["made"]
+    assert first["made"] == last["made"]
+    assert first["right"] == [True, True, True]
+    assert last["right"] == [False, True, True]
 
 
 def test_where_nobody_has_a_ledger_that_is_asked_once(otherwise: list[Seen]) -> None:
