@@ -1,4 +1,5 @@
-"""Ranks for `test_agreement.py`: forks them, has each run a scenario, and leaves what it saw as JSON, a file a rank.
+"""Ranks for `test_agreement.py`, and for `promoted_ranks.py`, which has other scenarios: forks them, has each run one,
+and leaves what it saw as JSON, a file a rank.
 
     python agreement_ranks.py SECONDS
 
@@ -264,7 +265,9 @@ def sharded(rank: int, _world: int) -> Seen:
     return trained(rank, spread, lambda p: p.full_tensor())  # type: ignore[attr-defined]
 
 
-SCENARIOS: dict[str, Callable[[int, int], Seen]] = {
+Scenario = Callable[[int, int], Seen]
+Scenarios = dict[str, Scenario]
+SCENARIOS: Scenarios = {
     run.__name__: run
     for run in (
         in_turn,
@@ -297,11 +300,11 @@ def store_for(kind: str, rank: int, world: int, listening: socket.socket) -> Sto
     )
 
 
-def run_rank(scenario: str, rank: int, world: int, kind: str, listening: socket.socket) -> None:
+def run_rank(scenario: Scenario, rank: int, world: int, kind: str, listening: socket.socket) -> None:
     torch.set_num_threads(1)
     store = store_for(kind, rank, world, listening)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=LONG))
-    seen = SCENARIOS[scenario](rank, world)
+    seen = scenario(rank, world)
     written = Path(f"{rank}.writing")
     written.write_text(json.dumps(seen))
     written.replace(f"{rank}.json")
@@ -313,7 +316,7 @@ def run_rank(scenario: str, rank: int, world: int, kind: str, listening: socket.
         time.sleep(0.02)
 
 
-def start_rank(scenario: str, rank: int, world: int, kind: str, folder: Path, listening: socket.socket) -> int:
+def start_rank(scenario: Scenario, rank: int, world: int, kind: str, folder: Path, listening: socket.socket) -> int:
     """The number of its process."""
     if pid := os.fork():
         return pid
@@ -331,7 +334,7 @@ def start_rank(scenario: str, rank: int, world: int, kind: str, folder: Path, li
         os._exit(0)
 
 
-def run(scenario: str, world: int, kind: str, folder: Path) -> None:
+def run(scenario: Scenario, world: int, kind: str, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         left = {start_rank(scenario, rank, world, kind, folder, listening): rank for rank in range(world)}
     stopped: int | None = None
@@ -347,10 +350,10 @@ def run(scenario: str, world: int, kind: str, folder: Path) -> None:
             os.kill(stopped, signal.SIGKILL)
 
 
-def main() -> None:
+def main(scenarios: Scenarios = SCENARIOS) -> None:
     for line in sys.stdin:
         scenario, world, kind, folder = json.loads(line)
-        run(scenario, world, kind, Path(folder))
+        run(scenarios[scenario], world, kind, Path(folder))
         print("done", flush=True)
 
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
-from collections.abc import Iterator
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +30,52 @@ def _no_ledger_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch
     """What somebody has promoted on this machine is not applied in tests."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "no-data"))
     monkeypatch.delenv("FRX_LEDGER", raising=False)
+
+
+LAUNCH_SECONDS = 240.0
+
+
+@pytest.fixture(scope="module")
+def start_ranks() -> Iterator[Callable[..., Callable[..., list[Any]]]]:
+    """Starts a script that forks ranks (`agreement_ranks.py` says how it is talked to), and gives a function that
+    launches them. Whatever is left of them when the tests are over is ended with it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(script: Path, *arguments: object) -> Callable[..., list[Any]]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            [sys.executable, str(script), *map(str, arguments)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return functools.partial(launched, process)
+
+    yield start
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def launched(launcher: subprocess.Popen[str], folder: Path, scenario: str, world: int, store: str) -> list[Any]:
+    """What each rank saw; None for one that died."""
+    folder.mkdir()
+    assert launcher.stdin is not None
+    assert launcher.stdout is not None
+    launcher.stdin.write(json.dumps([scenario, world, store, str(folder)]) + "\n")
+    launcher.stdin.flush()
+    answered, _, _ = select.select([launcher.stdout], [], [], LAUNCH_SECONDS)
+    output = folder / "output"
+    print(output.read_text(errors="replace") if output.exists() else "")
+    if not answered:
+        os.killpg(launcher.pid, signal.SIGKILL)
+        pytest.fail(f"{scenario} took longer than {LAUNCH_SECONDS} s")
+    assert launcher.stdout.readline() == "done\n"
+    files = [folder / f"{rank}.json" for rank in range(world)]
+    return [json.loads(file.read_text()) if file.exists() else None for file in files]
 
 
 @pytest.fixture

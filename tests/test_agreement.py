@@ -7,15 +7,9 @@ here. A launch that takes longer than its limit fails.
 from __future__ import annotations
 
 import functools
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +26,6 @@ RANKS = Path(__file__).with_name("agreement_ranks.py")
 SHORT = 3.0
 """Seconds that ranks wait for what does not come at all."""
 SLACK = 2 * GRACE_SECONDS
-LAUNCH_SECONDS = 240.0
 Seen = dict[str, Any]
 Launch = Callable[..., list[Seen | None]]
 
@@ -40,55 +33,24 @@ pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built
 
 
 @pytest.fixture(scope="module")
-def launcher() -> Iterator[subprocess.Popen[str]]:
-    """Forks ranks. Whatever is left of them when the tests are over is ended with it."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, str(RANKS), str(SHORT)],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    yield process
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-def launched(launcher: subprocess.Popen[str], folder: Path, scenario: str, world: int, store: str) -> list[Seen | None]:
-    """What each rank saw; None for one that died."""
-    folder.mkdir()
-    assert launcher.stdin is not None
-    assert launcher.stdout is not None
-    launcher.stdin.write(json.dumps([scenario, world, store, str(folder)]) + "\n")
-    launcher.stdin.flush()
-    answered, _, _ = select.select([launcher.stdout], [], [], LAUNCH_SECONDS)
-    output = folder / "output"
-    print(output.read_text(errors="replace") if output.exists() else "")
-    if not answered:
-        os.killpg(launcher.pid, signal.SIGKILL)
-        pytest.fail(f"{scenario} took longer than {LAUNCH_SECONDS} s")
-    assert launcher.stdout.readline() == "done\n"
-    files = [folder / f"{rank}.json" for rank in range(world)]
-    return [json.loads(file.read_text()) if file.exists() else None for file in files]
+def launched(start_ranks: Callable[..., Launch]) -> Launch:
+    """Called with a folder, a scenario, the number of ranks and the kind of store."""
+    return start_ranks(RANKS, SHORT)
 
 
 @pytest.fixture
-def launch(launcher: subprocess.Popen[str], tmp_path: Path) -> Launch:
-    return functools.partial(launched, launcher, tmp_path / "ranks")
+def launch(launched: Launch, tmp_path: Path) -> Launch:
+    return functools.partial(launched, tmp_path / "ranks")
 
 
 IN_TURN = [(2, "tcp"), (4, "tcp"), (2, "tcp without libuv"), (2, "file")]
 
 
 @pytest.fixture(scope="module", params=IN_TURN, ids=[f"{store}-{world}" for world, store in IN_TURN])
-def turns(
-    request: pytest.FixtureRequest, launcher: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory
-) -> list[Seen]:
+def turns(request: pytest.FixtureRequest, launched: Launch, tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
     """What each rank saw of everything that no rank dies of."""
     world, store = request.param
-    found = launched(launcher, tmp_path_factory.mktemp("turns") / "ranks", "in_turn", world, store)
+    found = launched(tmp_path_factory.mktemp("turns") / "ranks", "in_turn", world, store)
     seen = [rank for rank in found if rank is not None]
     assert len(seen) == world
     return seen
@@ -320,6 +282,15 @@ def test_each_rank_sends_ten_messages(world: int) -> None:
         thread.join()
     assert [each.asked for each in counted] == [10] * world
     assert store.num_keys() == 5 + 2 * world
+
+
+def test_where_nothing_is_proposed_each_rank_sends_two() -> None:
+    store = dist.HashStore()
+    counted = [Counted(store) for _ in range(3)]
+    for rank in range(3):
+        talk = agreement._Talk(range(3), rank, 60.0, lambda rank=rank: counted[rank])  # type: ignore[misc]
+        assert agreement._agreed(talk, lambda: None, lambda _: None).reason == "nothing was proposed"
+    assert [each.asked for each in counted] == [2] * 3
 
 
 @pytest.mark.parametrize("silent", [{0}, {5}, {99}, {3, 4, 50}, set(range(1, 100))])

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from frx_graph import current_plan, inductor_plan
 from frx_graph.capture.graph_signature import graph_signature
@@ -79,3 +81,32 @@ def test_a_graph_is_known_by_what_it_computes_on_what() -> None:
     assert signature(Sum(0), 2, 3) == signature(Sum(0), 2, 3)
     assert signature(Sum(1), 2, 3) != signature(Sum(0), 2, 3)
     assert signature(Sum(0), 2, 4) != signature(Sum(0), 2, 3)
+
+
+def test_a_graph_is_the_same_on_another_device_of_a_kind() -> None:
+    """Each rank of a distributed program has a device of its own."""
+
+    def signature(first: str, second: str) -> str:
+        def program(x, y):
+            return (x + torch.ones(2, device=first)).to(second) + y
+
+        with FakeTensorMode():
+            made = make_fx(program)(torch.empty(2, device=first), torch.empty(2, device=second))
+        return graph_signature(made.graph)
+
+    assert signature("cuda:0", "cuda:0") == signature("cuda:1", "cuda:1")
+    assert signature("cuda:0", "cuda:1") == signature("cuda:3", "cuda:0")
+    assert signature("cuda:0", "cuda:1") != signature("cuda:0", "cuda:0")
+    assert signature("cuda:0", "cuda:0") != signature("cpu", "cpu")
+
+
+def test_a_device_that_a_program_names_is_one_too() -> None:
+    def signature(name: str) -> str:
+        graph = fx.Graph()
+        x = graph.placeholder("x")
+        graph.output(graph.call_method("to", (x, name)))
+        return graph_signature(graph)
+
+    assert signature("cuda:1") == signature("cuda:0")
+    assert signature("cuda:1") != signature("cpu")
+    assert signature("float:1") != signature("float:0")
