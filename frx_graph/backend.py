@@ -25,7 +25,7 @@ from frx_graph.errors import AgreementError, CaptureError, OptionError
 from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import frozen_planned_backend, planned_backend
-from frx_graph.rank_opening import may_have_plans, several_ranks
+from frx_graph.rank_opening import may_have_plans
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
@@ -102,13 +102,9 @@ class _Session:
             return None
 
     def applying(self, promotion: Promotion, options: BackendOptions) -> Compiled:
-        """What compiles a graph by a plan that was promoted, and watches what comes of it, but not on one of several
-        ranks: a call that is computed once more there would meet other calls' collectives on the others."""
-        planned = planned_backend(options, promotion.plan, self.not_rewritten)
-        if several_ranks():
-            return planned
+        """What compiles a graph by a plan that was promoted, and watches what comes of it."""
         return watching(
-            planned,
+            planned_backend(options, promotion.plan, self.not_rewritten),
             planned_backend(options, None, self.not_rewritten),
             policy=promotion.subject.policy,
             promise=promotion.promise,

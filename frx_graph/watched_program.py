@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils.hooks import RemovableHandle
 
 from frx_graph.dynamo_rewriting import Compiled
@@ -26,6 +27,8 @@ from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.schedule import Arm
 from frx_graph.user_warning import warn
+
+_TORCHS_OWN = frozenset({"aten", "prims"})
 
 RollBack = Callable[[str], None]
 """Told that the plan is not used any more in this process, and why, in a line. Does not raise."""
@@ -64,6 +67,9 @@ class WatchedProgram:
       run with the plan and without it in turns; it goes back if they show that the plan is worse.
     - Where a loss has grown, a step is computed by both.
 
+    One that calls operators of others than torch's, collectives among them, is never computed twice: what it does beside
+    its results is not known, and other ranks would have to call it as often. Only its time, memory and frames count.
+
     A call costs a reading of the clock more, until the plan is gone.
     """
 
@@ -75,15 +81,17 @@ class WatchedProgram:
         policy: TrialPolicy,
         promise: Callable[[], Promised | None],
         train: bool,
+        repeatable: bool,
         roll_back: RollBack,
         reading: Reading,
     ) -> None:
-        """`train`: a step has a backward."""
+        """`train`: a step has a backward. `repeatable`: a call may be computed twice."""
         self._planned = planned
         self._baseline = baseline
         self._policy = policy
         self._written: frozenset[int] = frozenset()
         self._train = train
+        self._repeatable = repeatable
         self._roll_back = roll_back
         self._reading = reading
         # The backward runs later, and on a GPU a call returns before the device has begun.
@@ -114,7 +122,7 @@ class WatchedProgram:
         try:
             result = self._planned(*args)
         except Exception as error:
-            if self._written or before != (_versions(args) if looks else ()):
+            if not self._repeatable or self._written or before != (_versions(args) if looks else ()):
                 # The call cannot be made again.
                 raise
             return self._after_failure(args, error)
@@ -183,6 +191,8 @@ class WatchedProgram:
 
     def _seen(self, args: Sequence[Any], outputs: Sequence[Tensor]) -> Sign | None:
         footprint = self._reading.footprint()
+        if not self._repeatable:
+            outputs = ()
         losses = [abs(float(value.detach())) for value in outputs if value.dim() == 0 and value.is_floating_point()]
         look = Look(
             self._steps,
@@ -193,7 +203,7 @@ class WatchedProgram:
             self._bad_gradients or not_finite(outputs),
         )
         self._frames, self._seconds, self._bad_gradients = footprint.frames, [], False
-        if self._train:
+        if self._train and self._repeatable:
             if self._hook is not None:
                 self._hook.remove()
             self._hook = when_differentiated(args, self._gradients_seen)
@@ -220,18 +230,18 @@ class WatchedProgram:
         sign, self._sign = self._sign, None
         assert sign is not None
         try:
-            comparison: LiveComparison | None = LiveComparison(args, self._written, self._reading.device)
+            alike = LiveComparison(args, self._written, self._reading.device) if self._repeatable else None
         except ValueError:
-            comparison = None
-        if comparison is not None:
-            comparison.run(self._planned)
+            alike = None
+        if alike is not None:
+            alike.run(self._planned)
         result = self._alone(*args)
-        worse = comparison.worse(tensors(result)) if comparison is not None else None
+        worse = None if alike is None else alike.worse(tensors(result))
         if worse is not None:
             self._back(worse)
             return result
-        if comparison is not None and self._train:
-            comparison.watch_gradients(tensors(result), self._back)
+        if alike is not None and self._train:
+            alike.watch_gradients(tensors(result), self._back)
         if sign in (Sign.NOT_FINITE, Sign.LOSS):
             self._signs.cleared(sign)
             self._resume()
@@ -283,11 +293,20 @@ def watching(
             policy=policy,
             promise=promise,
             train=torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors),
+            repeatable=_repeatable(dynamo),
             roll_back=roll_back,
             reading=Reading(device),
         )
 
     return compile
+
+
+def _repeatable(dynamo: fx.GraphModule) -> bool:
+    """Whether all operators are torch's own, and none of them communicates: of others nobody knows what they do."""
+    graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
+    targets = [node.target for graph in graphs for node in graph.nodes]
+    operators = (target for target in targets if isinstance(target, (OpOverload, OpOverloadPacket)))
+    return all(str(operator).partition(".")[0] in _TORCHS_OWN for operator in operators)
 
 
 def _versions(args: Sequence[Any]) -> tuple[int | None, ...]:

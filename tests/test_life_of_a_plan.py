@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from frx_graph.ledger.opening import open_ledger
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.verification import verify
 from frx_graph.promoted_plan import PromotedPlans
-from frx_graph.promotion import Promotion, Subject
+from frx_graph.promotion import Subject
 from frx_graph.records import Candidate
 from frx_graph.trials.canary import Footprint
 from frx_graph.trials.live_signs import LOOK_STEPS
@@ -53,12 +52,23 @@ TRIAL = '{"schema": "frx_trial_v1"}'
 X = torch.randn(3, 4).t()
 
 
+def failing(result: Tensor) -> Tensor:
+    raise ValueError("a kernel refuses")
+
+
+HARMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda result: result,
+    "not finite": lambda result: result * torch.nan,
+    "failure": failing,
+}
+
+
 @dataclass
 class Reading:
     """A machine on which nothing takes time."""
 
     now: float = 0.0
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def seconds(self) -> float:
         self.now += 1e-3
@@ -79,7 +89,7 @@ class Process:
     def __init__(self, subject: Subject) -> None:
         self.plans = PromotedPlans()
         self.found = self.plans._standing(subject)
-        self.harm: Callable[[Tensor], Tensor] = lambda result: result
+        self.harm = HARMS["none"]
         self.planned_runs = 0
         self.reasons: list[str] = []
         graph = fx.symbolic_trace(lambda x: (x * 3).relu())
@@ -93,6 +103,7 @@ class Process:
                 policy=POLICY,
                 promise=self.found.promise,
                 train=False,
+                repeatable=True,
                 roll_back=lambda reason: self._roll_back(reason),
                 reading=Reading(),  # type: ignore[arg-type]
             )
@@ -170,9 +181,7 @@ class Lives(RuleBasedStateMachine):
         days_ago=st.sampled_from([0, 29, 31]),
         by=st.sampled_from([AUTOPILOT, "frx trial"]),
     )
-    def try_a_plan(
-        self, which: tuple[Candidate, ...], environment: str, verdict: Kind, days_ago: int, by: str
-    ) -> None:
+    def try_a_plan(self, which: tuple[Candidate, ...], environment: str, verdict: Kind, days_ago: int, by: str) -> None:
         plan = recorded_plan(which).hash
         proposed = Decision(
             kind=Kind.PROPOSED,
@@ -221,32 +230,24 @@ class Lives(RuleBasedStateMachine):
             assert [(event.kind, event.plan) for event in new] == [(Kind.APPLIED, standing[0].plan)]
         return process
 
-    @rule(process=processes, harm=st.sampled_from(["not finite", "failure", "none"]))
+    @rule(process=processes, harm=st.sampled_from(tuple(HARMS)))
     def it_runs(self, process: Process, harm: str) -> None:
-        alone = process.found is None or bool(process.reasons)
-        if harm == "not finite":
-            process.harm = lambda result: result * torch.nan
-        elif harm == "failure":
-            process.harm = _failing
-        stood = not alone and process.found is not None and process.found.plan.hash in self.plans_that_stand(process)
+        found = None if process.reasons else process.found
+        stands = found is not None and any(
+            event.plan == found.plan.hash for event in self.standing(found.subject.environment)
+        )
+        process.harm = HARMS[harm]
         for _ in range(LOOK_STEPS):
             process.run(X)
         new = [(event.kind, event.plan) for event in self.catch_up()]
-        harmed = not alone and process.harm(torch.ones(1)) is not None if harm == "none" else not alone
-        if alone or (harm == "none" and not process.reasons):
+        if found is None or harm == "none":
             assert new == []
             return
-        assert harmed
-        assert process.found is not None
         assert len(process.reasons) == 1
         # Where somebody was faster there is nothing left to record.
-        assert new == ([(Kind.ROLLED_BACK, process.found.plan.hash)] if stood else [])
+        assert new == ([(Kind.ROLLED_BACK, found.plan.hash)] if stands else [])
         assert process.runs_the_baseline()
-        assert process.plans._standing(process.found.subject) is None
-
-    def plans_that_stand(self, process: Process) -> set[str]:
-        assert process.found is not None
-        return {event.plan for event in self.standing(process.found.subject.environment)}
+        assert process.plans._standing(found.subject) is None
 
     @rule(process=consumes(processes))
     def it_crashes(self, process: Process) -> None:
@@ -257,10 +258,6 @@ class Lives(RuleBasedStateMachine):
         for environment in ENVIRONMENTS:
             found = self.ledger.promotions(SIGNATURE, environment)
             assert [event.decision.plan for event in found] == [event.plan for event in self.standing(environment)]
-
-
-def _failing(result: Tensor) -> Tensor:
-    raise ValueError("a kernel refuses")
 
 
 TestLives = pytest.mark.filterwarnings("ignore:frx")(Lives.TestCase)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
+from frx_graph import watched_program
 from frx_graph.kept_baseline import KeptBaseline
 from frx_graph.trials.canary import Footprint
 from frx_graph.trials.live_signs import LOOK_STEPS, Promised
@@ -56,7 +57,7 @@ class Watch:
         self.inner = how.pop("inner", "eager")
         self.baseline_seconds = how.pop("baseline_seconds", 1.0)
         self.policy = how.pop("policy", TrialPolicy(steps_per_block=2))
-        self.how = {"promise": lambda: None, "train": False, **how}
+        self.how = {"promise": lambda: None, "train": False, "repeatable": True, **how}
         self.planned = planned
 
     def __call__(self, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -446,3 +447,32 @@ def test_nothing_of_a_call_is_kept_alive() -> None:
     del x
     gc.collect()
     assert gone() is None
+
+
+def test_operators_of_others_are_never_computed_twice() -> None:
+    calls = []
+
+    @torch.library.custom_op("frx_watched::counted", mutates_args=())
+    def counted(x: Tensor) -> Tensor:
+        calls.append(x)
+        return x.clone()
+
+    counted.register_fake(lambda x: x.clone())
+    graphs: list[fx.GraphModule] = []
+
+    def noting(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        graphs.append(dynamo)
+        return dynamo.forward
+
+    torch.compile(lambda x: counted(x) * 2, backend=noting)(torch.ones(2))
+    torch.compile(doubled, backend=noting)(torch.ones(2))
+    assert list(map(watched_program._repeatable, graphs)) == [False, True]
+    torch._dynamo.reset()
+    calls.clear()
+    policy = TrialPolicy(steps_per_block=2, canary_interval_steps=16)
+    watch = Watch(nan_from(1), repeatable=False, policy=policy)
+    compiled = torch.compile(lambda x: counted(x) * 2, backend=watch)
+    for _ in range(64):
+        compiled(torch.ones(2))
+    assert len(calls) == 64
+    assert watch.steps["baseline"] > 5
