@@ -24,6 +24,7 @@ from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.trial_document import TrialDocument, as_json, trial_document
 from frx_graph.reports.trial_report import render_trial
 from frx_graph.target_trial import Asked, Tried, decisions, try_target
+from frx_graph.termination import cleaned_up_when_terminated
 from frx_graph.trials.arm_messages import TargetWorkload
 from frx_graph.trials.policy import TrialPolicy, read_policy
 from frx_graph.trials.verdict import Outcome
@@ -59,7 +60,7 @@ def trial(
     check_inner(inner)
     place = choose_location(ledger, config.ledger)
     asked = Asked(TargetWorkload(target, device, dtype), train, inner, candidate, aa)
-    with stages() as progress:
+    with cleaned_up_when_terminated(), stages() as progress:
         tried = try_target(asked, rules, progress)
     if tried is None:
         typer.echo(f"{target}: measured times speak for no rewrite; nothing was tried", err=True)

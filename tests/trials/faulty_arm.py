@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from frx_graph import trial_arm
 from frx_graph.trial_workload import Loadable
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph
+from frx_graph.trials.arm_process import connection
 
 FAULT = sys.argv[1]
 _kept: list[Tensor] = []
@@ -108,4 +109,4 @@ if __name__ == "__main__":
     plain_load, plain_graphs = trial_arm.TrialArm._load, trial_arm.TrialArm._graphs
     trial_arm.TrialArm._load = _load  # type: ignore[method-assign]
     trial_arm.TrialArm._graphs = _graphs  # type: ignore[method-assign]
-    trial_arm.main()
+    trial_arm.answer_all(connection())
