@@ -25,7 +25,7 @@ from frx_graph.trials.policy import TrialPolicy
 GONE_SECONDS = 5.0
 """No process of a trial may be left so long after the trial's own was killed."""
 
-_MARK = "FRX_KILLED_TRIAL"
+MARK = "FRX_KILLED_TRIAL"
 _PROGRAM = """
 import torch
 
@@ -40,7 +40,7 @@ _CANDIDATE = Candidate("propagate_layout", "0" * 16, ("linear",))
 def try_until_killed(mark: str, folder: Path, keep: Callable[[tuple[Decision, ...]], None]) -> None:
     """Propose, try, decide, all over again; `keep` returns when its decisions are acknowledged. All processes that this
     starts have the `mark`; what they leave lies in `folder`."""
-    os.environ[_MARK] = mark
+    os.environ[MARK] = mark
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     (folder / "program.py").write_text(_PROGRAM)
@@ -75,15 +75,16 @@ def marked(mark: str, *, but: int) -> list[int]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.pid != but and process.environ().get(_MARK) == mark and process.status() != "zombie":
+            if process.pid != but and process.environ().get(MARK) == mark and process.status() != "zombie":
                 found.append(process.pid)
     return found
 
 
-def seconds_until_gone(mark: str) -> float | None:
-    """Until no process has the mark any more; None where some are left after `GONE_SECONDS`."""
+def seconds_until_gone(mark: str, *, but: int = 0) -> float | None:
+    """Until no process has the mark any more, that with the id `but` left out; None where some are left after
+    `GONE_SECONDS`."""
     begun = time.monotonic()
-    while marked(mark, but=0):
+    while marked(mark, but=but):
         if time.monotonic() > begun + GONE_SECONDS:
             return None
         time.sleep(0.02)

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from io import BufferedReader
 from typing import Any, BinaryIO
 
 import psutil
@@ -284,13 +285,17 @@ class ArmProcess:
 class Connection:
     """The arm's side: questions to answer, one by one, until the trial is over."""
 
-    def __init__(self, questions: BinaryIO, answers: BinaryIO) -> None:
+    def __init__(self, questions: BufferedReader, answers: BinaryIO) -> None:
         self._questions = questions
         self._answers = answers
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for line in self._questions:
             yield json.loads(line)
+
+    def comes_question(self) -> bool:
+        """Waits for one; False where nobody will ask any more."""
+        return bool(self._questions.peek(1))
 
     def answer(self, message: Mapping[str, Any]) -> None:
         """Send the answer to the last question."""
