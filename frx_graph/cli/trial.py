@@ -54,7 +54,7 @@ def trial(
     format: Annotated[TrialFormat, typer.Option("--format", help="Output format.")] = TrialFormat.TEXT,
 ) -> None:
     """Try what frx would make of a model against what its compiler makes of it. Exit code 0: promoted, or nothing to
-    try; 1: not promoted; 2: an error, also where the decision could not be recorded. Decisions are kept in the ledger."""
+    try; 1: not promoted; 2: an error, or the decision could not be recorded. Decisions are kept in the ledger."""
     config = advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else policy_of(config)
     check_inner(inner)
