@@ -50,7 +50,7 @@ def file(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv("FRX_LEDGER", str(folder / "ledger.sqlite3"))
         # Nobody has all day.
         monkeypatch.setattr("frx_graph.ledger.engine.BUSY_SECONDS", 0.05)
-        monkeypatch.setattr("frx_graph.ledger.opening.PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr("frx_graph.ledger.opening.CHECK_SECONDS", 0.2)
         monkeypatch.setattr("frx_graph.promoted_plan._PATIENCE_SECONDS", 0.2)
         yield folder / "ledger.sqlite3"
 
@@ -159,9 +159,9 @@ def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         pytest.fail("a trial whose decision would be lost")
 
-    monkeypatch.setattr("frx_graph.promoted_plan.compiled_signature", lambda *_: HERE)
-    monkeypatch.setattr("frx_graph.promoted_plan.environment_key", lambda _: "b" * 16)
-    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", never)
+    monkeypatch.setattr("frx_graph.promotion.compiled_signature", lambda *_: HERE)
+    monkeypatch.setattr("frx_graph.promotion.environment_key", lambda _: "b" * 16)
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", never)
 
 
 @TROUBLES
@@ -188,7 +188,7 @@ def test_a_disk_that_is_full_when_a_trial_has_ended_leaves_the_baseline(
         with full(file):
             record([decided(HERE, kind) for kind in (Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED)])
 
-    monkeypatch.setattr("frx_graph.promoted_plan.try_graph", trying)
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", trying)
     fill(file, ELSEWHERE)
     (warned,) = runs_as_without_us("autopilot")
     assert "full" in warned
