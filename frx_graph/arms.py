@@ -11,8 +11,8 @@ from frx_graph.trials.arm_process import ArmProcess, Limits
 
 
 def start_arm(limits: Limits | None = None) -> ArmProcess:
-    """`python -m frx_graph.trial_arm`, with the same interpreter and the same package. Raises `ArmError`."""
-    return ArmProcess([sys.executable, "-m", "frx_graph.trial_arm"], limits=limits, environment=where_this_is())
+    """`python -m frx_graph.arm_start`, with the same interpreter and the same package. Raises `ArmError`."""
+    return ArmProcess([sys.executable, "-m", "frx_graph.arm_start"], limits=limits, environment=where_this_is())
 
 
 def where_this_is() -> Mapping[str, str]:

@@ -27,6 +27,7 @@ from frx_graph.options import BackendOptions
 from frx_graph.proposals import known_alone, portions, proposed, rewrites_of
 from frx_graph.records import Candidate
 from frx_graph.reports.trial_document import as_json, trial_document
+from frx_graph.termination import cleaned_up_when_terminated
 from frx_graph.trial_decisions import decisions_about, decisions_against
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
 from frx_graph.trials.executor import Programs, Progress, TrialRun, run_trial
@@ -70,7 +71,7 @@ def try_graph(
     and what `record` raises.
     """
     deadline = time.monotonic() + policy.time_budget_seconds
-    with tempfile.TemporaryDirectory(prefix="frx-graph-") as folder:
+    with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-graph-") as folder:
         write_graph(Path(folder), dynamo, inputs)
         train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)

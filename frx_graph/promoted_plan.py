@@ -36,6 +36,9 @@ from frx_graph.trials.policy import TrialPolicy
 _DECIDED_AGAINST = frozenset({Kind.REJECTED, Kind.ROLLED_BACK})
 """What is not tried again in this environment until somebody asks."""
 
+_PATIENCE_SECONDS = 5.0
+"""How long compiling a graph waits for other writers, or one that never ends, before the baseline must do."""
+
 
 class PromotedPlans:
     """What was promoted, looked up graph by graph. That a plan is applied is recorded before it is: where that cannot
@@ -106,7 +109,10 @@ class PromotedPlans:
     ) -> Promotion | None:
         # What tries takes much longer to import than what has been decided takes to look up.
         from frx_graph.autopilot import try_graph
+        from frx_graph.ledger.opening import check_writable
 
+        # Nobody is made to wait for a trial whose decision would be lost.
+        check_writable(subject.place)
         with stages() as progress:
             try_graph(
                 dynamo,
@@ -132,14 +138,14 @@ class PromotedPlans:
         now = datetime.now(UTC)
         age = timedelta(days=subject.policy.decision_max_age_days)
         if (too_old := expiry(decision, age, now=now, by=this_process(AUTOPILOT))) is not None:
-            append(subject.place, [too_old])
+            append(subject.place, [too_old], patience_seconds=_PATIENCE_SECONDS)
             return None
         found = Promotion(plan, subject)
         if plan.hash != decision.plan or found.key in self._withdrawn:
             return None
         with self._lock:
             if found.key not in self._applied:
-                append(subject.place, [_applied(decision, now)])
+                append(subject.place, [_applied(decision, now)], patience_seconds=_PATIENCE_SECONDS)
                 self._applied.add(found.key)
         return found
 

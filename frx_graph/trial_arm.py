@@ -1,4 +1,4 @@
-"""One arm of a trial, in a process of its own: `python -m frx_graph.trial_arm`.
+"""One arm of a trial, in a process of its own, which `frx_graph.arm_start` begins.
 
 It answers what `frx_graph.trials.arm_messages` says. What the workload prints is output; answers go through pipes.
 """
@@ -50,7 +50,7 @@ from frx_graph.trials.arm_messages import (
     Warm,
     Warmed,
 )
-from frx_graph.trials.arm_process import connection
+from frx_graph.trials.arm_process import Connection
 from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.numerics import Multipliers
@@ -256,9 +256,8 @@ def _finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def main() -> None:
+def answer_all(asked: Connection) -> None:
     """Answer questions until whoever asks has gone."""
-    asked = connection()
     arm = TrialArm()
     for message in asked:
         try:
@@ -274,7 +273,3 @@ def _as_json(answer: Answer) -> Mapping[str, Any]:
 
 def _is_memory_error(error: Exception) -> bool:
     return isinstance(error, (MemoryError, torch.OutOfMemoryError))
-
-
-if __name__ == "__main__":
-    main()

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from io import BufferedReader
 from typing import Any, BinaryIO
 
 import psutil
@@ -34,7 +35,8 @@ _TERMINATE_SECONDS = 0.5
 _TAIL_BYTES = 16 * 1024
 _CHUNK = 64 * 1024
 _PIPES = "FRX_ARM_PIPES"
-"""Environment variable with the two file descriptors, read and write, of the arm's side."""
+"""Environment variable with the two file descriptors, read and write, of the arm's side, and the id of the process that
+has started it."""
 
 
 class Cause(StrEnum):
@@ -93,19 +95,22 @@ class ArmProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=(theirs, answers),
-                env={**os.environ, **(environment or {}), _PIPES: f"{theirs} {answers}"},
+                env={**os.environ, **(environment or {}), _PIPES: f"{theirs} {answers} {os.getpid()}"},
                 start_new_session=True,
             )
-        except OSError as error:
+            self._seen = {self._process.pid: psutil.Process(self._process.pid)}
+            self._reader = threading.Thread(target=self._drain, daemon=True)
+            self._reader.start()
+        except BaseException as error:
+            # Also where Ctrl-C comes between: an arm that finds nobody at the other end goes by itself.
             os.close(self._write)
             os.close(self._read)
-            raise ArmError(Cause.EXITED, f"an arm cannot be started: {error}") from error
+            if isinstance(error, OSError):
+                raise ArmError(Cause.EXITED, f"an arm cannot be started: {error}") from error
+            raise
         finally:
             os.close(theirs)
             os.close(answers)
-        self._seen = {self._process.pid: psutil.Process(self._process.pid)}
-        self._reader = threading.Thread(target=self._drain, daemon=True)
-        self._reader.start()
 
     def __enter__(self) -> ArmProcess:
         return self
@@ -280,13 +285,17 @@ class ArmProcess:
 class Connection:
     """The arm's side: questions to answer, one by one, until the trial is over."""
 
-    def __init__(self, questions: BinaryIO, answers: BinaryIO) -> None:
+    def __init__(self, questions: BufferedReader, answers: BinaryIO) -> None:
         self._questions = questions
         self._answers = answers
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for line in self._questions:
             yield json.loads(line)
+
+    def comes_question(self) -> bool:
+        """Waits for one; False where nobody will ask any more."""
+        return bool(self._questions.peek(1))
 
     def answer(self, message: Mapping[str, Any]) -> None:
         """Send the answer to the last question."""
@@ -295,16 +304,16 @@ class Connection:
 
 
 def connection() -> Connection:
-    """The connection of the process that this one was started by as an arm. It is ended when that one dies. Raises
-    `RuntimeError` in any other process."""
+    """The connection of the process that this one was started by as an arm. It is ended when that one dies, and at once
+    if it has died. Raises `RuntimeError` in any other process."""
     try:
-        read, write = map(int, os.environ.pop(_PIPES).split())
+        read, write, parent = map(int, os.environ.pop(_PIPES).split())
     except KeyError:
         raise RuntimeError("this process is no arm of a trial") from None
     for descriptor in (read, write):
         # What the arm starts does not keep the connection open.
         os.set_inheritable(descriptor, False)
-    _die_with_parent()
+    _die_with_parent(parent)
     return Connection(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
 
 
@@ -312,6 +321,9 @@ _PR_SET_PDEATHSIG = 1
 """linux/prctl.h"""
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        # It has gone already, and what it has asked for waits in the pipe.
+        sys.exit("whoever has started this arm has gone")

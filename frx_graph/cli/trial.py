@@ -17,13 +17,14 @@ from frx_graph.errors import LedgerError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import Location, choose_location
-from frx_graph.ledger.opening import open_ledger
+from frx_graph.ledger.opening import check_writable, open_ledger
 from frx_graph.options import check_inner
 from frx_graph.progress import stages
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.trial_document import TrialDocument, as_json, trial_document
 from frx_graph.reports.trial_report import render_trial
 from frx_graph.target_trial import Asked, Tried, decisions, try_target
+from frx_graph.termination import cleaned_up_when_terminated
 from frx_graph.trials.arm_messages import TargetWorkload
 from frx_graph.trials.policy import TrialPolicy, read_policy
 from frx_graph.trials.verdict import Outcome
@@ -53,28 +54,35 @@ def trial(
     format: Annotated[TrialFormat, typer.Option("--format", help="Output format.")] = TrialFormat.TEXT,
 ) -> None:
     """Try what frx would make of a model against what its compiler makes of it. Exit code 0: promoted, or nothing to
-    try; 1: not promoted. Decisions are kept in the ledger."""
+    try; 1: not promoted; 2: an error, or the decision could not be recorded. Decisions are kept in the ledger."""
     config = advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else policy_of(config)
     check_inner(inner)
     place = choose_location(ledger, config.ledger)
     asked = Asked(TargetWorkload(target, device, dtype), train, inner, candidate, aa)
-    with stages() as progress:
+    if not aa:
+        check_writable(place)
+    with cleaned_up_when_terminated(), stages() as progress:
         tried = try_target(asked, rules, progress)
     if tried is None:
         typer.echo(f"{target}: measured times speak for no rewrite; nothing was tried", err=True)
         raise typer.Exit(0)
-    document = _recorded(tried, asked, rules, place)
+    document, unrecorded = _recorded(tried, asked, rules, place)
     if format is TrialFormat.JSON:
         typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
         typer.echo(render_trial(document, width=terminal.width, color=terminal.color), nl=False, color=terminal.color)
+    if unrecorded is not None:
+        raise unrecorded
     raise typer.Exit(0 if tried.run.verdict.outcome is Outcome.PROMOTE else 1)
 
 
-def _recorded(tried: Tried, asked: Asked, rules: TrialPolicy, place: Location) -> TrialDocument:
-    """The trial's document, once its decision is in the ledger; that it is not is said there, and ends nothing."""
+def _recorded(
+    tried: Tried, asked: Asked, rules: TrialPolicy, place: Location
+) -> tuple[TrialDocument, LedgerError | None]:
+    """The trial's document, once its decision is in the ledger; that it is not is said there, too, so that what was
+    measured is printed in any case."""
 
     def document(decision: str) -> TrialDocument:
         return trial_document(
@@ -88,13 +96,13 @@ def _recorded(tried: Tried, asked: Asked, rules: TrialPolicy, place: Location) -
         )
 
     if asked.against_itself:
-        return document("nothing is recorded of a baseline against itself")
+        return document("nothing is recorded of a baseline against itself"), None
     text = json.dumps(as_json(document(f"recorded in {place}")), allow_nan=False)
     wanted = decisions(tried, rules, text, this_process(AUTHOR))
     try:
         events = open_ledger(place).append(wanted)
     except LedgerError as error:
-        return document(f"not recorded: {error}")
+        return document(f"not recorded: {error}"), error
     ends = (event for event in events if event.decision.kind not in (Kind.PROPOSED, Kind.TRIED))
     last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends)
-    return document(f"recorded in {place}: {last}")
+    return document(f"recorded in {place}: {last}"), None

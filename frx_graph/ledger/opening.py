@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
-from sqlalchemy import Connection, Engine, func, insert, inspect, select
+from sqlalchemy import Connection, Engine, func, insert, inspect, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from frx_graph.errors import LedgerError
+from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger.database_errors import explained
 from frx_graph.ledger.engine import Access, holds_something_else, ledger_engine
 from frx_graph.ledger.location import ELSEWHERE, Location, check_there, missing
@@ -15,6 +16,9 @@ from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.store import PATIENCE_SECONDS, Ledger
 from frx_graph.ledger.tables import METADATA, VERSIONS
 from frx_graph.ledger.transaction import in_turn
+
+CHECK_SECONDS = 5.0
+"""How long other writers are waited for to see whether a ledger can be written."""
 
 
 def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECONDS) -> Ledger:
@@ -54,6 +58,29 @@ def open_to_read(location: Location) -> Ledger:
         raise missing(location)
     _check_version(version, location)
     return Ledger(location, engine)
+
+
+def check_writable(location: Location) -> None:
+    """Raises LedgerError where no decision can be recorded there, before somebody works for one. Makes no file."""
+    try:
+        check_there(location)
+    except LedgerMissingError:
+        _check_makeable(location)
+        return
+    open_ledger(location, patience_seconds=CHECK_SECONDS)
+    in_turn(ledger_engine(location, Access.WRITE), location, _write_again, CHECK_SECONDS)
+
+
+def _check_makeable(location: Location) -> None:
+    assert location.file is not None
+    folder = next(folder for folder in location.file.parents if folder.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise LedgerError(f"the ledger {location} cannot be made: {folder} cannot be written", ELSEWHERE)
+
+
+def _write_again(connection: Connection) -> None:
+    """Changes nothing; that a file is read-only, or the disk is full, shows only when something is written."""
+    connection.execute(update(VERSIONS).values(version=VERSIONS.c.version))
 
 
 def _prepare(connection: Connection) -> int:

@@ -33,12 +33,17 @@ def evidence(place: Location, event: Recorded) -> Recorded | None:
     return open_to_read(place).evidence(event)
 
 
-def append(place: Location, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+def append(
+    place: Location, decisions: Sequence[Decision], *, patience_seconds: float | None = None
+) -> tuple[Recorded, ...]:
     """Add all of `decisions`, in their order, or none; when this returns they are on disk. Makes a ledger where there
-    is none. Raises LedgerError."""
+    is none. Other writers are waited for as long as the ledger's own way does, or `patience_seconds`. Raises
+    LedgerError."""
     if place.file is not None:
         with contextlib.suppress(NotPlainError), plain_file(place.file) as ledger:
             return ledger.append(decisions)
     from frx_graph.ledger.opening import open_ledger
 
-    return open_ledger(place).append(decisions)
+    if patience_seconds is None:
+        return open_ledger(place).append(decisions)
+    return open_ledger(place, patience_seconds=patience_seconds).append(decisions)

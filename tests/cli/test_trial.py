@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
-from frx_graph.arms import where_this_is
 from frx_graph.cli.main import run
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
@@ -92,26 +84,3 @@ def test_errors_say_what_to_do(
     assert said in message
     assert len(message.splitlines()) == 1
     assert not (workplace / "ledger.sqlite3").exists()
-
-
-def _waits_for(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
-
-
-def test_ctrl_c_leaves_no_process_and_a_sound_ledger(workplace: Path) -> None:
-    command = [sys.executable, "-m", "frx_graph", "trial", "model.py:build", "--aa", "--inner", "eager"]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, **where_this_is()}, start_new_session=True
-    ) as process:
-        parent = psutil.Process(process.pid)
-        assert _waits_for(lambda: bool(parent.children()), 60)
-        arms = parent.children(recursive=True)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert said.strip().splitlines()[-1] == "frx: interrupted"
-    assert _waits_for(lambda: not any(arm.is_running() and arm.status() != "zombie" for arm in arms), 5)
-    assert verify(ledger(workplace)).problem is None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import ledger_kills
+import trial_writer
 
+from frx_graph.arms import where_this_is
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_to_read
 from frx_graph.ledger.verification import Verification, verify
@@ -46,8 +49,9 @@ def test_new_ledgers_that_all_open_at_once_are_made_once(tmp_path):
 
 def test_killed_at_random_moments():
     # In a process of its own: the writers are forked from one without threads.
-    program = [sys.executable, ledger_kills.__file__, "--kills", "10", "--seed", "1"]
-    ran = subprocess.run(program, capture_output=True, text=True)
+    program = [sys.executable, ledger_kills.__file__, "--kills", "10", "--trials", "2", "--seed", "1"]
+    environment = {**os.environ, **where_this_is()}
+    ran = subprocess.run(program, capture_output=True, text=True, env=environment)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     figures = json.loads(ran.stdout)
     assert figures["kills"] == 10
@@ -55,6 +59,21 @@ def test_killed_at_random_moments():
     assert figures["stored"] == figures["acknowledged"] + figures["kept_unacknowledged"]
     assert figures["lost"] == 0
     assert figures["broken"] == []
+    assert figures["trials_killed"] == 2
+    assert figures["arms_left"] == 0
+
+
+def test_an_arm_that_is_left_would_be_seen(monkeypatch):
+    monkeypatch.setattr(trial_writer, "GONE_SECONDS", 0.2)
+    mark = "left behind"
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, trial_writer.MARK: mark}) as left:
+        try:
+            assert trial_writer.marked(mark, but=0) == [left.pid]
+            assert trial_writer.marked(mark, but=left.pid) == []
+            assert trial_writer.seconds_until_gone(mark) is None
+        finally:
+            left.kill()
+    assert trial_writer.seconds_until_gone(mark) is not None
 
 
 def test_what_is_lost_or_broken_would_be_seen(location):

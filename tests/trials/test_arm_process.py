@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from frx_graph.arms import where_this_is
 from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits, connection
 
 ANSWER = """
@@ -147,6 +148,36 @@ def test_it_goes_when_whoever_has_started_it_is_killed(start, tmp_path: Path) ->
             break
         time.sleep(0.05)
     assert not _runs(arm)
+
+
+def test_it_goes_when_whoever_has_started_it_was_killed_before_it_was_ready(tmp_path: Path) -> None:
+    """What was asked for waits in the pipe, and must not be answered to nobody."""
+    (tmp_path / "arm.py").write_text(f"import time\ntime.sleep(3)\n{ANSWER}")
+    parent = tmp_path / "parent.py"
+    parent.write_text(
+        "import sys, time\n"
+        "from frx_graph.trials.arm_process import ArmProcess\n"
+        f"arm = ArmProcess([sys.executable, {str(tmp_path / 'arm.py')!r}])\n"
+        "print(arm.pid, flush=True)\n"
+        "arm.ask({'do': 'code', 'code': 'while True: pass'}, seconds=60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([sys.executable, str(parent)], stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        arm = int(process.stdout.readline())
+        time.sleep(0.5)
+        process.send_signal(signal.SIGKILL)
+    assert _runs(arm)
+    for _ in range(300):
+        if not _runs(arm):
+            break
+        time.sleep(0.05)
+    assert not _runs(arm)
+
+
+def test_an_arm_is_bound_before_it_imports_torch() -> None:
+    program = "import sys, frx_graph.arm_start; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, **where_this_is()})
 
 
 def test_what_cannot_be_started() -> None:

@@ -1,15 +1,13 @@
-"""Candidates that are wrong in one way each, in real processes: the gate that is for it says so."""
+"""Candidates that are wrong in one way each, tried by real arms: the gate that is for it says so."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from frx_graph.arms import where_this_is
-from frx_graph.records import Candidate
+from frx_graph.arms import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits
 from frx_graph.trials.executor import Programs, TrialRun, run_trial
@@ -18,19 +16,20 @@ from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.verdict import Outcome
 
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)
-CANDIDATE = Candidate("planted", "0" * 16, ("linear",))
+TIMED = TrialPolicy(process_pairs=2, quads_per_pair=7, steps_per_block=1, void_quads_allowed=14)
 
 
-def tried(fault: str, *, train: bool = False, policy: TrialPolicy = POLICY) -> TrialRun:
-    script = str(Path(__file__).with_name("faulty_arm.py"))
+def tried(fault: str, *, baseline: str = "none", train: bool = False, policy: TrialPolicy = POLICY) -> TrialRun:
+    """The program with the fault against the one without, by their names in `faulty_programs.py`."""
 
     def start() -> ArmProcess:
-        return ArmProcess(
-            [sys.executable, script, fault], limits=Limits(output_bytes=2**22), environment=where_this_is()
-        )
+        return start_arm(Limits(output_bytes=2**22))
 
-    base = Load(TargetWorkload("planted:model"), train, "eager", seed=0)
-    programs = Programs(base, replace(base, candidates=(CANDIDATE,)))
+    def target(name: str) -> TargetWorkload:
+        return TargetWorkload(f"{Path(__file__).with_name('faulty_programs.py')}:{name}")
+
+    base = Load(target(baseline), train, "eager", seed=0)
+    programs = Programs(base, replace(base, workload=target(fault)))
     return run_trial(programs, policy, start, pause=lambda _: None)
 
 
@@ -46,16 +45,16 @@ def failed(run: TrialRun) -> Gate:
     ("fault", "gate"),
     [
         ("values", Gate.NUMERICS),
-        ("one value", Gate.NUMERICS),
-        ("NaN", Gate.NUMERICS),
+        ("one_value", Gate.NUMERICS),
+        ("nan", Gate.NUMERICS),
         ("strides", Gate.STRIDES),
         ("aliases", Gate.STRIDES),
-        ("break", Gate.CAPTURE),
+        ("breaks", Gate.CAPTURE),
         ("recompiles", Gate.RECOMPILES),
         ("memory", Gate.MEMORY),
-        ("leak", Gate.MEMORY),
-        ("crash", Gate.PROCESS),
-        ("output", Gate.PROCESS),
+        ("leaks", Gate.MEMORY),
+        ("crashes", Gate.PROCESS),
+        ("floods", Gate.PROCESS),
     ],
 )
 def test_the_gate_that_is_for_it_rejects(fault: str, gate: Gate) -> None:
@@ -63,7 +62,20 @@ def test_the_gate_that_is_for_it_rejects(fault: str, gate: Gate) -> None:
 
 
 def test_one_that_hangs_is_given_up() -> None:
-    assert failed(tried("hang", policy=POLICY.model_copy(update={"patience_seconds": 15.0}))) is Gate.PROCESS
+    assert failed(tried("hangs", policy=POLICY.model_copy(update={"patience_seconds": 15.0}))) is Gate.PROCESS
+
+
+@pytest.mark.parametrize(("fault", "outcome"), [("slower", Outcome.REJECT), ("faster", Outcome.PROMOTE)])
+def test_one_that_is_five_percent_slower_is_rejected(fault: str, outcome: Outcome) -> None:
+    """By the time that a simulated clock tells in both arms; the same faster is promoted."""
+    run = tried(fault, baseline="timed", policy=TIMED)
+    assert run.verdict.outcome is outcome
+    assert run.gates[-1].name is Gate.THROUGHPUT
+    assert run.gates[-1].passed is (outcome is Outcome.PROMOTE)
+    assert all(gate.passed in (True, None) for gate in run.gates[:-1])
+    assert run.verdict.statistics is not None
+    expected = 1 / 1.05 if fault == "slower" else 1.05
+    assert run.verdict.statistics.ratio_median == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
