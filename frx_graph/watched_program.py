@@ -67,8 +67,8 @@ class WatchedProgram:
       run with the plan and without it in turns; it goes back if they show that the plan is worse.
     - Where a loss has grown, a step is computed by both.
 
-    One that calls operators of others than torch's, collectives among them, is never computed twice: what it does beside
-    its results is not known, and other ranks would have to call it as often. Only its time, memory and frames count.
+    One that calls operators of others than torch's, or collectives, is never computed twice: what it does beside its
+    results is not known, and other ranks would have to call it as often. Only its time, memory and frames count.
 
     A call costs a reading of the clock more, until the plan is gone.
     """
