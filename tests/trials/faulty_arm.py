@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frx_graph import trial_arm
+from frx_graph import answering_arm, trial_arm
 from frx_graph.trial_workload import Loadable
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph
 
@@ -84,12 +84,12 @@ class Recompiling(Model):
         return y, y[:, :8]
 
 
-def _load(self: trial_arm.TrialArm, asked: Load) -> Loaded:
+def _load(self: answering_arm.TrialArm, asked: Load) -> Loaded:
     faulty = bool(asked.candidates)
     torch.manual_seed(0)
     model: nn.Module = Recompiling() if faulty and FAULT == "recompiles" else Faulty() if faulty else Model()
     x = torch.randn(32, 64)
-    trial_arm.load_workload = lambda _: Loadable(model.train(asked.train), (x,), {})  # type: ignore[assignment]
+    answering_arm.load_workload = lambda _: Loadable(model.train(asked.train), (x,), {})  # type: ignore[assignment]
     self.wanted = asked.candidates  # type: ignore[attr-defined]
     loaded = plain_load(self, replace(asked, candidates=()))
     assert self._program is not None
@@ -98,14 +98,14 @@ def _load(self: trial_arm.TrialArm, asked: Load) -> Loaded:
     return loaded
 
 
-def _graphs(self: trial_arm.TrialArm) -> tuple[MadeGraph, ...]:
+def _graphs(self: answering_arm.TrialArm) -> tuple[MadeGraph, ...]:
     """What was to be made counts as made."""
     first, *others = plain_graphs(self)
     return (replace(first, applied=self.wanted), *others)  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
-    plain_load, plain_graphs = trial_arm.TrialArm._load, trial_arm.TrialArm._graphs
-    trial_arm.TrialArm._load = _load  # type: ignore[method-assign]
-    trial_arm.TrialArm._graphs = _graphs  # type: ignore[method-assign]
+    plain_load, plain_graphs = answering_arm.TrialArm._load, answering_arm.TrialArm._graphs
+    answering_arm.TrialArm._load = _load  # type: ignore[method-assign]
+    answering_arm.TrialArm._graphs = _graphs  # type: ignore[method-assign]
     trial_arm.main()
