@@ -16,7 +16,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from torch._C._autograd import _profiler_enabled
+from torch.profiler import ProfilerActivity, profile
+
 from frx_graph.answering_arm import TrialArm, answer_to
+from frx_graph.evidence.console_capture import STDERR, captured
+from frx_graph.evidence.profiler_console import not_kineto
 from frx_graph.graph_file import HeldGraph
 from frx_graph.process_state import compiling_given_up, process_state_kept
 from frx_graph.records import Risk
@@ -55,6 +60,10 @@ class InProcessArms:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="frx-trial")
 
     def __enter__(self) -> InProcessArms:
+        if not _profiler_enabled():
+            # Its library says that something is wrong where another thread than the main one is the first to use it.
+            with captured(STDERR, not_kineto), profile(activities=[ProfilerActivity.CPU]):
+                pass
         return self
 
     def __exit__(self, *_: object) -> None:

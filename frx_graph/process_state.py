@@ -76,8 +76,11 @@ def _compilations_kept() -> Iterator[None]:
                 continue
             counters[name].clear()
             counters[name].update(counts[name])
-        for name, seconds in dynamo_utils.compilation_time_metrics.items():
-            del seconds[phases.get(name, 0) :]
+        for name, seconds in list(dynamo_utils.compilation_time_metrics.items()):
+            if name not in phases:
+                del dynamo_utils.compilation_time_metrics[name]
+                continue
+            del seconds[phases[name] :]
         kept = getattr(dynamo_utils, "_compilation_metrics", None)
         if kept is not None and compiled is not None:
             kept.clear()
