@@ -106,8 +106,9 @@ class HeldGraph:
         try:
             graph = copy.deepcopy(self.dynamo)
             for part in graph.modules():
-                # Else their code is made when they are first called, which Dynamo would try to trace.
-                _LazyGraphModule.force_recompile(part)
+                if isinstance(part, fx.GraphModule):
+                    # Else its code is made when it is first called, which Dynamo would try to trace.
+                    _LazyGraphModule.force_recompile(part)
         except Exception as error:
             raise TravelError(f"the graph cannot be copied: {first_line(error)}") from error
         with undisturbed():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
-import threading
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy
 import torch
@@ -38,7 +38,8 @@ def compiling_given_up() -> Iterator[None]:
             lock.acquire()
 
 
-def _released(lock: threading._RLock) -> int:
+def _released(lock: Any) -> int:
+    """How often a reentrant lock was given back: all times that this thread has taken it."""
     times = 0
     while True:
         try:

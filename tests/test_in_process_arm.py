@@ -284,7 +284,7 @@ def test_the_autopilot_takes_what_cannot_travel_there(model, risk: Risk, monkeyp
         )
 
     def refused(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        with pytest.raises(TravelError, match="twice.* risk LOW") as error:
+        with pytest.raises(TravelError, match=r"twice.* risk LOW") as error:
             trying(dynamo, inputs)
         assert "MEDIUM" in error.value.hint
 
