@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch import distributed as dist
 
 from frx_graph.arms import start_arm
 from frx_graph.current_plan import ALL_REWRITES
@@ -153,6 +154,9 @@ def _arms(
     try:
         write_graph(folder, dynamo, inputs)
     except TravelError as cannot:
+        if _one_of_several_ranks():
+            # A collective of the graph would wait for the others, who wait for this rank.
+            raise
         rewrites = allowed_in_process(ALL_REWRITES, policy.risk)
         if not rewrites:
             hint = "a policy with risk MEDIUM lets it be tried in this process"
@@ -160,6 +164,10 @@ def _arms(
         held = stack.enter_context(InProcessArms(hold_graph(folder, dynamo, inputs)))
         return _Arms(held.start, rewrites, in_process=True)
     return _Arms(start_arm, ALL_REWRITES)
+
+
+def _one_of_several_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _made(graphs: Sequence[MadeGraph]) -> tuple[Candidate, ...]:

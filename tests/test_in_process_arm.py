@@ -3,6 +3,7 @@ file knows. Nothing of the program's state is another one afterwards."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import random
@@ -229,6 +230,18 @@ def test_under_inductor_a_program_that_draws_random_numbers_is_no_worse_than_its
     run = in_its_compilation((model[0].train(), model[1]), trial)
     assert [gate.name for gate in run.gates] == list(Gate)
     assert all(gate.passed in (True, None) for gate in run.gates[:-1]), run.gates
+
+
+def test_one_of_several_ranks_is_not_left_alone_with_its_collectives(
+    model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autopilot, "_one_of_several_ranks", lambda: True)
+
+    def refused(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
+        with pytest.raises(TravelError, match="twice"), contextlib.ExitStack() as stack:
+            autopilot._arms(tmp_path, dynamo, inputs, TrialPolicy(risk=Risk.HIGH), stack)
+
+    in_its_compilation(model, refused)
 
 
 def test_inputs_that_cannot_be_copied_are_not_tried(tmp_path: Path) -> None:
