@@ -110,7 +110,7 @@ def state() -> tuple[Any, ...]:
 
 
 def wanted(arms: InProcessArms, base: Load) -> tuple[Candidate, ...]:
-    (graph,) = proposed(base, ["reuse_memory"], arms.start)
+    (graph,) = proposed(base, ["reuse_memory"], start=arms.start)
     assert graph.applied
     return graph.applied
 
