@@ -25,6 +25,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import fx, nn
+
 ROOT = Path(__file__).parent.parent
 BOUND_MS = 50.0
 
@@ -34,9 +37,6 @@ ARMS = ("no ledger", "nothing promoted", "promoted")
 
 def program() -> tuple[Any, Any]:
     """A convolutional network small enough that its compiling is mostly torch's, and one input."""
-    import torch
-    from torch import nn
-
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     for _ in range(4):
@@ -46,7 +46,6 @@ def program() -> tuple[Any, Any]:
 
 def one_start() -> dict[str, float]:
     """In a fresh process: compile and run the program once, as the environment's ledger says."""
-    import torch
     import torch._inductor.compile_fx
 
     from frx_graph import backend
@@ -68,7 +67,7 @@ def one_start() -> dict[str, float]:
             lookup[0] += time.perf_counter() - wall
             lookup[1] += time.process_time() - cpu
 
-    session.promoted = timed  # type: ignore[method-assign]
+    setattr(session, "promoted", timed)  # noqa: B010 - a method
     wall, cpu = time.perf_counter(), time.process_time()
     with torch.no_grad():
         torch.compile(model, backend="frx")(x)
@@ -83,9 +82,6 @@ def one_start() -> dict[str, float]:
 
 def promote(file: Path, *, this_graph: bool) -> None:
     """In a process of its own: write a ledger in which all that can be made of the program is promoted."""
-    import torch
-    from torch import fx
-
     from frx_graph.capture.graph_signature import compiled_signature
     from frx_graph.current_plan import current_plan, recorded_plan
     from frx_graph.environment_key import environment_key

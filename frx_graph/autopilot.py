@@ -1,11 +1,12 @@
 """Tries what measured times speak for in a graph that is about to be compiled, and says what has been proved.
 
 Each rewrite is tried alone, the most promising first; what was promoted is tried together, and used together only then.
-Everything happens in other processes: the graph travels to them as a file.
+Everything happens in other processes, to which the graph travels as a file; what cannot travel is tried in this one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import time
@@ -16,11 +17,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch import distributed as dist
 
 from frx_graph.arms import start_arm
 from frx_graph.current_plan import ALL_REWRITES
-from frx_graph.errors import TrialError
-from frx_graph.graph_file import write_graph
+from frx_graph.errors import TravelError, TrialError
+from frx_graph.graph_file import hold_graph, write_graph
+from frx_graph.in_process_arm import InProcessArms, allowed_in_process
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision
 from frx_graph.options import BackendOptions
@@ -30,7 +33,7 @@ from frx_graph.reports.trial_document import as_json, trial_document
 from frx_graph.termination import cleaned_up_when_terminated
 from frx_graph.trial_decisions import decisions_about, decisions_against
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
-from frx_graph.trials.executor import Programs, Progress, TrialRun, run_trial
+from frx_graph.trials.executor import Programs, Progress, StartArm, TrialRun, run_trial
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.verdict import Outcome
 
@@ -67,16 +70,18 @@ def try_graph(
     decided about the graph with this signature goes to `record`, what is promoted in the order in which the last is the
     one to use; that nothing was to be tried, too, under this `environment`.
 
-    Raises `TravelError` where the graph cannot be tried in another process, `TrialError` where it does not run there,
-    and what `record` raises.
+    Raises `TravelError` where the graph cannot be tried in another process, nor in this one, `TrialError` where it does
+    not run there, and what `record` raises.
     """
     deadline = time.monotonic() + policy.time_budget_seconds
-    with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-graph-") as folder:
-        write_graph(Path(folder), dynamo, inputs)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(cleaned_up_when_terminated())
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-graph-"))
+        arms = _arms(Path(folder), dynamo, inputs, policy, stack)
         train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
         progress("asking for candidates")
-        everything = _made(proposed(base, ALL_REWRITES, policy.time_budget_seconds))
+        everything = _made(proposed(base, arms.rewrites, policy.time_budget_seconds, arms.start))
         if not everything:
             record(decisions_against(signature, environment, policy, by=this_process(AUTOPILOT)))
             return ()
@@ -92,7 +97,7 @@ def try_graph(
         def asked(rewrites: Sequence[str]) -> tuple[Candidate, ...]:
             """None, too, where the budget ends before they are known."""
             try:
-                return _made(proposed(base, rewrites, left()))
+                return _made(proposed(base, rewrites, left(), arms.start))
             except TrialError:
                 if time.monotonic() >= deadline:
                     return ()
@@ -102,7 +107,12 @@ def try_graph(
             budget = policy.model_copy(update={"time_budget_seconds": left()})
             programs = Programs(base, replace(base, candidates=candidates))
             run = run_trial(
-                programs, budget, start_arm, candidates=count, progress=lambda stage: progress(f"{name}: {stage}")
+                programs,
+                budget,
+                arms.start,
+                candidates=count,
+                in_process=arms.in_process,
+                progress=lambda stage: progress(f"{name}: {stage}"),
             )
             trial = _Trial(candidates, run)
             if trial.promoted:
@@ -130,6 +140,36 @@ def try_graph(
             for trial in promoted:
                 record(_decisions(trial, signature, options.inner, train, policy))
     return promoted[-1].candidates if promoted else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Arms:
+    start: StartArm
+    rewrites: tuple[str, ...]
+    in_process: bool = False
+
+
+def _arms(
+    folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any], policy: TrialPolicy, stack: contextlib.ExitStack
+) -> _Arms:
+    """How the graph is tried: in other processes if it can travel, else in this one, if the policy allows the risk."""
+    try:
+        write_graph(folder, dynamo, inputs)
+    except TravelError as cannot:
+        if _one_of_several_ranks():
+            # A collective of the graph would wait for the others, who wait for this rank.
+            raise
+        rewrites = allowed_in_process(ALL_REWRITES, policy.risk)
+        if not rewrites:
+            hint = "a policy with risk MEDIUM lets it be tried in this process"
+            raise TravelError(f"{cannot.message}, and risk LOW allows no trial in this process", hint) from cannot
+        held = stack.enter_context(InProcessArms(hold_graph(folder, dynamo, inputs)))
+        return _Arms(held.start, rewrites, in_process=True)
+    return _Arms(start_arm, ALL_REWRITES)
+
+
+def _one_of_several_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _made(graphs: Sequence[MadeGraph]) -> tuple[Candidate, ...]:

@@ -9,21 +9,25 @@ calls, and on the surroundings; not on the names of Dynamo's nodes, nor on where
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor, fx, nn
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from frx_graph.atomic_file import write_atomically
-from frx_graph.errors import TravelError
+from frx_graph.errors import TravelError, first_line
 from frx_graph.frozen_weights import undisturbed
-from frx_graph.travel.documents import FORMAT, GraphDocument, TensorDocument, VersionDocument
+from frx_graph.travel.documents import FORMAT, GraphDocument, StorageDocument, TensorDocument, VersionDocument
 from frx_graph.travel.nodes import graph_from_documents, nodes_to_documents
-from frx_graph.travel.surroundings import Surroundings, surroundings_from, surroundings_here
+from frx_graph.travel.surroundings import Surroundings, modes_here, surroundings_from, surroundings_here
 from frx_graph.travel.tensors import TensorWriter, read_tensors
 
 _INDEX = "graph.json"
@@ -69,14 +73,11 @@ def write_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> 
     memory. Dynamo may call a backend twice for one graph, traced in another way: what was written first is replaced.
     Raises `TravelError` where something cannot travel, with what and why, and leaves no index behind.
     """
-    names = [node.name for node in dynamo.graph.find_nodes(op="placeholder")]
-    if len(names) != len(inputs):
-        raise TravelError(f"the graph has {len(names)} inputs, and {len(inputs)} are given")
     surroundings = surroundings_here()
     nodes = nodes_to_documents(dynamo.graph)
-    with undisturbed():
-        writer = TensorWriter()
-        writer.add_inputs(names, inputs)
+    with _writing(folder):
+        (folder / _INDEX).unlink(missing_ok=True)
+        writer = _write_inputs(folder, dynamo, inputs)
         document = GraphDocument(
             format=FORMAT,
             torch=torch.__version__,
@@ -86,14 +87,62 @@ def write_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> 
             tensors=writer.tensors,
             surroundings=surroundings,
         )
+        write_atomically(folder / _INDEX, document.model_dump_json())
+
+
+@dataclass(frozen=True)
+class HeldGraph:
+    """A graph whose nodes stay in this process, and whose inputs are copied in a file: `copy` makes of it what
+    `read_graph` does, each time with a graph and tensors of its own."""
+
+    dynamo: fx.GraphModule
+    folder: Path
+    storages: Sequence[StorageDocument]
+    tensors: Sequence[TensorDocument]
+    surroundings: Surroundings
+
+    def copy(self) -> TravelledGraph:
+        """Raises `TravelError` where the graph cannot be copied."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / _INDEX).unlink(missing_ok=True)
-            with (folder / _STORAGES).open("wb") as file:
-                writer.write(file)
-            write_atomically(folder / _INDEX, document.model_dump_json())
-        except OSError as error:
-            raise TravelError(f"the graph cannot be written to {folder}: {error.strerror or error}") from error
+            graph = copy.deepcopy(self.dynamo)
+            for part in graph.modules():
+                if isinstance(part, fx.GraphModule):
+                    # Else its code is made when it is first called, which Dynamo would try to trace.
+                    _LazyGraphModule.force_recompile(part)
+        except Exception as error:
+            raise TravelError(f"the graph cannot be copied: {first_line(error)}") from error
+        with undisturbed():
+            tensors = read_tensors(self.folder / _STORAGES, self.storages, self.tensors)
+        return _travelled(graph, tensors, self.tensors, self.surroundings)
+
+
+def hold_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> HeldGraph:
+    """Hold what a backend is called with, for another thread of this process; the inputs as they are at this moment.
+    Raises `TravelError` for inputs that cannot be copied."""
+    with _writing(folder):
+        writer = _write_inputs(folder, dynamo, inputs)
+    return HeldGraph(dynamo, folder, writer.storages, writer.tensors, modes_here())
+
+
+def _write_inputs(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> TensorWriter:
+    names = [node.name for node in dynamo.graph.find_nodes(op="placeholder")]
+    if len(names) != len(inputs):
+        raise TravelError(f"the graph has {len(names)} inputs, and {len(inputs)} are given")
+    with undisturbed():
+        writer = TensorWriter()
+        writer.add_inputs(names, inputs)
+        with (folder / _STORAGES).open("wb") as file:
+            writer.write(file)
+    return writer
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise TravelError(f"the graph cannot be written to {folder}: {error.strerror or error}") from error
 
 
 def read_graph(folder: Path) -> TravelledGraph:
@@ -107,16 +156,34 @@ def read_graph(folder: Path) -> TravelledGraph:
         tensors = read_tensors(folder / _STORAGES, document.storages, document.tensors)
     except OSError as error:
         raise TravelError(f"the graph in {folder} cannot be read: {error.strerror or error}") from error
-    inputs = [(tensor, form) for tensor, form in zip(tensors, document.tensors, strict=True) if form.kind != "base"]
+    surroundings = surroundings_from(document.surroundings)
+    return _travelled(graph_from_documents(document.nodes), tensors, document.tensors, surroundings)
+
+
+def _travelled(
+    graph: fx.GraphModule,
+    tensors: Sequence[Tensor],
+    documents: Sequence[TensorDocument],
+    surroundings: Surroundings,
+) -> TravelledGraph:
+    inputs = [(tensor, form) for tensor, form in zip(tensors, documents, strict=True) if form.kind != "base"]
     names = [_name(index, form) for index, (_, form) in enumerate(inputs)]
-    model = TravelledModel(graph_from_documents(document.nodes), names)
+    model = _with_own_code(TravelledModel)(graph, names)
     for name, (tensor, form) in zip(names, inputs, strict=True):
         if name is not None and form.kind == "parameter":
             model.register_parameter(name, tensor)  # type: ignore[arg-type]  # it is one
         elif name is not None:
             model.register_buffer(name, tensor)
     args = tuple(tensor for name, (tensor, _) in zip(names, inputs, strict=True) if name is None)
-    return TravelledGraph(model, args, surroundings_from(document.surroundings))
+    return TravelledGraph(model, args, surroundings)
+
+
+def _with_own_code(kind: type[TravelledModel]) -> type[TravelledModel]:
+    """The same class with other code: Dynamo keeps what it has compiled with a function's code, and would take several
+    models of one process for versions of one."""
+    plain: Any = kind.forward
+    forward = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__)
+    return type(kind.__name__, (kind,), {"forward": forward})
 
 
 def _name(index: int, form: TensorDocument) -> str | None:

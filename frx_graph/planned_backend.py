@@ -1,4 +1,4 @@
-"""The inner compiler, alone or with the rewrites of a plan; what those did is kept in the process's log."""
+"""The inner compiler, alone or with the rewrites of a plan; what those did is kept in a log, mostly the process's."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from frx_graph.eager_plan import EagerPlan
 from frx_graph.inductor_plan import frozen_options, inductor_options
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
-from frx_graph.rewrite_log import LOG
+from frx_graph.rewrite_log import LOG, RewriteLog
 
 
-def planned_backend(options: BackendOptions, plan: Plan | None, failed: Failed) -> Compiled:
+def planned_backend(options: BackendOptions, plan: Plan | None, failed: Failed, log: RewriteLog = LOG) -> Compiled:
     """What compiles a Dynamo graph as `plan` says, or as without us where there is none; `failed` is told of what could
     not be rewritten."""
     if plan is None:
         return _alone(options)
     if options.inner == "inductor":
-        return _inductor(options, inductor_options(plan, options.inner_options, LOG.add_cached, failed), plan, failed)
-    return EagerPlan(plan, LOG.add, failed)
+        planned = inductor_options(plan, options.inner_options, log.add_cached, failed)
+        return _inductor(options, planned, plan, failed, log)
+    return EagerPlan(plan, log.add, failed)
 
 
 def frozen_planned_backend(
@@ -36,7 +37,7 @@ def frozen_planned_backend(
         return _alone(options)
     if options.inner == "eager":
         return EagerPlan(plan, LOG.add, failed, constant=constant)
-    return _inductor(options, frozen_options(options.inner_options, LOG.add_cached, failed), plan, failed)
+    return _inductor(options, frozen_options(options.inner_options, LOG.add_cached, failed), plan, failed, LOG)
 
 
 def _alone(options: BackendOptions) -> Compiled:
@@ -47,18 +48,20 @@ def _alone(options: BackendOptions) -> Compiled:
     return found
 
 
-def _inductor(options: BackendOptions, planned: dict[str, Any], plan: Plan, failed: Failed) -> Compiled:
-    inductor = _collecting(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None))
-    return rewritten_before(inductor, "inductor", plan, LOG.add, failed)
+def _inductor(
+    options: BackendOptions, planned: dict[str, Any], plan: Plan, failed: Failed, log: RewriteLog
+) -> Compiled:
+    inductor = _collecting(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None), log)
+    return rewritten_before(inductor, "inductor", plan, log.add, failed)
 
 
-def _collecting(inner: Compiled) -> Compiled:
+def _collecting(inner: Compiled, log: RewriteLog) -> Compiled:
     """`inner`, which may find a graph compiled: what was done to that one is then noted, too."""
 
     def compile_and_collect(*args: Any, **kwargs: Any) -> Any:
-        LOG.collect()
+        log.collect()
         compiled = inner(*args, **kwargs)
-        LOG.collect(graph_id())
+        log.collect(graph_id())
         return compiled
 
     return compile_and_collect

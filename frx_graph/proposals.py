@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,18 +13,23 @@ from frx_graph.errors import TrialError
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
 from frx_graph.trials.arm_process import ArmError
+from frx_graph.trials.executor import StartArm
 
 _TOGETHER = {"backward_layout": "propagate_layout"}
 """Rewrites that are tried with another: a layout is one decision, forward and backward."""
 _PROPOSING_SECONDS = 1800.0
 
 
-def proposed(base: Load, rewrites: Sequence[str], seconds: float = _PROPOSING_SECONDS) -> tuple[MadeGraph, ...]:
+def proposed(
+    base: Load, rewrites: Sequence[str], seconds: float = _PROPOSING_SECONDS, start: StartArm = start_arm
+) -> tuple[MadeGraph, ...]:
     """What measured times speak for among `rewrites`, graph by graph, found in so many seconds. Raises `TrialError`
     where the program does not run."""
     deadline = time.monotonic() + seconds
     try:
-        with start_arm() as arm:
+        with contextlib.ExitStack() as stack:
+            arm = start()
+            stack.callback(arm.stop)
             ask(arm, replace(base, proposes=tuple(rewrites)), Loaded, seconds)
             return ask(arm, Warm(1), Warmed, max(0.0, deadline - time.monotonic())).graphs
     except ArmError as error:

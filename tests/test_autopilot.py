@@ -46,7 +46,7 @@ class World:
     slow: tuple[str, ...] | None = None
     seconds: list[float] = field(default_factory=list)
 
-    def proposed(self, base: Load, rewrites: Sequence[str], seconds: float) -> tuple[MadeGraph, ...]:
+    def proposed(self, base: Load, rewrites: Sequence[str], seconds: float, _start: Any) -> tuple[MadeGraph, ...]:
         self.asked.append(tuple(rewrites))
         self.seconds.append(seconds)
         if tuple(rewrites) == self.slow:

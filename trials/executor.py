@@ -89,6 +89,8 @@ class TrialRun:
     environment: TrialEnvironment | None
     signatures: tuple[str, ...]
     """Of the program's Dynamo graphs."""
+    in_process: bool = False
+    """Both arms were in the process of whoever has run the trial."""
 
 
 def run_trial(
@@ -97,15 +99,19 @@ def run_trial(
     start: StartArm,
     *,
     candidates: int = 1,
+    in_process: bool = False,
     progress: Progress = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> TrialRun:
     """The trial of one of `candidates` candidates. Raises `TrialError` where the baseline itself does not run.
 
-    It ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while.
+    It ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while. With
+    `in_process` what is started are no processes of their own.
     """
-    return _Run(programs, policy, protocol(policy, candidates), start, progress, clock, pause).all()
+    rule = protocol(policy, candidates, in_process=in_process)
+    run = _Run(programs, policy, rule, start, progress, clock, pause).all()
+    return replace(run, in_process=in_process)
 
 
 class _Run:

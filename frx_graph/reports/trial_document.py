@@ -76,6 +76,10 @@ class TrialDocument(_Part):
     train: bool
     signatures: tuple[str, ...] = Field(description="of the program's graphs, in the order in which they are compiled")
     arms: tuple[ArmPart, ...]
+    in_process: bool = Field(
+        default=False,
+        description="both arms in the user's process, under a minimum that is higher by the policy's in_process_extra",
+    )
     samples: tuple[QuadPart, ...]
     gates: tuple[GatePart, ...]
     stats: StatsPart | None = Field(description="null: nothing was measured undisturbed")
@@ -106,6 +110,7 @@ def trial_document(
             ArmPart(name="baseline", inner=inner, candidates=()),
             ArmPart(name="candidate", inner=inner, candidates=candidates),
         ),
+        in_process=run.in_process,
         samples=tuple(map(_quad, run.quads)),
         gates=tuple(GatePart(name=gate.name.value, passed=gate.passed, detail=gate.detail) for gate in run.gates),
         stats=None if run.verdict.statistics is None else _stats(run.verdict.statistics),

@@ -137,6 +137,17 @@ def surroundings_here() -> SurroundingsDocument:
     )
 
 
+def modes_here() -> Surroundings:
+    """The modes alone, for another thread of this process, whose settings and configuration are there."""
+    return Surroundings(
+        grad_enabled=torch.is_grad_enabled(),
+        autocast={device: torch.get_autocast_dtype(device) for device in _DEVICES if torch.is_autocast_enabled(device)},
+        autocast_cache=torch.is_autocast_cache_enabled(),
+        settings={},
+        configuration={},
+    )
+
+
 def surroundings_from(document: SurroundingsDocument) -> Surroundings:
     """What `surroundings_here` has noted. Raises `TravelError` for settings that there are none of."""
     if unknown := [name for name in document.settings if name not in _SETTINGS]:

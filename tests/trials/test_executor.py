@@ -117,12 +117,19 @@ class FakeArm:
         self.running = False
 
 
-def tried(world: World, policy: TrialPolicy = POLICY, said: Callable[[str], None] = lambda _: None) -> TrialRun:
+def tried(
+    world: World,
+    policy: TrialPolicy = POLICY,
+    said: Callable[[str], None] = lambda _: None,
+    *,
+    in_process: bool = False,
+) -> TrialRun:
     try:
         return run_trial(
             PROGRAMS,
             policy,
             world.start,
+            in_process=in_process,
             progress=said,
             clock=lambda: world.time,
             pause=world.pauses.append,
@@ -143,6 +150,22 @@ def test_the_verdict_follows_the_times(times: float, outcome: Outcome) -> None:
     assert [gate.name for gate in run.gates] == list(Gate)
     assert run.gates[-1].passed is (outcome is Outcome.PROMOTE)
     assert run.signatures == ("b" * 16,)
+
+
+@pytest.mark.parametrize(
+    ("times", "outcome"),
+    [(1.2, Outcome.PROMOTE), (1.08, Outcome.EQUIVALENT), (1.0, Outcome.EQUIVALENT), (0.8, Outcome.REJECT)],
+)
+def test_in_one_process_the_minimum_is_higher_and_there_is_one_pair(times: float, outcome: Outcome) -> None:
+    world = World(seconds={False: 0.010 * times, True: 0.010})
+    run = tried(world, in_process=True)
+    assert run.in_process
+    assert run.verdict.outcome is outcome
+    assert "13 %" in run.verdict.reason or outcome is Outcome.REJECT
+    assert {quad.quad.pair for quad in run.quads} == {0}
+    assert len(world.started) == 4
+    # In processes of their own, whose bias shows between them, 8 % are enough.
+    assert (tried(replace(world)).verdict.outcome is Outcome.PROMOTE) is (times > 1.03)
 
 
 def test_each_pair_is_two_fresh_processes_and_those_that_are_looked_at_are_not_timed() -> None:

@@ -1,0 +1,88 @@
+"""The state of a program's process that running another program in it would change, and is to leave as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import torch
+from torch._dynamo import convert_frame
+from torch._dynamo import utils as dynamo_utils
+
+
+@contextlib.contextmanager
+def process_state_kept() -> Iterator[None]:
+    """Random numbers go on, and torch's counts and lists of what was compiled are, as if nothing had been between.
+
+    What belongs to a thread (gradients, autocast, default device, tracing) and to its context (the configuration of
+    Dynamo and Inductor) is not looked at: who runs another program does so in a thread and a context of its own.
+    """
+    with _random_numbers_kept(), _compilations_kept():
+        yield
+
+
+@contextlib.contextmanager
+def compiling_given_up() -> Iterator[None]:
+    """Inside, another thread may compile: a backend is called while its thread has Dynamo's lock, however often."""
+    lock = convert_frame.compile_lock
+    times = _released(lock)
+    try:
+        yield
+    finally:
+        for _ in range(times):
+            lock.acquire()
+
+
+def _released(lock: Any) -> int:
+    """How often a reentrant lock was given back: all times that this thread has taken it."""
+    times = 0
+    while True:
+        try:
+            lock.release()
+        except RuntimeError:  # this thread does not have it
+            return times
+        times += 1
+
+
+@contextlib.contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
+    python, arrays = random.getstate(), numpy.random.get_state()
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(python)
+        numpy.random.set_state(arrays)
+
+
+@contextlib.contextmanager
+def _compilations_kept() -> Iterator[None]:
+    counters: dict[str, Counter[str]] = dynamo_utils.counters
+    counts = copy.deepcopy(dict(counters))
+    phases = {name: len(seconds) for name, seconds in dynamo_utils.compilation_time_metrics.items()}
+    metrics = getattr(dynamo_utils, "_compilation_metrics", None)
+    compiled = None if metrics is None else list(metrics)
+    try:
+        yield
+    finally:
+        for name in list(counters):
+            if name not in counts:
+                del counters[name]
+                continue
+            counters[name].clear()
+            counters[name].update(counts[name])
+        for name, seconds in list(dynamo_utils.compilation_time_metrics.items()):
+            if name not in phases:
+                del dynamo_utils.compilation_time_metrics[name]
+                continue
+            del seconds[phases[name] :]
+        kept = getattr(dynamo_utils, "_compilation_metrics", None)
+        if kept is not None and compiled is not None:
+            kept.clear()
+            kept.extend(compiled)
