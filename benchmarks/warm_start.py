@@ -35,7 +35,7 @@ ARMS = ("no ledger", "nothing promoted", "promoted")
 """The ledger of each: none; one with decisions about another graph; one with a plan for this graph."""
 
 
-def program() -> tuple[Any, Any]:
+def program() -> tuple[nn.Module, torch.Tensor]:
     """A convolutional network small enough that its compiling is mostly torch's, and one input."""
     torch.manual_seed(0)
     layers: list[nn.Module] = []

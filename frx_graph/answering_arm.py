@@ -8,7 +8,7 @@ import contextlib
 import copy
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,22 @@ from frx_graph.trials.arm_messages import (
 from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.numerics import Multipliers
-from frx_graph.trials.results import Program, StepResults, compare, observe_step, read_results, redrawn, write_results
+from frx_graph.trials.results import (
+    Program,
+    StepResults,
+    compare,
+    observe_step,
+    read_results,
+    redrawn,
+    write_results,
+)
+from frx_graph.trials.rounding_noise import RoundingNoise
 
 _MOST_WARM_STEPS = 10
 """A program that still compiles something after so many steps does so in every one: its blocks will be void."""
 _OBSERVED_STEPS = 3
+_ROUNDINGS = 5
+"""Runs with noise, whose largest error counts as the program's own."""
 
 
 class TrialArm:
@@ -80,6 +91,7 @@ class TrialArm:
         self._signatures: dict[str, str] = {}
         self._failures: list[str] = []
         self._references: list[StepResults] | None = None
+        self._roundings: dict[int, list[StepResults]] = {}
 
     def answer(self, question: Question) -> Answer:
         """What is asked for. Raises whatever the workload raises."""
@@ -155,7 +167,8 @@ class TrialArm:
         ours, theirs = read_results(Path(asked.ours)), read_results(Path(asked.theirs))
         with workload.surroundings():
             exact = self._exact(program.train, len(ours))
-        values, forms = compare(ours, theirs, exact, Multipliers(asked.multiplier, asked.multiplier_half))
+            allowed = Multipliers(asked.multiplier, asked.multiplier_half)
+            values, forms = compare(ours, theirs, exact, allowed, lambda draw: self._noisy(program.train, draw))
         return Judged(values, forms, sum(len(one.values) for one in ours), exact is not None)
 
     def _measure(self, asked: Measure) -> Measured:
@@ -216,6 +229,20 @@ class TrialArm:
             except Exception:  # noqa: BLE001 - the workload's own code, in a type that it was not written for
                 return None
         return self._references
+
+    def _noisy(self, train: bool, draw: int) -> Sequence[StepResults]:
+        """What rounding may make of a draw, by eager; nothing where that cannot be told."""
+        if draw not in self._roundings:
+            plain = self._eager(train)
+            args, kwargs = redrawn((plain.args, plain.kwargs), draw)
+            self._roundings[draw] = []
+            try:
+                for seed in range(_ROUNDINGS):
+                    program = replace(plain, args=args, kwargs=kwargs)
+                    self._roundings[draw].append(observe_step(program, self._seed, RoundingNoise(seed)))
+            except Exception:  # noqa: BLE001 - an operator of the workload's own may not run under a mode
+                self._roundings[draw] = []
+        return self._roundings[draw]
 
 
 def _seed_everything(seed: int) -> None:

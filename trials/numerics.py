@@ -6,15 +6,16 @@ of values of magnitude 1, and shrinks with smaller ones, as gradients are; and t
 one wrong element of a million is found.
 
 Where rounding decides more than a last digit, as which inputs of a ReLU are above 0, one run of the baseline's says
-little of its own error. Before a candidate is refused, the baseline is therefore run again on inputs and weights that
-were rounded once more, and the largest of its errors counts. Observed: gradients behind ten convolutions with ReLUs are
-5e-7 of their size off in plain layout, 2e-5 in channels-last, and 4e-4 after rounding the weights.
+little of its own error. Before a candidate is refused, the program is therefore run with every result moved by some
+units of its last place (`frx_graph.trials.rounding_noise`), and by how much that moves its results counts. Observed:
+gradients behind ten convolutions with ReLUs are 5e-7 of their size off in plain layout, 2e-5 in channels-last, and 4e-4
+where only the weights are moved.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +26,9 @@ _HALF_TOLERANCE = 1e-3
 """What torch's benchmarks compare half precision with (`benchmarks/dynamo/common.py`)."""
 _LARGEST = 10.0
 """How many times the baseline's largest error a candidate's may be: single elements differ more than all together."""
+
+
+_NEGLIGIBLE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +52,70 @@ class Multipliers:
         return self.half if dtype in (torch.float16, torch.bfloat16) else self.full
 
 
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Root of the mean square, and the largest."""
+
+    mean: float
+    largest: float
+
+    def at_least(self, other: Errors) -> Errors:
+        """The larger of each."""
+        return Errors(max(self.mean, other.mean), max(self.largest, other.largest))
+
+    def times(self, factor: float) -> Errors:
+        """Of values so many times as large."""
+        return Errors(factor * self.mean, factor * self.largest)
+
+
+def rounding_noise(reference: Mapping[str, Tensor], runs: Sequence[Mapping[str, Tensor]]) -> dict[str, Errors]:
+    """By how much rounding moves each result, in the worst of `runs` with noise, `reference` being without.
+
+    Which input of a ReLU changes its sign is chance, and moves the results that depend on it alone. So of all gradients
+    the one that moves most, in relation to its size, tells of all of them, and so of outputs, buffers, and parameters.
+    What is a thousand times smaller than the largest of its kind is noise itself.
+    """
+    floating = {name: value.double() for name, value in reference.items() if value.is_floating_point()}
+    sizes = {name: _size(value) for name, value in floating.items()}
+    found: dict[str, Errors] = {}
+    for kind in {_kind(name) for name in floating}:
+        names = [name for name in floating if _kind(name) == kind]
+        smallest = _NEGLIGIBLE * max(sizes[name] for name in names)
+        moved = [
+            (_errors(floating[name], run[name].double()), sizes[name])
+            for run in runs
+            for name in names
+            if sizes[name] > smallest and name in run and run[name].shape == floating[name].shape
+        ]
+        worst = Errors(0.0, 0.0)
+        for errors, size in moved:
+            worst = worst.at_least(errors.times(1 / size))
+        found |= {name: worst.times(max(sizes[name], smallest)) for name in names}
+    return found
+
+
+def _kind(name: str) -> str:
+    """Of a result: the gradient of something, an output, a parameter after a step."""
+    return "after a step" if name.endswith(" after a step") else name.partition(" ")[0]
+
+
+def _size(value: Tensor) -> float:
+    finite = value[torch.isfinite(value)]
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+
+
 def value_difference(
-    ours: Tensor, theirs: Tensor, exact: Tensor | None, allowed: Multipliers, noisy: Sequence[Tensor] = ()
+    ours: Tensor, theirs: Tensor, exact: Tensor | None, allowed: Multipliers, noise: Errors | None = None
 ) -> str | None:
     """How `theirs`, the candidate's, is worse than `ours`, the baseline's; None if it is not. `exact` is the same in
-    float64, where that could be had: else both may differ by the tolerance. `noisy` are what the baseline makes of
-    values that were rounded once more: their errors count as its own."""
+    float64, where that could be had: else both may differ by the tolerance. `noise` is by how much
+    rounding may move the baseline's: that counts as its own error."""
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         return f"{_form(theirs)} instead of {_form(ours)}"
     if not ours.dtype.is_floating_point and not ours.dtype.is_complex:
         return None if torch.equal(ours, theirs) else f"{int((ours != theirs).sum())} of {ours.numel()} values differ"
     if ours.dtype.is_complex:
         ours, theirs = torch.view_as_real(ours.resolve_conj()), torch.view_as_real(theirs.resolve_conj())
-        noisy = [torch.view_as_real(one.resolve_conj()) for one in noisy]
         exact = None if exact is None else torch.view_as_real(exact.resolve_conj())
     if torch.equal(ours, theirs):
         return None
@@ -72,9 +127,9 @@ def value_difference(
     reference = ours if exact is None else exact.double()[finite]
     if reference.numel() == 0:
         return None
-    owns = [_errors(reference, values) for values in (ours, *(one.double()[finite] for one in noisy))]
-    own = _Errors(max(one.mean for one in owns), max(one.largest for one in owns))
-    other = _errors(reference, theirs)
+    own, other = _errors(reference, ours), _errors(reference, theirs)
+    if noise is not None:
+        own = own.at_least(noise)
     scale = min(1.0, float(reference.square().mean().sqrt()))
     tolerance = _TOLERANCE.get(dtype, _HALF_TOLERANCE) * scale
     times = allowed.of(dtype)
@@ -85,15 +140,9 @@ def value_difference(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Errors:
-    mean: float
-    largest: float
-
-
-def _errors(reference: Tensor, values: Tensor) -> _Errors:
+def _errors(reference: Tensor, values: Tensor) -> Errors:
     error = (values - reference).abs()
-    return _Errors(math.sqrt(float(error.square().mean())), float(error.max()))
+    return Errors(math.sqrt(float(error.square().mean())), float(error.max()))
 
 
 def _not_finite(ours: Tensor, theirs: Tensor) -> str | None:

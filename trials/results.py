@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.capture.step import run_step
 from frx_graph.errors import TrialError
-from frx_graph.trials.numerics import Difference, Multipliers, value_difference
+from frx_graph.trials.numerics import Difference, Errors, Multipliers, rounding_noise, value_difference
 
 LEARNING_RATE = 0.01
 """Of the one step of SGD by which parameters are compared: large enough that a wrong gradient shows in them."""
@@ -57,13 +58,15 @@ class Program:
         yield from (t for t in pytree.tree_leaves((self.args, dict(self.kwargs))) if _takes_gradient(t))
 
 
-def observe_step(program: Program, seed: int) -> StepResults:
-    """Run one step, from a seed, and put parameters, buffers and gradients back as they were."""
+def observe_step(program: Program, seed: int, within: AbstractContextManager[object] | None = None) -> StepResults:
+    """Run one step `within` something, from a seed, and put parameters, buffers and gradients back as they were."""
     program.forget_gradients()
     inputs = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
     with _state_kept(program.model), _values_kept(inputs):
         torch.manual_seed(seed)
-        outputs = [t for t in pytree.tree_leaves(program.step()) if isinstance(t, Tensor)]
+        with within or contextlib.nullcontext():
+            made = program.step()
+        outputs = [t for t in pytree.tree_leaves(made) if isinstance(t, Tensor)]
         named: Tensors = {f"output {index}": tensor for index, tensor in enumerate(outputs)}
         memories: dict[int, int] = {}
         for tensor in inputs:
@@ -103,20 +106,6 @@ def redrawn(values: Any, draw: int) -> Any:
     return pytree.tree_map(shuffled, values)
 
 
-def rounded_once_more(values: Any, seed: int) -> Any:
-    """`values` with each element of each floating-point tensor moved by at most a unit of its last place."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def moved(value: Any) -> Any:
-        if not isinstance(value, Tensor) or not value.is_floating_point() or value.layout is not torch.strided:
-            return value
-        by = torch.rand(value.shape, generator=generator).mul(2).sub(1).mul(torch.finfo(value.dtype).eps)
-        with torch.no_grad():
-            return value.clone().mul_(1 + by.to(value)).requires_grad_(value.requires_grad)
-
-    return pytree.tree_map(moved, values)
-
-
 def compare(
     ours: Sequence[StepResults],
     theirs: Sequence[StepResults],
@@ -125,11 +114,12 @@ def compare(
     noisy: Callable[[int], Sequence[StepResults]] = lambda _: (),
 ) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
     """Where a candidate's results have other values than the baseline's may have, and where they lie otherwise. Of a
-    draw with differences `noisy` tells what becomes of it when its values are rounded once more."""
+    draw with differences `noisy` tells what rounding makes of it."""
     values: list[Difference] = []
     forms: list[Difference] = []
     for draw, (own, other) in enumerate(zip(ours, theirs, strict=True)):
         reference = {} if exact is None else exact[draw].values
+        noise: dict[str, Errors] | None = None
         for name in (*own.values, *(name for name in other.values if name not in own.values)):
             if name not in own.values or name not in other.values:
                 detail = "only the candidate has it" if name in other.values else "the candidate has none"
@@ -138,13 +128,25 @@ def compare(
             pair = own.values[name], other.values[name], reference.get(name), allowed
             if value_difference(*pair) is None:
                 continue
-            found = value_difference(*pair, [run.values[name] for run in noisy(draw) if name in run.values])
+            if noise is None:
+                noise = _noise(reference or own.values, noisy(draw))
+            found = value_difference(*pair, noise.get(name))
             if found is not None:
                 values.append(Difference(name, draw, found))
         for name, form in own.forms.items():
             if name in other.forms and other.forms[name] != form:
                 forms.append(Difference(name, draw, f"{other.forms[name]} instead of {form}"))
     return tuple(values), tuple(forms)
+
+
+def _noise(reference: Tensors, runs: Sequence[StepResults]) -> dict[str, Errors]:
+    found = rounding_noise(reference, [run.values for run in runs])
+    for name in reference:
+        parameter, after, _ = name.partition(" after a step")
+        gradient = found.get(f"gradient of {parameter}")
+        if after and gradient is not None:
+            found[name] = found[name].at_least(gradient.times(LEARNING_RATE))
+    return found
 
 
 def write_results(file: Path, results: Sequence[StepResults]) -> None:

@@ -1,0 +1,83 @@
+"""What an arm judges: differences that rounding makes are nobody's fault, others are the candidate's."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from frx_graph.answering_arm import TrialArm
+from frx_graph.trial_workload import Loadable
+from frx_graph.trials.arm_messages import Judge, Judged, Load, TargetWorkload
+from frx_graph.trials.results import Program, observe_step, redrawn, write_results
+
+SEED = 3
+
+
+def network() -> tuple[nn.Module, Tensor]:
+    """Deep enough that some ReLU's input is on the other side of 0 in another layout."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(12):
+        layers += [nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    return nn.Sequential(*layers).train(), torch.randn(2, 16, 24, 24)
+
+
+@pytest.fixture
+def arm() -> TrialArm:
+    """The baseline's."""
+    model, x = network()
+    arm = TrialArm(load=lambda _: Loadable(model, (x,), {}))
+    arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
+    return arm
+
+
+def judged(arm: TrialArm, folder: Path, candidate: nn.Module, x: Tensor, draws: int = 2) -> Judged:
+    model, _ = network()
+    files = []
+    for name, module, image in (("ours", model, network()[1]), ("theirs", candidate, x)):
+        runs = (Program(module, module, redrawn((image,), draw), {}, True) for draw in range(draws))
+        files.append(folder / name)
+        write_results(files[-1], [observe_step(run, SEED) for run in runs])
+    found = arm.answer(Judge(str(files[0]), str(files[1]), 2.0, 3.0))
+    assert isinstance(found, Judged)
+    return found
+
+
+def test_what_rounding_makes_of_a_deep_network_is_no_difference(arm: TrialArm, tmp_path: Path, monkeypatch) -> None:
+    model, x = network()
+    found = judged(arm, tmp_path, model.to(memory_format=torch.channels_last), x)
+    assert found.exact
+    assert found.values == ()
+    # Without knowing what rounding does it would be one.
+    monkeypatch.setattr(TrialArm, "_noisy", lambda self, train, draw: ())
+    found = judged(arm, tmp_path, model, x)
+    assert any(difference.name.startswith("gradient") for difference in found.values)
+    assert not any(difference.name.startswith("output") for difference in found.values)
+
+
+def test_what_is_judged_is_left_as_it_was(arm: TrialArm, tmp_path: Path) -> None:
+    model, x = network()
+    before = copy.deepcopy(model.state_dict())
+    wrong = copy.deepcopy(model)
+    with torch.no_grad():
+        wrong[0].weight.mul_(1.5)  # type: ignore[operator]
+        wrong[1].weight.mul_(1.5)  # type: ignore[operator]
+    assert judged(arm, tmp_path, wrong, x).values
+    assert arm._workload is not None
+    assert isinstance(arm._workload.model, nn.Module)
+    for name, value in arm._workload.model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_what_rounding_does_not_make_is_one(arm: TrialArm, tmp_path: Path) -> None:
+    model, x = network()
+    wrong = copy.deepcopy(model)
+    with torch.no_grad():
+        wrong[-3].weight[3, 4, 1, 1] += 1e-2  # type: ignore[index]
+    found = judged(arm, tmp_path, wrong, x)
+    assert any(difference.name.startswith("gradient") for difference in found.values)
+    assert any(difference.name.startswith("output") for difference in found.values)
