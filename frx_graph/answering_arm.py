@@ -135,6 +135,7 @@ class TrialArm:
             args=workload.args,
             kwargs=workload.kwargs,
             train=asked.train,
+            optimizer=workload.optimizer,
         )
         return Loaded(draws, trial_environment(_device_of(workload)))
 
@@ -146,6 +147,7 @@ class TrialArm:
             for step in range(max(asked.steps, _MOST_WARM_STEPS)):
                 before = compilations()
                 self._step(program)
+                program.update()
                 first = first or time.perf_counter() - started
                 if step + 1 >= asked.steps and compiled_between(before, compilations()) is None:
                     break
@@ -180,6 +182,7 @@ class TrialArm:
                 _finish(device)
                 started = time.perf_counter()
                 program.step()
+                program.update()
                 _finish(device)
                 seconds.append(time.perf_counter() - started)
                 program.forget_gradients()
@@ -218,7 +221,8 @@ class TrialArm:
         assert self._workload is not None
         model = self._workload.model
         module = model if isinstance(model, nn.Module) else None
-        return Program(model, module, self._workload.args, self._workload.kwargs, train)
+        workload = self._workload
+        return Program(model, module, workload.args, workload.kwargs, train, workload.optimizer)
 
     def _exact(self, train: bool, draws: int) -> list[StepResults] | None:
         """The same in float64, by eager; None where the program does not run so."""
@@ -275,12 +279,13 @@ def _in_fp64(program: Program) -> Program:
             return value
         return value.detach().double().requires_grad_(value.requires_grad)
 
-    model = program.model
+    model, optimizer = program.model, program.optimizer
     call: Callable[..., Any] = program.call
     if model is not None:
-        model = call = copy.deepcopy(model).double()
+        model, optimizer = copy.deepcopy((model, optimizer))
+        call = model.double()
     args, kwargs = pytree.tree_map(widened, (program.args, dict(program.kwargs)))
-    return Program(call, model, args, kwargs, program.train)
+    return Program(call, model, args, kwargs, program.train, optimizer)
 
 
 def _of_program(seen: MemoryRecord, program: Program) -> MemoryRecord:

@@ -22,17 +22,21 @@ from frx_graph.errors import TargetError, first_line
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 """By the names that `--dtype` takes."""
 
-_RETURNS = "the target must return (model, args) or (model, args, kwargs), args being a tuple or list"
+_RETURNS = (
+    "the target must return (model, args), (model, args, kwargs), or (model, args, kwargs, optimizer), args being a "
+    "tuple or list"
+)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and the arguments of one call."""
+    """A model and the arguments of one call; and the optimizer that a training step ends with, if there is one."""
 
     name: str
     model: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    optimizer: torch.optim.Optimizer | None = None
 
 
 def load_target(target: str) -> Workload:
@@ -76,21 +80,24 @@ def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> 
             f"{workload.name} cannot be moved to device={device} dtype={dtype}: {first_line(error)}",
             "frx doctor shows which devices this torch can use",
         ) from error
-    return Workload(workload.name, model, args, kwargs)
+    return Workload(workload.name, model, args, kwargs, workload.optimizer)
 
 
 def _checked(target: str, made: object) -> Workload:
-    if not isinstance(made, tuple) or len(made) not in (2, 3):
+    if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
         raise TargetError(f"{target} returned {_describe(made)}", _RETURNS)
     model, args = made[0], made[1]
-    kwargs = made[2] if len(made) == 3 else {}
+    kwargs = made[2] if len(made) > 2 else {}
+    optimizer = made[3] if len(made) == 4 else None
     if not callable(model):
         raise TargetError(f"{target} returned a {type(model).__name__} as the model, which cannot be called", _RETURNS)
     if not isinstance(args, (tuple, list)):
         raise TargetError(f"{target} returned a {type(args).__name__} as args", _RETURNS)
     if not isinstance(kwargs, Mapping):
         raise TargetError(f"{target} returned a {type(kwargs).__name__} as kwargs", _RETURNS)
-    return Workload(target, model, tuple(args), kwargs)
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        raise TargetError(f"{target} returned a {type(optimizer).__name__} as the optimizer", _RETURNS)
+    return Workload(target, model, tuple(args), kwargs, optimizer)
 
 
 def _import_file(location: str) -> ModuleType:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from frx_graph.graph_file import read_graph
 from frx_graph.target import DTYPES, load_target, place
 from frx_graph.trials.arm_messages import GraphWorkload, TargetWorkload
@@ -24,6 +26,8 @@ class Loadable:
     kwargs: Mapping[str, Any]
     surroundings: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     process: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    optimizer: torch.optim.Optimizer | None = None
+    """What a training step ends with, if anything."""
 
 
 def load_workload(workload: TargetWorkload | GraphWorkload) -> Loadable:
@@ -32,4 +36,4 @@ def load_workload(workload: TargetWorkload | GraphWorkload) -> Loadable:
         graph = read_graph(Path(workload.folder))
         return Loadable(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)
     found = place(load_target(workload.target), workload.device, DTYPES[workload.dtype] if workload.dtype else None)
-    return Loadable(found.model, tuple(found.args), found.kwargs)
+    return Loadable(found.model, tuple(found.args), found.kwargs, optimizer=found.optimizer)

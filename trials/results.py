@@ -4,6 +4,7 @@ and who shares it."""
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from frx_graph.errors import TrialError
 from frx_graph.trials.numerics import Difference, Errors, Multipliers, rounding_noise, value_difference
 
 LEARNING_RATE = 0.01
-"""Of the one step of SGD by which parameters are compared: large enough that a wrong gradient shows in them."""
+"""Of the one step of SGD by which parameters are compared where a program has no optimizer: large enough that a wrong
+gradient shows in them."""
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -35,17 +37,24 @@ class StepResults:
 
 @dataclass(frozen=True)
 class Program:
-    """One step's parts. `call` is the model as it runs (compiled or not), `model` has its parameters."""
+    """One step's parts. `call` is the model as it runs (compiled or not), `model` has its parameters, which `optimizer`
+    changes, if there is one."""
 
     call: Callable[..., Any]
     model: nn.Module | None
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     train: bool
+    optimizer: torch.optim.Optimizer | None = None
 
     def step(self) -> Any:
         """Forward, and backward with gradients of one; what the call returned."""
         return run_step(self.call, self.args, self.kwargs, train=self.train)
+
+    def update(self) -> None:
+        """What a training step ends with."""
+        if self.train and self.optimizer is not None:
+            self.optimizer.step()
 
     def forget_gradients(self) -> None:
         """As before the first step."""
@@ -77,7 +86,7 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
             if tensor.grad is not None:
                 named[f"gradient of input {index}"] = tensor.grad
         if program.model is not None:
-            named |= _of_model(program.model, program.train)
+            named |= _of_model(program.model, program)
         forms |= {name: str(tuple(t.stride())) for name, t in named.items() if name.startswith("gradient of")}
         results = StepResults({name: tensor.detach().clone() for name, tensor in named.items()}, forms)
     program.forget_gradients()
@@ -163,15 +172,25 @@ def read_results(file: Path) -> list[StepResults]:
         raise TrialError(f"an arm's results cannot be read: {error}") from error
 
 
-def _of_model(model: nn.Module, train: bool) -> Tensors:
+def _of_model(model: nn.Module, program: Program) -> Tensors:
     named = {f"buffer {name}": buffer for name, buffer in model.named_buffers()}
-    if train:
+    if program.train:
         parameters = dict(model.named_parameters())
         named |= {f"gradient of {name}": p.grad for name, p in parameters.items() if p.grad is not None}
-        optimizer = torch.optim.SGD(parameters.values(), lr=LEARNING_RATE)
-        optimizer.step()
+        with _optimizer_kept(program.optimizer) as own:
+            optimizer = own or torch.optim.SGD(parameters.values(), lr=LEARNING_RATE)
+            optimizer.step()
         named |= {f"{name} after a step": parameter for name, parameter in parameters.items()}
     return named
+
+
+@contextlib.contextmanager
+def _optimizer_kept(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.optim.Optimizer | None]:
+    """Its state is what it was."""
+    before = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
+    yield optimizer
+    if optimizer is not None and before is not None:
+        optimizer.load_state_dict(before)
 
 
 def _form(tensor: Tensor, memories: dict[int, int]) -> str:

@@ -41,9 +41,11 @@ class TrialFormat(enum.StrEnum):
 
 def trial(
     target: Annotated[
-        str, typer.Argument(help="module:callable or file.py:callable, returning (model, args[, kwargs]).")
+        str, typer.Argument(help="module:callable or file.py:callable, returning (model, args[, kwargs[, optimizer]]).")
     ],
-    train: Annotated[bool, typer.Option("--train", help="Forward and backward.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Forward and backward, and the optimizer's step, if there is one.")
+    ] = False,
     candidate: Annotated[str | None, typer.Option(help="Only this rewrite; otherwise all that pay, together.")] = None,
     aa: Annotated[bool, typer.Option("--aa", help="Try the baseline against itself: it should not win.")] = False,
     policy: Annotated[Path | None, typer.Option(help="YAML; otherwise [tool.frx.policy], or the defaults.")] = None,
