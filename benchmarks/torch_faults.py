@@ -24,8 +24,8 @@ _TOLERANCE_ELSEWHERE = 1e-2
 
 
 class TorchFaults(TorchDispatchMode):
-    """Gives doubtful operators the results that they have on plain strides. `found` names those that, in fp64, have others
-    on the strides that they are given."""
+    """Gives doubtful operators the results that they have on plain strides. `found` names those that, in fp64, have
+    others on the strides that they are given."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

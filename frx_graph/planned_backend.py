@@ -17,9 +17,12 @@ from frx_graph.plan import Plan
 from frx_graph.rewrite_log import LOG, RewriteLog
 
 
-def planned_backend(options: BackendOptions, plan: Plan | None, failed: Failed, log: RewriteLog = LOG) -> Compiled:
+def planned_backend(
+    options: BackendOptions, plan: Plan | None, failed: Failed, log: RewriteLog | None = None
+) -> Compiled:
     """What compiles a Dynamo graph as `plan` says, or as without us where there is none; `failed` is told of what could
-    not be rewritten."""
+    not be rewritten, `log`, by default the process's, of what was."""
+    log = LOG if log is None else log
     if plan is None:
         return _alone(options)
     if options.inner == "inductor":
