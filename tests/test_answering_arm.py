@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from frx_graph.answering_arm import TrialArm
 from frx_graph.trial_workload import Loadable
-from frx_graph.trials.arm_messages import Judge, Judged, Load, TargetWorkload
+from frx_graph.trials.arm_messages import Judge, Judged, Load, Measure, TargetWorkload
 from frx_graph.trials.results import Program, observe_step, redrawn, write_results
 
 SEED = 3
@@ -81,3 +81,13 @@ def test_what_rounding_does_not_make_is_one(arm: TrialArm, tmp_path: Path) -> No
     found = judged(arm, tmp_path, wrong, x)
     assert any(difference.name.startswith("gradient") for difference in found.values)
     assert any(difference.name.startswith("output") for difference in found.values)
+
+
+def test_the_step_that_is_timed_ends_with_the_optimizers() -> None:
+    model, x = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    arm = TrialArm(load=lambda _: Loadable(model, (x,), {}, optimizer=optimizer))
+    arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
+    before = copy.deepcopy(model.state_dict())
+    arm.answer(Measure(2))
+    assert not torch.equal(model[0].weight, before["0.weight"])  # type: ignore[index, union-attr]

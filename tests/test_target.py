@@ -25,6 +25,11 @@ def bad_args():
     return torch.nn.Linear(2, 2), torch.randn(2)
 def bad_kwargs():
     return torch.nn.Linear(2, 2), (), [1]
+def with_optimizer():
+    model = torch.nn.Linear(2, 2)
+    return model, (torch.randn(1, 2),), {}, torch.optim.SGD(model.parameters(), lr=0.1)
+def bad_optimizer():
+    return torch.nn.Linear(2, 2), (), {}, "SGD"
 def raises():
     raise RuntimeError("first line\\nsecond line")
 def exits():
@@ -58,6 +63,14 @@ def test_kwargs_are_taken(folder: Path) -> None:
     assert set(workload.kwargs) == {"input"}
 
 
+def test_an_optimizer_is_taken_and_stays_with_its_model(folder: Path) -> None:
+    workload = place(load_target(f"{folder}/target_file.py:with_optimizer"), None, torch.float64)
+    assert isinstance(workload.optimizer, torch.optim.SGD)
+    assert isinstance(workload.model, torch.nn.Module)
+    (held,) = workload.optimizer.param_groups
+    assert [id(p) for p in held["params"]] == [id(p) for p in workload.model.parameters()]
+
+
 def test_a_module_is_loaded_from_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert load_target("target_file:build").args[0].shape == (3, 4)
@@ -72,6 +85,7 @@ def test_a_module_is_loaded_from_the_current_folder(folder: Path, monkeypatch: p
         ("not_callable_model", "cannot be called"),
         ("bad_args", "as args"),
         ("bad_kwargs", "as kwargs"),
+        ("bad_optimizer", "returned a str as the optimizer"),
         ("raises", "RuntimeError: first line"),
         ("exits", "SystemExit"),
         ("odd", "Odd: odd one"),

@@ -123,6 +123,33 @@ def test_a_wrong_gradient_is_found_though_outputs_are_right() -> None:
     assert forms == []
 
 
+def test_parameters_are_compared_after_a_step_of_the_programs_own_optimizer() -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    one = replace(program(model=model), optimizer=optimizer)
+    # Its momentum is no longer that of the first step.
+    one.step()
+    one.update()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    momentum = [state["momentum_buffer"].clone() for state in optimizer.state.values()]
+    found = observe_step(one, seed=0).values
+    for (name, parameter), buffer in zip(model.named_parameters(), momentum, strict=True):
+        expected = before[name] - 0.5 * (0.9 * buffer + found[f"gradient of {name}"])
+        torch.testing.assert_close(found[f"{name} after a step"], expected)
+        assert torch.equal(parameter, before[name])
+    for state, buffer in zip(optimizer.state.values(), momentum, strict=True):
+        assert torch.equal(state["momentum_buffer"], buffer)
+
+
+def test_without_training_no_optimizer_steps() -> None:
+    model = Net().eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    one = replace(program(train=False, model=model), optimizer=optimizer)
+    one.step()
+    one.update()
+    assert not any(name.endswith("after a step") for name in observe_step(one, seed=0).values)
+
+
 def test_another_memory_or_order_is_found_though_values_are_right() -> None:
     model = Net()
 
