@@ -53,12 +53,15 @@ class LiveComparison:
         self._error: str | None = None
 
     def run(self, program: Program) -> None:
-        """Compute the call by `program`, and remember what it returns. Random numbers are drawn as if it had not."""
+        """Compute the call by `program`, and remember what it returns. Random numbers are drawn as if it had not.
+        Raises `torch.OutOfMemoryError`."""
         devices = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             before = self._generators()
             try:
                 self._theirs = tensors(program(*self._copies))
+            except torch.OutOfMemoryError:
+                raise
             except Exception as error:  # noqa: BLE001 - that it raises is what is found
                 self._error = f"it failed where the baseline does not: {first_line(error)}"
             self._random = not all(map(torch.equal, before, self._generators()))

@@ -47,6 +47,10 @@ class Reading:
             torch.cuda.synchronize(self.device)
         return self.seconds()
 
+    def capturing(self) -> bool:
+        """Whether the device notes what it is given for a CUDA graph instead of doing it: nothing can be read then."""
+        return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
     def footprint(self) -> Footprint:
         """Frames compiled so far, and bytes held: by tensors on a GPU, else by the process."""
         on_gpu = self.device.type == "cuda"
@@ -122,8 +126,7 @@ class WatchedProgram:
         try:
             result = self._planned(*args)
         except Exception as error:
-            if not self._repeatable or self._written or before != (_versions(args) if looks else ()):
-                # The call cannot be made again.
+            if before != (_versions(args) if looks else ()):
                 raise
             return self._after_failure(args, error)
         if looks:
@@ -134,6 +137,9 @@ class WatchedProgram:
         return self._looked(args, result) if looks else result
 
     def _after_failure(self, args: Sequence[Any], failure: Exception) -> Any:
+        """What the baseline gives where the plan's program has failed, if the call can be made again."""
+        if not self._repeatable or self._written:
+            raise failure
         try:
             result = self._alone(*args)
         except Exception as error:
@@ -147,7 +153,8 @@ class WatchedProgram:
         if not self._lock.acquire(blocking=False):
             return self._planned(*args)
         try:
-            return self._by_both(args)
+            sign, self._sign = self._sign, None
+            return self._planned(*args) if sign is None else self._by_both(args, sign)
         finally:
             self._lock.release()
 
@@ -157,34 +164,38 @@ class WatchedProgram:
         if canary is None or not self._lock.acquire(blocking=False):
             return self._planned(*args)
         try:
-            arm = _begun(canary)
-            program = self._planned if arm is Arm.CANDIDATE else self._baseline.program(args)
-            if canary.finding is None:
-                try:
-                    result = program(*args)
-                except BaseException:
-                    canary.abandon()
-                    self._resume()
-                    raise
-                _ended(canary)
-                self._found(canary)
-                return result
+            arm = _begun(canary) if self._canary is canary else Arm.CANDIDATE
+            if self._canary is canary and canary.finding is None:
+                return self._turn(canary, arm, args)
             self._found(canary)
         finally:
             self._lock.release()
         return self._run(*args)
 
+    def _turn(self, canary: Canary, arm: Arm, args: Sequence[Any]) -> Any:
+        program = self._planned if arm is Arm.CANDIDATE else self._baseline.program(args)
+        try:
+            result = program(*args)
+        except BaseException as error:
+            canary.abandon()
+            self._resume()
+            if arm is Arm.CANDIDATE and isinstance(error, Exception):
+                return self._after_failure(args, error)
+            raise
+        _ended(canary)
+        self._found(canary)
+        return result
+
     def _alone(self, *args: Any) -> Any:
         return self._baseline.program(args)(*args)
 
     def _looked(self, args: Sequence[Any], result: Any) -> Any:
-        if not self._lock.acquire(blocking=False):
+        if self._reading.capturing() or not self._lock.acquire(blocking=False):
             return result
         try:
             return self._acted(args, result, self._seen(args, tensors(result)))
         except Exception as error:  # noqa: BLE001 - what watches must not break what is watched
-            self._run = self._planned
-            warn(f"frx watches a graph with a promoted plan no longer: {first_line(error)}")
+            self._stop(error)
             return result
         finally:
             self._lock.release()
@@ -226,32 +237,41 @@ class WatchedProgram:
         self._run = self._compared
         return result
 
-    def _by_both(self, args: Sequence[Any]) -> Any:
-        sign, self._sign = self._sign, None
-        assert sign is not None
-        try:
-            alike = LiveComparison(args, self._written, self._reading.device) if self._repeatable else None
-        except ValueError:
-            alike = None
-        if alike is not None:
-            alike.run(self._planned)
+    def _by_both(self, args: Sequence[Any], sign: Sign) -> Any:
+        # Whatever happens, the next step is an ordinary one.
+        self._resume()
+        alike = self._computed_alike(args)
         result = self._alone(*args)
-        worse = None if alike is None else alike.worse(tensors(result))
-        if worse is not None:
-            self._back(worse)
-            return result
-        if alike is not None and self._train:
-            alike.watch_gradients(tensors(result), self._back)
-        if sign in (Sign.NOT_FINITE, Sign.LOSS):
-            self._signs.cleared(sign)
-            self._resume()
-        else:
-            self._canary = Canary(sign, self._policy, self._reading, whole_steps=self._whole_steps)
-            self._run = self._measured
+        try:
+            worse = None if alike is None else alike.worse(tensors(result))
+            if worse is not None:
+                self._back(worse)
+                return result
+            if alike is not None and self._train:
+                alike.watch_gradients(tensors(result), self._back)
+            if sign in (Sign.NOT_FINITE, Sign.LOSS):
+                self._signs.cleared(sign)
+            else:
+                self._canary = Canary(sign, self._policy, self._reading, whole_steps=self._whole_steps)
+                self._run = self._measured
+        except Exception as error:  # noqa: BLE001 - what watches must not break what is watched
+            self._stop(error)
         return result
 
+    def _computed_alike(self, args: Sequence[Any]) -> LiveComparison | None:
+        """The call, computed by the plan's program beside; None where that cannot be done."""
+        if not self._repeatable:
+            return None
+        try:
+            alike = LiveComparison(args, self._written, self._reading.device)
+            alike.run(self._planned)
+        except (ValueError, torch.OutOfMemoryError):
+            # Twice at once may need memory that once does not.
+            return None
+        return alike
+
     def _found(self, canary: Canary) -> None:
-        if canary.finding is None:
+        if canary.finding is None or self._canary is not canary:
             return
         if canary.finding.regression is not None:
             self._back(canary.finding.regression)
@@ -265,6 +285,10 @@ class WatchedProgram:
         self._frames = frames_compiled()
         self._seconds = []
         self._run = self._steady
+
+    def _stop(self, error: Exception) -> None:
+        self._run = self._planned
+        warn(f"frx watches a graph with a promoted plan no longer: {first_line(error)}")
 
     def _back(self, reason: str) -> None:
         """From the next call on the baseline runs."""

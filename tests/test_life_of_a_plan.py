@@ -76,6 +76,9 @@ class Reading:
 
     clock = seconds
 
+    def capturing(self) -> bool:
+        return False
+
     def footprint(self) -> Footprint:
         return Footprint(0, 0)
 

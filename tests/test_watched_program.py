@@ -40,6 +40,9 @@ class Machine:
 
     clock = seconds
 
+    def capturing(self) -> bool:
+        return False
+
     def footprint(self) -> Footprint:
         return Footprint(self.frames, self.held)
 
@@ -476,3 +479,23 @@ def test_operators_of_others_are_never_computed_twice() -> None:
         compiled(torch.ones(2))
     assert len(calls) == 64
     assert watch.steps["baseline"] > 5
+
+
+def test_a_failure_of_the_users_own_in_a_step_that_both_compute_is_over_with_that_step() -> None:
+    watch = Watch(taking(lambda step: 0.5), policy=TrialPolicy(steps_per_block=2, canary_interval_steps=1))
+    compiled = torch.compile(lambda x, i: x[i], backend=watch)
+    good, bad = torch.tensor([1]), torch.tensor([7])
+    for step in range(60):
+        if step % 3 == 1:
+            with pytest.raises(IndexError, match="out of bounds"):
+                compiled(torch.arange(3), bad)
+        else:
+            assert compiled(torch.arange(3), good).item() == 1
+    assert watch.reasons == []
+    assert watch.steps["baseline"] > 5
+
+
+def test_a_failure_of_the_plans_in_its_turn_is_not_the_users() -> None:
+    watch = Watch(failing_at(8), policy=TrialPolicy(steps_per_block=2, canary_interval_steps=1))
+    run(watch, 40)
+    assert watch.reasons == ["it failed where the baseline does not: ValueError: a kernel refuses"]
