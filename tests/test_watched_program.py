@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from frx_graph import watched_program
 from frx_graph.kept_baseline import KeptBaseline
@@ -499,3 +500,22 @@ def test_a_failure_of_the_plans_in_its_turn_is_not_the_users() -> None:
     watch = Watch(failing_at(8), policy=TrialPolicy(steps_per_block=2, canary_interval_steps=1))
     run(watch, 40)
     assert watch.reasons == ["it failed where the baseline does not: ValueError: a kernel refuses"]
+
+
+def test_a_call_that_has_no_values_is_no_step() -> None:
+    programs: list[WatchedProgram] = []
+
+    def noting(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        programs.append(Watch(nan_from(4))(dynamo, inputs))
+        return dynamo.forward
+
+    torch.compile(doubled, backend=noting)(torch.ones(2))
+    (program,) = programs
+    mode = FakeTensorMode()
+    for _ in range(3):
+        (made,) = program(mode.from_tensor(torch.ones(2)))
+        assert isinstance(made, FakeTensor)
+    assert program._steps == 0
+    # The first step of the program is the fourth call, and is looked at.
+    (made,) = program(torch.ones(2))
+    assert made.tolist() == [2.0, 2.0]
