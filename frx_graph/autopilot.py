@@ -20,7 +20,7 @@ from torch import Tensor, fx
 from torch import distributed as dist
 
 from frx_graph.arms import start_arm
-from frx_graph.current_plan import ALL_REWRITES
+from frx_graph.current_plan import ALL_REWRITES, recorded_plan
 from frx_graph.errors import TravelError, TrialError
 from frx_graph.graph_file import hold_graph, write_graph
 from frx_graph.in_process_arm import InProcessArms, allowed_in_process
@@ -65,10 +65,12 @@ def try_graph(
     environment: str,
     record: Record,
     progress: Progress,
+    rejected: frozenset[str] = frozenset(),
 ) -> tuple[Candidate, ...]:
     """The candidates that were proved for `dynamo`, with its real `inputs`; none where nothing was. What each trial has
     decided about the graph with this signature goes to `record`, what is promoted in the order in which the last is the
-    one to use; that nothing was to be tried, too, under this `environment`.
+    one to use; that nothing was to be tried, too, under this `environment`. Plans whose hash is in `rejected` are not
+    tried again.
 
     Raises `TravelError` where the graph cannot be tried in another process, nor in this one, `TrialError` where it does
     not run there, and what `record` raises.
@@ -127,12 +129,12 @@ def try_graph(
                     break
                 alone = known_alone(everything, name)
                 alone = asked(rewrites_of(name)) if alone is None else alone
-                if alone and tried(alone, name).promoted:
+                if alone and recorded_plan(alone).hash not in rejected and tried(alone, name).promoted:
                     kept.append(name)
             if len(kept) > 1 and time.monotonic() < deadline:
                 rewrites = [rewrite for name in kept for rewrite in rewrites_of(name)]
                 together = everything if len(kept) == len(names) else asked(rewrites)
-                if together:
+                if together and recorded_plan(together).hash not in rejected:
                     tried(together, " and ".join(kept))
         finally:
             # Also where a later trial could not be run: what was proved stays proved.

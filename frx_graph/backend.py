@@ -29,7 +29,7 @@ from frx_graph.rank_opening import may_have_plans
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
-from frx_graph.user_warning import warn
+from frx_graph.user_warning import told, warn
 from frx_graph.watched_program import watching
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class _Session:
         self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions
     ) -> Promotion | None:
         """The plan that trials have proved for this graph; None, and a warning, where that cannot be told."""
-        if options.mode == "advise" or options.inner not in PLANNED:
+        if options.mode == "advise" or options.inner not in PLANNED or options.inner_options:
+            # Trials compile without options of Inductor's: what they show goes for programs without.
             return None
         try:
             if options.mode == "apply" and not may_have_plans(options):
@@ -109,6 +110,7 @@ class _Session:
             policy=promotion.subject.policy,
             promise=promotion.promise,
             roll_back=lambda reason: self._roll_back(promotion, reason),
+            withdrawn=lambda: self._promoted is not None and self._promoted.was_withdrawn(promotion),
         )
 
     def _roll_back(self, promotion: Promotion, reason: str) -> None:
@@ -118,7 +120,7 @@ class _Session:
             self._promoted.withdraw(promotion, reason)
         except Exception as error:  # noqa: BLE001 - the baseline runs already
             recorded = f"that could not be recorded ({error})"
-        warn(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
+        told(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
 
     def not_rewritten(self, error: Exception) -> None:
         self._warn_once(

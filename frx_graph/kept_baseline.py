@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
+from torch.utils import _pytree as pytree
 
 from frx_graph.dynamo_rewriting import Compiled
+from frx_graph.errors import first_line
+from frx_graph.user_warning import told
 
 _DYNAMOS_NOTES = ("_param_name_to_source",)
 """Attributes of a module that AOTAutograd tells weights by (torch 2.15, `_aot_autograd/frontend_utils.py`)."""
@@ -17,8 +20,9 @@ _DYNAMOS_NOTES = ("_param_name_to_source",)
 class KeptBaseline:
     """`dynamo` as it is now, to be compiled by `inner` when it is first needed.
 
-    One with symbolic sizes is compiled at once, since guards on them can only be made while Dynamo compiles the frame.
-    Where the compiler fails, later, the graph is run by eager. No tensor is kept alive.
+    One with symbolic sizes, of inputs or of what is computed, is compiled at once: guards on them can only be made
+    while Dynamo compiles the frame. Where the compiler fails, later, the graph is run by eager, and a warning says so.
+    No tensor is kept alive.
     """
 
     def __init__(self, dynamo: fx.GraphModule, inputs: Sequence[Any], inner: Compiled) -> None:
@@ -26,7 +30,8 @@ class KeptBaseline:
         self._inner = inner
         self._lock = threading.Lock()
         self._compiled: Callable[..., Any] | None = None
-        if any(map(_symbolic, inputs)):
+        computed = (node.meta.get("example_value") for node in dynamo.graph.nodes)
+        if any(map(_symbolic, pytree.tree_leaves([*inputs, *computed]))):
             self._compiled = inner(_as_it_is(dynamo), list(inputs))
 
     def program(self, args: Sequence[Any]) -> Callable[..., Any]:
@@ -35,8 +40,9 @@ class KeptBaseline:
             if self._compiled is None:
                 try:
                     self._compiled = self._inner(_as_it_is(self._dynamo), list(args))
-                except Exception:  # noqa: BLE001 - the graph itself is right, if slow
+                except Exception as error:  # noqa: BLE001 - the graph itself is right, if slow
                     self._compiled = self._dynamo.forward
+                    told(f"frx could not compile a baseline later on ({first_line(error)}): eager runs it")
             return self._compiled
 
 

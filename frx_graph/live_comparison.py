@@ -23,6 +23,8 @@ _SMALLEST_SCALE = 1e-3
 """Smaller values may be what is left of larger ones that cancel."""
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 
+NOT_FINITE = "its results are not finite where the baseline's are"
+
 Program = Callable[..., Any]
 
 
@@ -33,8 +35,16 @@ def tensors(result: Any) -> list[Tensor]:
 
 def not_finite(values: Sequence[Tensor | None]) -> bool:
     """Whether any of them holds NaN or an infinity."""
-    floating = (value for value in values if value is not None and value.is_floating_point())
+    # The user's hooks on what autograd saves must not see these.
+    floating = (value.detach() for value in values if value is not None and value.is_floating_point())
     return any(not bool(torch.isfinite(value).all()) for value in floating)
+
+
+def worse_than_finite(ours: Tensor, theirs: Tensor) -> bool:
+    """Whether something is not finite in `theirs` that is in `ours`."""
+    if not ours.is_floating_point() or ours.shape != theirs.shape:
+        return False
+    return bool((torch.isfinite(ours.detach()) & ~torch.isfinite(theirs.detach())).any())
 
 
 class LiveComparison:
@@ -71,30 +81,43 @@ class LiveComparison:
         if self._error is not None:
             return self._error
         for ours_one, theirs in zip(ours, self._theirs, strict=True):
-            if not_finite([theirs]) and not not_finite([ours_one]):
-                return "its results are not finite, the baseline's are"
-            if not self._random and (difference := _plain_difference(ours_one, theirs)):
+            if self._random:
+                # Which elements were drawn is another matter in each.
+                if not_finite([theirs]) and not not_finite([ours_one]):
+                    return NOT_FINITE
+            elif worse_than_finite(ours_one, theirs):
+                return NOT_FINITE
+            elif (difference := _plain_difference(ours_one, theirs)) is not None:
                 return difference
         return None
 
-    def watch_gradients(self, ours: Sequence[Tensor], told: Callable[[str], None]) -> RemovableHandle | None:
-        """When the call's gradients are there, compute those of the other program as well; `told` if they are worse."""
+    def watch_gradients(self, ours: Sequence[Tensor], told: Callable[[str], None]) -> Callable[[], None]:
+        """When the call's gradients are there, compute those of the other program as well; `told` if they are worse.
+        What is returned lets go of it all, where no backward has come."""
         pairs = [(a, b) for a, b in zip(ours, self._theirs, strict=True) if a.requires_grad and b.requires_grad]
         gradients: dict[int, Tensor] = {}
         handles = [a.register_hook(_keeping(gradients, i)) for i, (a, _) in enumerate(pairs)]
         inputs = [(a, b) for a, b in zip(self._args, self._copies, strict=True) if _differentiated(a)]
 
-        def seen(found: Sequence[Tensor | None]) -> None:
+        def let_go() -> None:
             for handle in handles:
                 handle.remove()
+            handles.clear()
+            pairs.clear()
+            inputs.clear()
+
+        def seen(found: Sequence[Tensor | None]) -> None:
             roots = [pairs[i][1] for i in gradients]
             theirs = torch.autograd.grad(
                 roots, [copy for _, copy in inputs], list(gradients.values()), allow_unused=True
             )
+            let_go()
             if not_finite(theirs) and not not_finite(found):
                 told("its gradients are not finite, the baseline's are")
 
-        return when_differentiated([a for a, _ in inputs], seen) if pairs else None
+        if pairs and (waiting := when_differentiated([a for a, _ in inputs], seen)) is not None:
+            handles.append(waiting)
+        return let_go
 
     def _generators(self) -> list[Tensor]:
         states = [torch.get_rng_state()]

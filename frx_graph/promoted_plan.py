@@ -25,7 +25,7 @@ from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
 from frx_graph.ledger.expiry import expiry
 from frx_graph.ledger.quickly import append, promotions
-from frx_graph.ledger.standing import NOTHING, Standing
+from frx_graph.ledger.standing import PlanState
 from frx_graph.options import BackendOptions
 from frx_graph.plan_offer import PlanOffer
 from frx_graph.progress import stages
@@ -35,6 +35,8 @@ from frx_graph.trials.policy import TrialPolicy
 
 _DECIDED_AGAINST = frozenset({Kind.REJECTED, Kind.ROLLED_BACK})
 """What is not tried again in this environment until somebody asks."""
+_TRIED_AGAIN_AFTER = timedelta(days=1)
+"""What was inconclusive, as on a machine that had other work: each trial takes the policy's whole time budget."""
 
 _PATIENCE_SECONDS = 5.0
 """How long compiling a graph waits for other writers, or one that never ends, before the baseline must do."""
@@ -55,6 +57,10 @@ class PromotedPlans:
         with self._lock:
             self._withdrawn.add(promotion.key)
         promotion.withdraw(reason)
+
+    def was_withdrawn(self, promotion: Promotion) -> bool:
+        """Whether this process has rolled it back."""
+        return promotion.key in self._withdrawn
 
     def find(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Promotion | None:
         """The plan for `dynamo`, compiled as `options` say; None for the baseline. The autopilot may take as long as
@@ -121,6 +127,7 @@ class PromotedPlans:
                 subject.policy,
                 signature=subject.signature,
                 environment=subject.environment,
+                rejected=_rejected(subject),
                 record=lambda decisions: append(subject.place, decisions),
                 progress=lambda stage: progress(f"frx tries a graph, {stage}"),
             )
@@ -186,15 +193,30 @@ def _offer(subject: Subject, options: BackendOptions, found: Promotion | None) -
 
 
 def _decided_against(subject: Subject) -> bool:
-    """True where all that was decided about speaks against it, in this environment."""
+    """True where nothing is to be tried unasked: something was rolled back, or all that was tried was rejected, or has
+    been inconclusive not long ago."""
+    plans = _standing_plans(subject)
+    lately = datetime.now(UTC) - _TRIED_AGAIN_AFTER
+    return any(plan.state is Kind.ROLLED_BACK for plan in plans) or (
+        bool(plans)
+        and all(
+            plan.state is Kind.REJECTED or (plan.state is Kind.INCONCLUSIVE and plan.last.recorded_at > lately)
+            for plan in plans
+        )
+    )
+
+
+def _rejected(subject: Subject) -> frozenset[str]:
+    return frozenset(plan.plan for plan in _standing_plans(subject) if plan.state is Kind.REJECTED)
+
+
+def _standing_plans(subject: Subject) -> tuple[PlanState, ...]:
     from frx_graph.ledger.opening import open_to_read
 
     try:
-        standing: Standing = open_to_read(subject.place).standing(subject.signature, subject.environment)
+        return tuple(open_to_read(subject.place).standing(subject.signature, subject.environment).plans.values())
     except LedgerMissingError:
-        standing = NOTHING
-    states = {plan.state for plan in standing.plans.values()}
-    return bool(states) and (states <= _DECIDED_AGAINST or Kind.ROLLED_BACK in states)
+        return ()
 
 
 def _applied(decision: Decision, now: datetime) -> Decision:

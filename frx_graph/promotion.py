@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch import Tensor, fx
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.config import advise_config, policy_of
 from frx_graph.environment_key import environment_key
-from frx_graph.errors import LedgerMissingError
+from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Recorded
 from frx_graph.ledger.location import Location, choose_location
@@ -64,11 +65,12 @@ class Promotion:
         return (str(self.subject.place), self.subject.signature, self.subject.environment, self.plan.hash)
 
     def promise(self) -> Promised | None:
-        """The step times of its trial; None where the ledger has none. Raises `LedgerError`."""
-        for event in self._standing():
-            trial = evidence(self.subject.place, event)
-            if trial is not None and trial.decision.trial is not None:
-                return promised(json.loads(trial.decision.trial))
+        """The step times of its trial; None where the ledger has none, or cannot be read."""
+        with contextlib.suppress(LedgerError):
+            for event in self._standing():
+                trial = evidence(self.subject.place, event)
+                if trial is not None and trial.decision.trial is not None:
+                    return promised(json.loads(trial.decision.trial))
         return None
 
     def withdraw(self, reason: str) -> None:

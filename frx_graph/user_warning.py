@@ -36,3 +36,9 @@ def warn(message: str) -> None:
         module=variables.get("__name__") or "<string>",
         registry=variables.setdefault("__warningregistry__", {}),
     )
+
+
+def told(message: str) -> None:
+    """`warn` in the middle of the user's call, which goes on also where warnings are errors."""
+    with contextlib.suppress(RuntimeWarning):
+        warn(message)

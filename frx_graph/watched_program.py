@@ -11,25 +11,35 @@ from typing import Any
 
 import psutil
 import torch
-from torch import Tensor, fx
-from torch._ops import OpOverload, OpOverloadPacket
+from torch import Tensor, fx, nn
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
 from frx_graph.evidence.compilations import frames_compiled
 from frx_graph.kept_baseline import KeptBaseline
-from frx_graph.live_comparison import LiveComparison, not_finite, tensors, when_differentiated
+from frx_graph.live_comparison import (
+    NOT_FINITE,
+    LiveComparison,
+    not_finite,
+    tensors,
+    when_differentiated,
+    worse_than_finite,
+)
 from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.canary import Canary, Footprint
 from frx_graph.trials.live_signs import Look, Promised, Sign, Signs, is_look
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.schedule import Arm
-from frx_graph.user_warning import warn
+from frx_graph.user_warning import told
 
 _TORCHS_OWN = frozenset({"aten", "prims"})
+_MODULES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
+_PLAIN = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
 
 RollBack = Callable[[str], None]
 """Told that the plan is not used any more in this process, and why, in a line. Does not raise."""
@@ -89,8 +99,11 @@ class WatchedProgram:
         repeatable: bool,
         roll_back: RollBack,
         reading: Reading,
+        withdrawn: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`train`: a step has a backward. `repeatable`: a call may be computed twice."""
+        """`train`: a step has a backward. `repeatable`: a call may be computed twice. `withdrawn`: the plan is rolled
+        back for another program of the same graph."""
+        self._withdrawn = withdrawn
         self._planned = planned
         self._baseline = baseline
         self._policy = policy
@@ -112,9 +125,17 @@ class WatchedProgram:
         self._frames = frames_compiled()
         self._bad_gradients = False
         self._hook: RemovableHandle | None = None
+        self._let_go: Callable[[], None] | None = None
 
     def __call__(self, *args: Any) -> Any:
         """What the program returns for `args`."""
+        if _saved_elsewhere() or self._reading.capturing():
+            # What autograd saves is counted, as in checkpoints, whose second run must be as the first; or the device
+            # does nothing yet. Such calls are left alone.
+            return self._planned(*args)
+        if self._let_go is not None:
+            self._let_go()
+            self._let_go = None
         return self._run(*args)
 
     def _steady(self, *args: Any) -> Any:
@@ -142,7 +163,7 @@ class WatchedProgram:
 
     def _after_failure(self, args: Sequence[Any], failure: Exception) -> Any:
         """What the baseline gives where the plan's program has failed, if the call can be made again."""
-        if not self._repeatable or self._written:
+        if self._written or not self._may_repeat(args):
             raise failure
         try:
             result = self._alone(*args)
@@ -183,20 +204,35 @@ class WatchedProgram:
         except BaseException as error:
             canary.abandon()
             self._resume()
-            if arm is Arm.CANDIDATE and isinstance(error, Exception):
+            if not isinstance(error, Exception):
+                raise
+            if arm is Arm.CANDIDATE:
                 return self._after_failure(args, error)
-            raise
+            if self._written or not self._may_repeat(args):
+                raise
+            return self._after_baselines_failure(args, error)
         _ended(canary)
         self._found(canary)
         return result
+
+    def _may_repeat(self, args: Sequence[Any]) -> bool:
+        """Whether the call may be computed twice. In inference mode nobody counts what is written into."""
+        return (
+            self._repeatable
+            and not torch.is_inference_mode_enabled()
+            and not any(isinstance(arg, Tensor) and arg.is_inference() for arg in args)
+        )
 
     def _alone(self, *args: Any) -> Any:
         return self._baseline.program(args)(*args)
 
     def _looked(self, args: Sequence[Any], result: Any) -> Any:
-        if self._reading.capturing() or not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             return result
         try:
+            if self._withdrawn():
+                self._planned = self._run = self._alone
+                return result
             return self._acted(args, result, self._seen(args, tensors(result)))
         except Exception as error:  # noqa: BLE001 - what watches must not break what is watched
             self._stop(error)
@@ -206,7 +242,7 @@ class WatchedProgram:
 
     def _seen(self, args: Sequence[Any], outputs: Sequence[Tensor]) -> Sign | None:
         footprint = self._reading.footprint()
-        if not self._repeatable:
+        if not self._may_repeat(args):
             outputs = ()
         losses = [abs(float(value.detach())) for value in outputs if value.dim() == 0 and value.is_floating_point()]
         look = Look(
@@ -218,7 +254,7 @@ class WatchedProgram:
             self._bad_gradients or not_finite(outputs),
         )
         self._frames, self._seconds, self._bad_gradients = footprint.frames, [], False
-        if self._train and self._repeatable:
+        if self._train and outputs:
             if self._hook is not None:
                 self._hook.remove()
             self._hook = when_differentiated(args, self._gradients_seen)
@@ -232,10 +268,10 @@ class WatchedProgram:
             return result
         if sign is Sign.NOT_FINITE and not self._written and not_finite(tensors(result)):
             ours = self._alone(*args)
-            if not_finite(tensors(ours)):
-                self._signs.cleared(sign)
+            if any(map(worse_than_finite, tensors(ours), tensors(result))):
+                self._back(NOT_FINITE)
             else:
-                self._back("its results are not finite, the baseline's are")
+                self._signs.cleared(sign)
             return ours
         self._sign = sign
         self._run = self._compared
@@ -245,14 +281,21 @@ class WatchedProgram:
         # Whatever happens, the next step is an ordinary one.
         self._resume()
         alike = self._computed_alike(args)
-        result = self._alone(*args)
+        try:
+            result = self._alone(*args)
+        except Exception as error:
+            if self._written or not self._may_repeat(args):
+                raise
+            # It may have been the memory that both need together.
+            del alike
+            return self._after_baselines_failure(args, error)
         try:
             worse = None if alike is None else alike.worse(tensors(result))
             if worse is not None:
                 self._back(worse)
                 return result
             if alike is not None and self._train:
-                alike.watch_gradients(tensors(result), self._back)
+                self._let_go = alike.watch_gradients(tensors(result), self._back)
             if sign in (Sign.NOT_FINITE, Sign.LOSS):
                 self._signs.cleared(sign)
             else:
@@ -262,9 +305,15 @@ class WatchedProgram:
             self._stop(error)
         return result
 
+    def _after_baselines_failure(self, args: Sequence[Any], failure: Exception) -> Any:
+        try:
+            return self._planned(*args)
+        except Exception:  # noqa: BLE001 - the program's own, whatever it is
+            raise failure from None
+
     def _computed_alike(self, args: Sequence[Any]) -> LiveComparison | None:
         """The call, computed by the plan's program beside; None where that cannot be done."""
-        if not self._repeatable:
+        if not self._may_repeat(args):
             return None
         try:
             alike = LiveComparison(args, self._written, self._reading.device)
@@ -291,8 +340,9 @@ class WatchedProgram:
         self._run = self._steady
 
     def _stop(self, error: Exception) -> None:
-        self._run = self._planned
-        warn(f"frx watches a graph with a promoted plan no longer: {first_line(error)}")
+        self._planned = self._run = self._alone
+        self._canary = None
+        told(f"frx cannot watch a graph with a promoted plan ({first_line(error)}): the baseline runs from now on")
 
     def _back(self, reason: str) -> None:
         """From the next call on the baseline runs."""
@@ -308,6 +358,7 @@ def watching(
     policy: TrialPolicy,
     promise: Callable[[], Promised | None],
     roll_back: RollBack,
+    withdrawn: Callable[[], bool],
 ) -> Compiled:
     """What compiles a graph of Dynamo's by `planned`, and goes back to `alone` where that turns out to be better."""
 
@@ -324,17 +375,35 @@ def watching(
             repeatable=_repeatable(dynamo),
             roll_back=roll_back,
             reading=Reading(device),
+            withdrawn=withdrawn,
         )
 
     return compile
 
 
 def _repeatable(dynamo: fx.GraphModule) -> bool:
-    """Whether all operators are torch's own, and none of them communicates: of others nobody knows what they do."""
+    """Whether all that is called is torch's own, on plain tensors, and none of it communicates: of others nobody knows
+    what they do."""
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
-    targets = [node.target for graph in graphs for node in graph.nodes]
-    operators = (target for target in targets if isinstance(target, (OpOverload, OpOverloadPacket)))
-    return all(str(operator).partition(".")[0] in _TORCHS_OWN for operator in operators)
+    nodes = [node for graph in graphs for node in graph.nodes]
+    values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
+    plain = all(type(value) in _PLAIN for value in values if isinstance(value, Tensor))
+    return plain and all(_torchs_own(node.target) for node in nodes if node.op == "call_function")
+
+
+def _torchs_own(function: Any) -> bool:
+    if isinstance(function, (OpOverload, OpOverloadPacket)):
+        return str(function).partition(".")[0] in _TORCHS_OWN
+    if isinstance(function, HigherOrderOperator):
+        return "triton" not in function.name()
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return module.partition(".")[0] in _MODULES
+
+
+def _saved_elsewhere() -> bool:
+    """Whether the user's hooks see what autograd saves."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None
 
 
 def _versions(args: Sequence[Any]) -> tuple[int | None, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 from frx_graph import watched_program
 from frx_graph.kept_baseline import KeptBaseline
@@ -57,6 +59,7 @@ class Watch:
     def __init__(self, planned: Callable[[Callable[..., Any], Machine], Callable[..., Any]], **how: Any) -> None:
         self.machine = Machine()
         self.reasons: list[str] = []
+        self.programs: list[WatchedProgram] = []
         self.steps = {"planned": 0, "baseline": 0}
         self.inner = how.pop("inner", "eager")
         self.baseline_seconds = how.pop("baseline_seconds", 1.0)
@@ -81,9 +84,11 @@ class Watch:
         # As all plans are, by AOTAutograd, whose programs count what they write into; `F.batch_norm` does not.
         right = torch._dynamo.lookup_backend("aot_eager" if self.inner == "eager" else self.inner)(dynamo, inputs)
         planned = counted("planned", self.planned(right, self.machine), 0.0)
-        return WatchedProgram(
+        program = WatchedProgram(
             planned, kept, policy=self.policy, roll_back=self.reasons.append, reading=self.machine, **self.how
         )
+        self.programs.append(program)
+        return program
 
 
 def taking(seconds: Callable[[int], float]) -> Callable[..., Any]:
@@ -199,7 +204,7 @@ def nan_from(step: int) -> Callable[..., Any]:
 def test_results_that_are_not_finite_are_never_returned_where_they_are_seen() -> None:
     watch = Watch(nan_from(1))
     run(watch, 5)
-    assert watch.reasons == ["its results are not finite, the baseline's are"]
+    assert watch.reasons == ["its results are not finite where the baseline's are"]
     assert watch.steps["planned"] == 1
 
 
@@ -226,7 +231,7 @@ def test_a_step_that_writes_into_its_inputs_is_compared_at_the_next_call() -> No
     x = torch.zeros(4)[1:3]
     compiled(x)
     compiled(x)
-    assert watch.reasons == ["its results are not finite, the baseline's are"]
+    assert watch.reasons == ["its results are not finite where the baseline's are"]
     torch.testing.assert_close(compiled(x), torch.full((2,), 6.0))
     assert x.tolist() == [3.0, 3.0]
 
@@ -519,3 +524,137 @@ def test_a_call_that_has_no_values_is_no_step() -> None:
     # The first step of the program is the fourth call, and is looked at.
     (made,) = program(torch.ones(2))
     assert made.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4, 12])
+def test_checkpointed_blocks_are_left_alone(blocks: int) -> None:
+    def trained(backend: Any) -> tuple[Tensor, list[Tensor]]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        layers = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(blocks)]
+        compiled = [torch.compile(layer, backend=backend) for layer in layers]
+        x = torch.randn(4, 8, requires_grad=True)
+        y = x
+        for layer in compiled:
+            y = checkpoint(layer, y, use_reentrant=False)
+        y.sum().backward()
+        return x.grad, [parameter.grad for layer in layers for parameter in layer.parameters()]
+
+    watch = Watch(taking(lambda step: 0.5), train=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, gradients = trained(watch)
+    expected, theirs = trained("aot_eager")
+    assert torch.equal(found, expected)
+    assert all(map(torch.equal, gradients, theirs))
+    assert watch.reasons == []
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_in_inference_mode_nothing_is_written_twice(inner: str) -> None:
+    def add(x: Tensor, cache: Tensor) -> Tensor:
+        cache.add_(1)
+        return x + cache
+
+    watch = Watch(nan_from(1), inner=inner, policy=TrialPolicy(steps_per_block=2, canary_interval_steps=2))
+    with torch.inference_mode():
+        cache = torch.zeros(2)
+        compiled = torch.compile(add, backend=watch)
+        for _ in range(40):
+            compiled(torch.ones(2), cache)
+    assert cache.tolist() == [40.0, 40.0]
+    assert watch.reasons == []
+
+
+def test_memory_that_both_need_together_is_not_the_users_failure() -> None:
+    def failing(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        return right
+
+    watch = Watch(failing, policy=TrialPolicy(steps_per_block=2, canary_interval_steps=4))
+    compiled = torch.compile(doubled, backend=watch)
+    compiled(torch.ones(4))
+    (program,) = watch.programs
+    program._baseline._compiled = out_of_memory
+    for i in range(20):
+        x = torch.full((4,), float(i))
+        assert torch.equal(compiled(x), x * 2)
+    assert watch.reasons == []
+
+
+def out_of_memory(*_args: Any) -> Any:
+    raise torch.OutOfMemoryError("a test")
+
+
+def test_what_no_backward_follows_is_let_go_at_the_next_call() -> None:
+    alive: list[weakref.ref[Tensor]] = []
+
+    def noting(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            results = right(*args)
+            alive.extend(weakref.ref(result) for result in results)
+            return results
+
+        return run
+
+    watch = Watch(noting, train=True, policy=TrialPolicy(steps_per_block=2, canary_interval_steps=4))
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    for _ in range(40):
+        compiled(torch.ones(3, requires_grad=True))
+    gc.collect()
+    assert watch.steps["baseline"] > 0
+    assert [ref for ref in alive if ref() is not None] == []
+
+
+def test_nan_beside_an_infinity_that_is_meant() -> None:
+    def masked(x: Tensor) -> Tensor:
+        return torch.where(torch.arange(4) == 0, -math.inf, x)
+
+    def nan(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        return lambda *args: [torch.where(torch.arange(4) == 3, math.nan, value) for value in right(*args)]
+
+    watch = Watch(nan)
+    compiled = torch.compile(masked, backend=watch)
+    assert compiled(torch.ones(4)).tolist() == [-math.inf, 1.0, 1.0, 1.0]
+    assert watch.reasons == ["its results are not finite where the baseline's are"]
+
+
+def test_what_is_rolled_back_for_another_program_of_the_graph_goes_at_the_next_look() -> None:
+    gone = [False]
+    watch = Watch(taking(lambda step: 0.5), withdrawn=lambda: gone[0])
+    compiled = torch.compile(doubled, backend=watch)
+    for _ in range(LOOK_STEPS):
+        compiled(torch.ones(2))
+    gone[0] = True
+    for _ in range(2 * LOOK_STEPS):
+        compiled(torch.ones(2))
+    assert watch.steps == {"planned": 2 * LOOK_STEPS, "baseline": LOOK_STEPS}
+    assert watch.reasons == []
+
+
+def test_a_baseline_with_sizes_that_depend_on_data_is_compiled_at_once() -> None:
+    compiled_for: list[Any] = []
+
+    def inner(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+        compiled_for.append(torch._guards.TracingContext.try_get())
+        return graph.forward
+
+    def backend(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        kept = KeptBaseline(dynamo, inputs, inner)
+        return lambda *args: kept.program(args)(*args)
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(lambda x: x[x > 0].sum(), backend=backend, fullgraph=True)
+        assert compiled(torch.tensor([1.0, -1.0, 2.0])).item() == 3.0
+    assert compiled_for != [None]
+
+
+def test_a_baseline_that_cannot_be_compiled_later_is_run_by_eager_and_that_is_said() -> None:
+    def inner(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+        raise ValueError("not now")
+
+    def backend(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        kept = KeptBaseline(dynamo, inputs, inner)
+        return lambda *args: kept.program(args)(*args)
+
+    with pytest.warns(RuntimeWarning, match="not now.*eager runs it"):
+        assert torch.compile(doubled, backend=backend)(torch.ones(2)).tolist() == [2.0, 2.0]

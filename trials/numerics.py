@@ -29,6 +29,9 @@ _LARGEST = 10.0
 
 
 _NEGLIGIBLE = 1e-3
+_MOST_SHARED = 0.02
+"""Of a gradient's size, by which another gradient's noise excuses it."""
+_HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Multipliers:
 
     def of(self, dtype: torch.dtype) -> float:
         """The one for values of this type."""
-        return self.half if dtype in (torch.float16, torch.bfloat16) else self.full
+        return self.half if dtype in _HALF else self.full
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +74,38 @@ class Errors:
 def rounding_noise(reference: Mapping[str, Tensor], runs: Sequence[Mapping[str, Tensor]]) -> dict[str, Errors]:
     """By how much rounding moves each result, in the worst of `runs` with noise, `reference` being without.
 
-    Which input of a ReLU changes its sign is chance, and moves the results that depend on it alone. So of all gradients
-    the one that moves most, in relation to its size, tells of all of them, and so of outputs, buffers, and parameters.
-    What is a thousand times smaller than the largest of its kind is noise itself.
+    Which input of a ReLU changes its sign is chance, and moves the gradients that depend on it alone. So of all
+    gradients the one that moves most, in relation to its size, tells of all of them, up to a share: beyond that each
+    tells of itself only, as outputs and buffers do. What is a thousand times smaller than the largest gradient is noise
+    itself. Nothing is said of half precision, where a single run shows what rounding does.
     """
-    floating = {name: value.double() for name, value in reference.items() if value.is_floating_point()}
-    sizes = {name: _size(value) for name, value in floating.items()}
-    found: dict[str, Errors] = {}
-    for kind in {_kind(name) for name in floating}:
-        names = [name for name in floating if _kind(name) == kind]
-        smallest = _NEGLIGIBLE * max(sizes[name] for name in names)
-        moved = [
-            (_errors(floating[name], run[name].double()), sizes[name])
-            for run in runs
-            for name in names
-            if sizes[name] > smallest and name in run and run[name].shape == floating[name].shape
-        ]
-        worst = Errors(0.0, 0.0)
-        for errors, size in moved:
-            worst = worst.at_least(errors.times(1 / size))
-        found |= {name: worst.times(max(sizes[name], smallest)) for name in names}
+    exact = {
+        name: value.double()
+        for name, value in reference.items()
+        if value.is_floating_point() and not any(run[name].dtype in _HALF for run in runs if name in run)
+    }
+    found = {name: _moved(value, [run[name] for run in runs if name in run]) for name, value in exact.items()}
+    gradients = [name for name in exact if name.startswith("gradient of ")]
+    sizes = {name: _size(exact[name]) for name in gradients}
+    smallest = _NEGLIGIBLE * max(sizes.values(), default=0.0)
+    worst = Errors(0.0, 0.0)
+    for name in gradients:
+        if sizes[name] > smallest:
+            worst = worst.at_least(found[name].times(1 / sizes[name]))
+    shared = worst.times(min(1.0, _MOST_SHARED / worst.mean)) if worst.mean else worst
+    for name in gradients:
+        found[name] = found[name].at_least(shared.times(max(sizes[name], smallest)))
     return found
 
 
-def _kind(name: str) -> str:
-    """Of a result: the gradient of something, an output, a parameter after a step."""
-    return "after a step" if name.endswith(" after a step") else name.partition(" ")[0]
+def _moved(reference: Tensor, values: Sequence[Tensor]) -> Errors:
+    errors = Errors(0.0, 0.0)
+    for value in values:
+        if value.shape == reference.shape and value.numel():
+            found = _errors(reference, value.double())
+            # What overflows by rounding alone says nothing of how far a value may be off.
+            errors = errors.at_least(found) if math.isfinite(found.largest) else errors
+    return errors
 
 
 def _size(value: Tensor) -> float:

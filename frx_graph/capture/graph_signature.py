@@ -8,10 +8,12 @@ from collections import Counter
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch._ops import OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_PLAIN = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
 _DEVICE = re.compile(r"(cuda|xpu|mtia|hpu):\d+")
 
 
@@ -75,5 +77,6 @@ def _value(value: Any, numbers: _DeviceNumbers) -> str:
         return f"({', '.join(_value(each, numbers) for each in value)})"
     if isinstance(value, Tensor):
         device = numbers.of(value.device)
-        return f"{tuple(value.shape)} {tuple(value.stride())} {value.dtype} {device} {value.requires_grad}"
+        kind = "" if type(value) in _PLAIN else type(value).__name__
+        return f"{tuple(value.shape)} {tuple(value.stride())} {value.dtype} {device} {value.requires_grad}{kind}"
     return type(value).__name__

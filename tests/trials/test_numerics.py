@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frx_graph.trials.numerics import Difference, Multipliers, describe, value_difference
+from frx_graph.trials.numerics import Difference, Multipliers, describe, rounding_noise, value_difference
 
 ALLOWED = Multipliers(full=2.0, half=3.0)
 
@@ -104,3 +106,39 @@ def test_many_differences_are_counted() -> None:
         "output 2, draw 1: wrong",
         "and 2 more",
     ]
+
+
+def test_a_result_that_rounding_decides_excuses_itself_only() -> None:
+    chaotic, calm = torch.randn(50), torch.randn(50)
+    reference = {"output 0": chaotic.double(), "output 1": calm.double()}
+    runs = [{"output 0": torch.randn(50), "output 1": calm * (1 + 1e-6)} for _ in range(3)]
+    noise = rounding_noise(reference, runs)
+    allowed = Multipliers(2.0, 3.0)
+    assert value_difference(chaotic, torch.randn(50), reference["output 0"], allowed, noise["output 0"]) is None
+    wrong = calm + 0.01 * torch.randn(50)
+    assert value_difference(calm, wrong, reference["output 1"], allowed, noise["output 1"]) is not None
+
+
+def test_a_gradient_that_rounding_decides_excuses_others_a_little() -> None:
+    chaotic, calm = torch.randn(50), torch.randn(50)
+    reference = {"gradient of a": chaotic.double(), "gradient of b": calm.double()}
+    runs = [{"gradient of a": torch.randn(50), "gradient of b": calm * (1 + 1e-6)}]
+    noise = rounding_noise(reference, runs)
+    size = float(calm.square().mean().sqrt())
+    assert noise["gradient of b"].mean == pytest.approx(0.02 * size, rel=1e-3)
+    allowed = Multipliers(2.0, 3.0)
+    for by, fine in ((0.03, True), (0.06, False)):
+        other = calm + by * size * torch.ones(50)
+        found = value_difference(calm, other, reference["gradient of b"], allowed, noise["gradient of b"])
+        assert (found is None) is fine
+
+
+def test_half_precision_shows_by_itself_what_rounding_does() -> None:
+    x = torch.randn(8)
+    assert rounding_noise({"output 0": x.double()}, [{"output 0": x.bfloat16()}]) == {}
+
+
+def test_what_overflows_by_rounding_excuses_nothing() -> None:
+    x = torch.randn(8)
+    found = rounding_noise({"output 0": x.double()}, [{"output 0": torch.full((8,), math.inf)}])
+    assert found["output 0"].largest == 0.0
