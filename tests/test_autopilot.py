@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from frx_graph import autopilot
-from frx_graph.current_plan import ALL_REWRITES
+from frx_graph.current_plan import ALL_REWRITES, recorded_plan
 from frx_graph.errors import TrialError
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.options import backend_options
@@ -64,7 +64,7 @@ class World:
         outcome = Outcome.PROMOTE if ratio > 1 else Outcome.REJECT
         return TrialRun((), Verdict(outcome, "a test", stats, early=False), (), ENVIRONMENT, (SIGNATURE,))
 
-    def try_graph(self) -> tuple[Candidate, ...]:
+    def try_graph(self, rejected: frozenset[str] = frozenset()) -> tuple[Candidate, ...]:
         return autopilot.try_graph(
             fx.symbolic_trace(nn.ReLU()),
             [torch.ones(2)],
@@ -74,6 +74,7 @@ class World:
             environment=HERE,
             record=self.recorded.extend,
             progress=lambda _: None,
+            rejected=rejected,
         )
 
     @property
@@ -131,6 +132,13 @@ def test_what_was_proved_stays_proved_where_a_later_trial_cannot_be_run(world: W
     with pytest.raises(TrialError, match="the baseline does not run"):
         world.try_graph()
     assert world.promoted == [("propagate_layout",)]
+
+
+def test_what_was_rejected_is_not_tried_again(world: World) -> None:
+    world.ratios = {("propagate_layout",): 1.3, ("hoist_copy",): 1.1}
+    together = recorded_plan((HOIST, LAYOUT)).hash
+    assert world.try_graph(rejected=frozenset({recorded_plan((LAYOUT,)).hash, together})) == (HOIST,)
+    assert world.tried == [("hoist_copy",)]
 
 
 def test_asking_takes_no_longer_than_the_budget(world: World) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 import frx_graph
-from frx_graph import backend, promotion
+from frx_graph import backend, promoted_plan, promotion
 from frx_graph.arms import start_arm, where_this_is
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.current_plan import current_plan, recorded_plan
@@ -260,7 +260,7 @@ def candidates(model, monkeypatch: pytest.MonkeyPatch) -> tuple[Candidate, ...]:
     return found
 
 
-@pytest.mark.parametrize(("verdict", "times"), [("promote", 1), ("reject", 1), ("inconclusive", 2)])
+@pytest.mark.parametrize(("verdict", "times"), [("promote", 1), ("reject", 1), ("inconclusive", 1)])
 def test_the_autopilot_tries_what_nothing_was_decided_about(
     model, ledger: Ledger, candidates, verdict: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +273,33 @@ def test_the_autopilot_tries_what_nothing_was_decided_about(
         assert made == [candidate.rewrite for candidate in candidates] * (verdict == "promote")
     assert len(seen) == times
     assert (Kind.APPLIED in kinds(ledger)) is (verdict == "promote")
+
+
+def test_what_was_inconclusive_a_while_ago_is_tried_again_but_not_what_was_rejected(
+    model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promoted_plan, "_TRIED_AGAIN_AFTER", timedelta(0))
+    decisions = promoted(*model)
+    other = replace(candidates[0], nodes=("another",))
+    rejected = replace(decisions[0], plan=recorded_plan((other,)).hash, candidates=(other,))
+    trial = '{"schema": "frx_trial_v1", "verdict": "reject"}'
+    ledger.append([rejected, replace(rejected, kind=Kind.TRIED, trial=trial), replace(rejected, kind=Kind.REJECTED)])
+    ledger.append([*decisions[:2], replace(decisions[2], kind=Kind.INCONCLUSIVE)])
+    given: list[frozenset[str]] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", lambda *_, rejected, **__: given.append(rejected))
+    assert applied(*model, mode="autopilot") == []
+    assert given == [frozenset({rejected.plan})]
+
+
+def test_with_options_of_inductors_nothing_is_looked_up_or_tried(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", pytest.fail)
+    program, x = model
+    options = {"mode": "autopilot", "inner_options": {"max_autotune": False}}
+    with torch.no_grad():
+        torch.compile(program, backend="frx", options=options)(x)
+    assert kinds(ledger) == []
 
 
 def test_the_autopilot_does_not_try_again_what_was_rolled_back(
