@@ -29,7 +29,7 @@ from frx_graph.rank_opening import may_have_plans
 from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
-from frx_graph.user_warning import told, warn
+from frx_graph.user_warning import warn, warn_and_go_on
 from frx_graph.watched_program import watching
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class _Session:
             self._promoted.withdraw(promotion, reason)
         except Exception as error:  # noqa: BLE001 - the baseline runs already
             recorded = f"that could not be recorded ({error})"
-        told(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
+        warn_and_go_on(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
 
     def not_rewritten(self, error: Exception) -> None:
         self._warn_once(

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
-from frx_graph.user_warning import told
+from frx_graph.user_warning import warn_and_go_on
 
 _DYNAMOS_NOTES = ("_param_name_to_source",)
 """Attributes of a module that AOTAutograd tells weights by (torch 2.15, `_aot_autograd/frontend_utils.py`)."""
@@ -42,7 +42,7 @@ class KeptBaseline:
                     self._compiled = self._inner(_as_it_is(self._dynamo), list(args))
                 except Exception as error:  # noqa: BLE001 - the graph itself is right, if slow
                     self._compiled = self._dynamo.forward
-                    told(f"frx could not compile a baseline later on ({first_line(error)}): eager runs it")
+                    warn_and_go_on(f"frx could not compile a baseline later on ({first_line(error)}): eager runs it")
             return self._compiled
 
 

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, fx
+from torch import fx
 
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.config import advise_config, policy_of
@@ -24,6 +23,7 @@ from frx_graph.ledger.quickly import append, evidence, promotions
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
+from frx_graph.step_reading import device_of
 from frx_graph.trials.environment import trial_setup
 from frx_graph.trials.live_signs import Promised, promised
 from frx_graph.trials.policy import TrialPolicy
@@ -43,11 +43,10 @@ class Subject:
         """That of a graph of Dynamo's, compiled as `options` say. Raises `OptionError` or `PolicyError` for a project
         file that is wrong, `LedgerError` for a ledger's name that is."""
         config = advise_config(Path.cwd())
-        device = next((t.device for t in inputs if isinstance(t, Tensor) and t.is_cuda), torch.device("cpu"))
         return Subject(
             choose_location(None, config.ledger),
             compiled_signature(dynamo.graph, options.inner, options.inner_mode),
-            environment_key(trial_setup(device)),
+            environment_key(trial_setup(device_of(inputs))),
             options.policy or policy_of(config),
         )
 

@@ -38,7 +38,7 @@ def warn(message: str) -> None:
     )
 
 
-def told(message: str) -> None:
+def warn_and_go_on(message: str) -> None:
     """`warn` in the middle of the user's call, which goes on also where warnings are errors."""
     with contextlib.suppress(RuntimeWarning):
         warn(message)

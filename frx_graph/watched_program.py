@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
-from torch import Tensor, fx, nn
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
+from frx_graph.capture.repeatable_graph import repeatable
 from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
 from frx_graph.evidence.compilations import frames_compiled
@@ -29,48 +24,15 @@ from frx_graph.live_comparison import (
     when_differentiated,
     worse_than_finite,
 )
-from frx_graph.trials.block_watch import block_watch, watched
-from frx_graph.trials.canary import Canary, Footprint
+from frx_graph.step_reading import StepReading, device_of
+from frx_graph.trials.canary import Canary
 from frx_graph.trials.live_signs import Look, Promised, Sign, Signs, is_look
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.schedule import Arm
-from frx_graph.user_warning import told
-
-_TORCHS_OWN = frozenset({"aten", "prims"})
-_MODULES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
-_PLAIN = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
+from frx_graph.user_warning import warn_and_go_on
 
 RollBack = Callable[[str], None]
 """Told that the plan is not used any more in this process, and why, in a line. Does not raise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What is read around steps that run on `device`; `seconds` is the clock."""
-
-    device: torch.device
-    seconds: Callable[[], float] = time.perf_counter
-
-    def clock(self) -> float:
-        """Seconds, once the device has done what it was given."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return self.seconds()
-
-    def capturing(self) -> bool:
-        """Whether the device notes what it is given for a CUDA graph instead of doing it: nothing can be read then."""
-        return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-    def footprint(self) -> Footprint:
-        """Frames compiled so far, and bytes held: by tensors on a GPU, else by the process."""
-        on_gpu = self.device.type == "cuda"
-        held = torch.cuda.memory_allocated(self.device) if on_gpu else psutil.Process().memory_info().rss
-        return Footprint(frames_compiled(), held)
-
-    def disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
-        """What else happens during a block."""
-        return block_watch(watched(self.device))
 
 
 class WatchedProgram:
@@ -82,10 +44,7 @@ class WatchedProgram:
       run with the plan and without it in turns; it goes back if they show that the plan is worse.
     - Where a loss has grown, a step is computed by both.
 
-    One that calls operators of others than torch's, or collectives, is never computed twice: what it does beside its
-    results is not known, and other ranks would have to call it as often. Only its time, memory and frames count.
-
-    A call costs a reading of the clock more, until the plan is gone.
+    What must not be computed twice (`_may_repeat`) is watched for its time, memory and frames only.
     """
 
     def __init__(
@@ -98,7 +57,7 @@ class WatchedProgram:
         train: bool,
         repeatable: bool,
         roll_back: RollBack,
-        reading: Reading,
+        reading: StepReading,
         withdrawn: Callable[[], bool] = lambda: False,
     ) -> None:
         """`train`: a step has a backward. `repeatable`: a call may be computed twice. `withdrawn`: the plan is rolled
@@ -163,7 +122,7 @@ class WatchedProgram:
 
     def _after_failure(self, args: Sequence[Any], failure: Exception) -> Any:
         """What the baseline gives where the plan's program has failed, if the call can be made again."""
-        if self._written or not self._may_repeat(args):
+        if not self._may_make_again(args):
             raise failure
         try:
             result = self._alone(*args)
@@ -208,7 +167,7 @@ class WatchedProgram:
                 raise
             if arm is Arm.CANDIDATE:
                 return self._after_failure(args, error)
-            if self._written or not self._may_repeat(args):
+            if not self._may_make_again(args):
                 raise
             return self._after_baselines_failure(args, error)
         _ended(canary)
@@ -223,6 +182,10 @@ class WatchedProgram:
             and not any(isinstance(arg, Tensor) and arg.is_inference() for arg in args)
         )
 
+    def _may_make_again(self, args: Sequence[Any]) -> bool:
+        """Whether the very call that was made may be: nothing was written into its inputs."""
+        return not self._written and self._may_repeat(args)
+
     def _alone(self, *args: Any) -> Any:
         return self._baseline.program(args)(*args)
 
@@ -231,7 +194,7 @@ class WatchedProgram:
             return result
         try:
             if self._withdrawn():
-                self._planned = self._run = self._alone
+                self._give_up()
                 return result
             return self._acted(args, result, self._seen(args, tensors(result)))
         except Exception as error:  # noqa: BLE001 - what watches must not break what is watched
@@ -284,7 +247,7 @@ class WatchedProgram:
         try:
             result = self._alone(*args)
         except Exception as error:
-            if self._written or not self._may_repeat(args):
+            if not self._may_make_again(args):
                 raise
             # It may have been the memory that both need together.
             del alike
@@ -340,15 +303,19 @@ class WatchedProgram:
         self._run = self._steady
 
     def _stop(self, error: Exception) -> None:
-        self._planned = self._run = self._alone
-        self._canary = None
-        told(f"frx cannot watch a graph with a promoted plan ({first_line(error)}): the baseline runs from now on")
+        self._give_up()
+        warn_and_go_on(
+            f"frx cannot watch a graph with a promoted plan ({first_line(error)}): the baseline runs from now on"
+        )
 
     def _back(self, reason: str) -> None:
+        self._give_up()
+        self._roll_back(reason)
+
+    def _give_up(self) -> None:
         """From the next call on the baseline runs."""
         self._planned = self._run = self._alone
         self._canary = None
-        self._roll_back(reason)
 
 
 def watching(
@@ -364,40 +331,19 @@ def watching(
 
     def compile(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
         baseline = KeptBaseline(dynamo, inputs, lambda graph, given: alone(graph, given, **how))
-        tensors = [value for value in inputs if isinstance(value, Tensor)]
-        device = next((tensor.device for tensor in tensors if tensor.is_cuda), torch.device("cpu"))
         return WatchedProgram(
             planned(dynamo, inputs, **how),
             baseline,
             policy=policy,
             promise=promise,
-            train=torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors),
-            repeatable=_repeatable(dynamo),
+            train=torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors(inputs)),
+            repeatable=repeatable(dynamo),
             roll_back=roll_back,
-            reading=Reading(device),
+            reading=StepReading(device_of(inputs)),
             withdrawn=withdrawn,
         )
 
     return compile
-
-
-def _repeatable(dynamo: fx.GraphModule) -> bool:
-    """Whether all that is called is torch's own, on plain tensors, and none of it communicates: of others nobody knows
-    what they do."""
-    graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
-    nodes = [node for graph in graphs for node in graph.nodes]
-    values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
-    plain = all(type(value) in _PLAIN for value in values if isinstance(value, Tensor))
-    return plain and all(_torchs_own(node.target) for node in nodes if node.op == "call_function")
-
-
-def _torchs_own(function: Any) -> bool:
-    if isinstance(function, (OpOverload, OpOverloadPacket)):
-        return str(function).partition(".")[0] in _TORCHS_OWN
-    if isinstance(function, HigherOrderOperator):
-        return "triton" not in function.name()
-    module = getattr(function, "__module__", None) or type(function).__module__
-    return module.partition(".")[0] in _MODULES
 
 
 def _saved_elsewhere() -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
-from frx_graph import watched_program
+from frx_graph.capture.repeatable_graph import repeatable
 from frx_graph.kept_baseline import KeptBaseline
 from frx_graph.trials.canary import Footprint
 from frx_graph.trials.live_signs import LOOK_STEPS, Promised
@@ -244,16 +244,14 @@ def test_after_going_back_a_training_step_is_the_baselines_bit_for_bit(inner: st
     policy = TrialPolicy(steps_per_block=2, canary_interval_steps=4)
     watch = Watch(wrong, inner=inner, train=True, policy=policy)
 
-    def trained(backend: Any, steps: int, *, back_at: int = -1) -> tuple[list[Tensor], Net]:
+    def trained(backend: Any, steps: int) -> tuple[list[Tensor], Net]:
         torch._dynamo.reset()
         model = Net()
         compiled = torch.compile(model, backend=backend)
         losses = []
         torch.manual_seed(1)
-        for step in range(steps):
+        for _ in range(steps):
             x = torch.randn(2, 3, 8, 8)
-            if step < back_at:
-                continue
             model.zero_grad()
             loss = compiled(x)
             loss.backward()
@@ -324,7 +322,6 @@ def test_a_loss_that_grows_by_itself_is_the_users() -> None:
 def test_a_loss_that_the_plan_makes_grow_is_not() -> None:
     def growing(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            machine.held += 0
             run.scale *= 1.1
             return tuple(value * run.scale for value in right(*args))
 
@@ -475,7 +472,7 @@ def test_operators_of_others_are_never_computed_twice() -> None:
 
     torch.compile(lambda x: counted(x) * 2, backend=noting)(torch.ones(2))
     torch.compile(doubled, backend=noting)(torch.ones(2))
-    assert list(map(watched_program._repeatable, graphs)) == [False, True]
+    assert list(map(repeatable, graphs)) == [False, True]
     torch._dynamo.reset()
     calls.clear()
     policy = TrialPolicy(steps_per_block=2, canary_interval_steps=16)

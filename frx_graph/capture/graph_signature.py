@@ -13,7 +13,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_PLAIN = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
+PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
+"""Types of tensors whose operators are torch's own; others are subclasses that may do anything."""
 _DEVICE = re.compile(r"(cuda|xpu|mtia|hpu):\d+")
 
 
@@ -77,6 +78,6 @@ def _value(value: Any, numbers: _DeviceNumbers) -> str:
         return f"({', '.join(_value(each, numbers) for each in value)})"
     if isinstance(value, Tensor):
         device = numbers.of(value.device)
-        kind = "" if type(value) in _PLAIN else type(value).__name__
+        kind = "" if type(value) in PLAIN_TENSORS else type(value).__name__
         return f"{tuple(value.shape)} {tuple(value.stride())} {value.dtype} {device} {value.requires_grad}{kind}"
     return type(value).__name__
