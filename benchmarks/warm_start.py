@@ -20,13 +20,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 
 ROOT = Path(__file__).parent.parent
 BOUND_MS = 50.0
@@ -82,49 +80,22 @@ def one_start() -> dict[str, float]:
 
 def promote(file: Path, *, this_graph: bool) -> None:
     """In a process of its own: write a ledger in which all that can be made of the program is promoted."""
-    from frx_graph.capture.graph_signature import compiled_signature
-    from frx_graph.current_plan import current_plan, recorded_plan
-    from frx_graph.environment_key import environment_key
-    from frx_graph.ledger.decision import Decision, Kind
+    from unproved_promotions import everything_made, promotion
+
     from frx_graph.ledger.location import parse_location
     from frx_graph.ledger.opening import open_ledger
-    from frx_graph.options import backend_options
-    from frx_graph.planned_backend import planned_backend
-    from frx_graph.rewrite_log import LOG
-    from frx_graph.trials.environment import trial_setup
-
-    def failed(error: Exception) -> None:
-        raise error
-
-    inner = planned_backend(backend_options({}, None), current_plan("all"), failed)
-    signatures: list[str] = []
-
-    def noting(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        signatures.append(compiled_signature(dynamo.graph, "inductor", None))
-        return inner(dynamo, inputs)
 
     model, x = program()
-    with torch.no_grad():
-        torch.compile(model, backend=noting)(x)
-    made = tuple(replace(c, graph_id=done.signature) for done in LOG.all() for c in done.applied)
+
+    def run(backend: Any) -> None:
+        with torch.no_grad():
+            torch.compile(model, backend=backend)(x)
+
+    (signature,), made = everything_made("inductor", run)
     if not made:
         raise SystemExit("nothing can be made of the program: there is nothing to measure")
-    decision = Decision(
-        kind=Kind.PROPOSED,
-        signature=signatures[0] if this_graph else "0" * 16,
-        environment=environment_key(trial_setup(torch.device("cpu"))),
-        plan=recorded_plan(made).hash,
-        reason="a benchmark",
-        decided_by="frx trial",
-        host="here",
-        process_id=1,
-        recorded_at=datetime.now(UTC),
-        candidates=made,
-    )
-    trial = '{"schema": "frx_trial_v1", "verdict": "promote"}'
-    open_ledger(parse_location(str(file))).append(
-        [decision, replace(decision, kind=Kind.TRIED, trial=trial), replace(decision, kind=Kind.PROMOTED)]
-    )
+    decisions = promotion(signature if this_graph else "0" * 16, made)
+    open_ledger(parse_location(str(file))).append(decisions)
 
 
 def measure(processes: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""What the process of a trial's arm runs: `python -m frx_graph.arm_start`.
+"""One arm of a trial, in a process of its own: `python -m frx_graph.arm_start`.
 
+It answers what `frx_graph.trials.arm_messages` says. What the workload prints is output; answers go through pipes.
 It is bound to whoever has started it, and has been asked something, before torch is imported, which takes seconds: a
 trial that is killed in the middle of that, or interrupted while it starts an arm, leaves none behind.
 """
@@ -14,9 +15,11 @@ def main() -> None:
     asked = connection()
     if not asked.comes_question():
         return
-    from frx_graph.trial_arm import answer_all
+    from frx_graph.answering_arm import TrialArm, answer_to
 
-    answer_all(asked)
+    arm = TrialArm()
+    for message in asked:
+        asked.answer(answer_to(arm, message))
 
 
 if __name__ == "__main__":

@@ -9,34 +9,29 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from agreement_ranks import LONG, SHORT, Seen, die, main, network
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.fsdp import fully_shard
+from unproved_promotions import everything_made as everything_made_of
+from unproved_promotions import promotion
 
 from frx_graph import autopilot, backend, rank_opening
 from frx_graph.agreement import agree
-from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.current_plan import current_plan, recorded_plan
-from frx_graph.environment_key import environment_key
 from frx_graph.errors import TravelError
 from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
-from frx_graph.options import backend_options
 from frx_graph.plan_offer import PlanOffer
-from frx_graph.planned_backend import planned_backend
-from frx_graph.rewrite_log import LOG
-from frx_graph.trials.environment import trial_setup
 
 EAGER = {"inner": "eager"}
 TRIAL = '{"schema": "frx_trial_v1", "verdict": "promote"}'
@@ -76,42 +71,16 @@ def everything_promoted(spread: str, rank: int) -> list[Decision]:
 
 def everything_made(model: nn.Module, *inputs: Tensor) -> list[Decision]:
     """The same for a model that is called with these, and, where gradients are recorded, its backward."""
-    signatures: list[str] = []
 
-    def failed(error: Exception) -> None:
-        raise error
+    def run(backend: Any) -> None:
+        torch._dynamo.reset()
+        result = torch.compile(model, backend=backend)(*inputs)
+        if torch.is_grad_enabled():
+            result.sum().backward()
 
-    inner = planned_backend(backend_options(EAGER, None), current_plan("all"), failed)
-
-    def noting(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        signatures.append(compiled_signature(dynamo.graph, "eager", None))
-        compiled: Callable[..., Any] = inner(dynamo, inputs)
-        return compiled
-
-    LOG.clear()
-    torch._dynamo.reset()
-    result = torch.compile(model, backend=noting)(*inputs)
-    if torch.is_grad_enabled():
-        result.sum().backward()
-    made = tuple(replace(c, graph_id=done.signature) for done in LOG.all() for c in done.applied)
+    signatures, made = everything_made_of("eager", run)
     assert made
-    return [decision for signature in dict.fromkeys(signatures) for decision in promoted(signature, made)]
-
-
-def promoted(signature: str, candidates: tuple[Any, ...]) -> list[Decision]:
-    first = Decision(
-        kind=Kind.PROPOSED,
-        signature=signature,
-        environment=environment_key(trial_setup(torch.device("cpu"))),
-        plan=recorded_plan(candidates).hash,
-        reason="a test",
-        decided_by="autopilot",
-        host="here",
-        process_id=1,
-        recorded_at=datetime.now(UTC),
-        candidates=candidates,
-    )
-    return [first, replace(first, kind=Kind.TRIED, trial=TRIAL), replace(first, kind=Kind.PROMOTED)]
+    return [decision for signature in signatures for decision in promotion(signature, made, decided_by=AUTOPILOT)]
 
 
 @dataclass(frozen=True)
@@ -260,7 +229,7 @@ def proving(rank: int, decisions: list[Decision], seconds: float = 0.0) -> dict[
     def try_graph(*_: Any, signature: str, record: Any, **__: Any) -> None:
         assert rank == 0
         time.sleep(seconds)
-        record(promoted(signature, decisions[0].candidates))
+        record(promotion(signature, decisions[0].candidates, decided_by=AUTOPILOT))
 
     autopilot.try_graph = try_graph  # type: ignore[assignment]
     return {"mode": "autopilot"}

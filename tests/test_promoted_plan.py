@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from unproved_promotions import everything_made
+from unproved_promotions import promotion as promotion_of
 
 import frx_graph
 from frx_graph import backend, promoted_plan, promotion
 from frx_graph.arms import start_arm, where_this_is
-from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.current_plan import current_plan, recorded_plan
-from frx_graph.environment_key import environment_key
+from frx_graph.current_plan import recorded_plan
 from frx_graph.errors import TravelError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Decision, Kind
@@ -30,12 +30,9 @@ from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
 from frx_graph.ledger.store import Ledger
 from frx_graph.options import backend_options
-from frx_graph.planned_backend import planned_backend
 from frx_graph.promoted_plan import PromotedPlans
 from frx_graph.records import Candidate
-from frx_graph.rewrite_log import LOG
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
-from frx_graph.trials.environment import trial_setup
 from frx_graph.trials.live_signs import Promised
 
 OPTIONS = {"inner": "eager"}
@@ -81,23 +78,12 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 
 def proposed(program: nn.Module, x: Tensor) -> tuple[str, tuple[Candidate, ...]]:
     """The signature of the one graph, and all that can be made of it."""
-    signatures: list[str] = []
 
-    def failed(error: Exception) -> None:
-        raise error
+    def run(compiler: Callable[..., Any]) -> None:
+        with torch.no_grad():
+            torch.compile(program, backend=compiler)(x)
 
-    inner = planned_backend(backend_options(OPTIONS, None), current_plan("all"), failed)
-
-    def noting(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        signatures.append(compiled_signature(dynamo.graph, "eager", None))
-        compiled: Callable[..., Any] = inner(dynamo, inputs)
-        return compiled
-
-    LOG.clear()
-    with torch.no_grad():
-        torch.compile(program, backend=noting)(x)
-    (signature,) = signatures
-    made = tuple(replace(c, graph_id=done.signature) for done in LOG.all() for c in done.applied)
+    (signature,), made = everything_made("eager", run)
     torch._dynamo.reset()
     backend.clear()
     return signature, made
@@ -106,21 +92,7 @@ def proposed(program: nn.Module, x: Tensor) -> tuple[str, tuple[Candidate, ...]]
 def promoted(program: nn.Module, x: Tensor, **changes: Any) -> list[Decision]:
     signature, candidates = proposed(program, x)
     assert candidates
-    decision = Decision(
-        kind=Kind.PROPOSED,
-        signature=signature,
-        environment=environment_key(trial_setup(torch.device("cpu"))),
-        plan=recorded_plan(candidates).hash,
-        reason="a test",
-        decided_by="frx trial",
-        host="here",
-        process_id=1,
-        recorded_at=datetime.now(UTC),
-        candidates=candidates,
-    )
-    decision = replace(decision, **changes)
-    trial = '{"schema": "frx_trial_v1", "verdict": "promote"}'
-    return [decision, replace(decision, kind=Kind.TRIED, trial=trial), replace(decision, kind=Kind.PROMOTED)]
+    return promotion_of(signature, candidates, **changes)
 
 
 def applied(program: nn.Module, x: Tensor, **options: Any) -> list[str]:
