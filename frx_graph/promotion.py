@@ -23,8 +23,7 @@ from frx_graph.ledger.quickly import append, evidence, promotions
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
-from frx_graph.step_reading import device_of
-from frx_graph.trials.environment import trial_setup
+from frx_graph.trials.environment import device_of, trial_setup
 from frx_graph.trials.live_signs import Promised, promised
 from frx_graph.trials.policy import TrialPolicy
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 import psutil
 import torch
-from torch import Tensor
 
 from frx_graph.evidence.compilations import frames_compiled
 from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.canary import Footprint
 from frx_graph.trials.samples import Disturbance
-
-
-def device_of(inputs: Sequence[Any]) -> torch.device:
-    """The GPU of a graph that has any of its `inputs` there, else the CPU."""
-    return next((value.device for value in inputs if isinstance(value, Tensor) and value.is_cuda), torch.device("cpu"))
 
 
 @dataclass(frozen=True, slots=True)

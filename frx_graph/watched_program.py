@@ -24,8 +24,9 @@ from frx_graph.live_comparison import (
     when_differentiated,
     worse_than_finite,
 )
-from frx_graph.step_reading import StepReading, device_of
+from frx_graph.step_reading import StepReading
 from frx_graph.trials.canary import Canary
+from frx_graph.trials.environment import device_of
 from frx_graph.trials.live_signs import Look, Promised, Sign, Signs, is_look
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm

@@ -11,10 +11,11 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import torch
+from torch import Tensor
 
 from frx_graph.evidence.device_calibration import device_name
 from frx_graph.evidence.device_state import DeviceState, nvidia_device
@@ -123,6 +124,11 @@ class TrialEnvironment:
     def fingerprint(self) -> str:
         """The setup's."""
         return self.setup.fingerprint
+
+
+def device_of(inputs: Sequence[object]) -> torch.device:
+    """The GPU of a program that has any of its `inputs` there, else the CPU."""
+    return next((value.device for value in inputs if isinstance(value, Tensor) and value.is_cuda), torch.device("cpu"))
 
 
 def trial_setup(device: torch.device, variables: Mapping[str, str] | None = None) -> TrialSetup:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 
 from scipy.special import stdtr
-from scipy.stats import mstats
 
 TRIM = 0.2
 """Share of the values left out on each side: what Wilcox (Introduction to Robust Estimation and Hypothesis Testing)
@@ -29,6 +28,8 @@ def trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, 
     the standard deviation of the values with the trimmed ones moved to the nearest that is left (winsorized) over
     `(1 - 2 * TRIM) * sqrt(n)`. Needs at least two values.
     """
+    from scipy.stats import mstats  # a quarter of a second, which a program that is only watched need not wait for
+
     low, high = mstats.trimmed_mean_ci(list(log_ratios), limits=(TRIM, TRIM), alpha=2 * alpha)
     return float(low), float(high)
 
