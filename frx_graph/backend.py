@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 
-from frx_graph.advisor import advise_capture
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
@@ -26,7 +25,6 @@ from frx_graph.options import PLANNED, BackendOptions, backend_options, check_to
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import frozen_planned_backend, planned_backend
 from frx_graph.rank_opening import may_have_plans
-from frx_graph.reports.advice_report import AdviceReport
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
 from frx_graph.user_warning import warn, warn_and_go_on
@@ -35,6 +33,7 @@ from frx_graph.watched_program import watching
 if TYPE_CHECKING:
     from frx_graph.promoted_plan import PromotedPlans
     from frx_graph.promotion import Promotion
+    from frx_graph.reports.advice_report import AdviceReport
 
 _CALLS_NOT_COUNTED = CaptureFailure(
     "calls per step",
@@ -203,6 +202,9 @@ def report(*, measure: bool = True) -> AdviceReport:
             "call the compiled model once; compilation happens on the first call",
         )
     _session.reported()
+    # Only where somebody asks for advice: what it takes to give some takes half a second to import.
+    from frx_graph.advisor import advise_capture
+
     current = current_versions(capture)
     if len(current.graphs) > 1:
         current = replace(current, failures=(*current.failures, _CALLS_NOT_COUNTED))

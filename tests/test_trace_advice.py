@@ -14,7 +14,8 @@ from frx_graph.advice import Advice
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.errors import EvidenceError
 from frx_graph.records import Basis, CopyKind, Finding, OperandRole
-from frx_graph.reports.render import Format, render
+from frx_graph.reports.render import render
+from frx_graph.reports.report_format import Format
 from frx_graph.trace_advice import analyze_trace
 
 TRACES = Path(__file__).parent / "data" / "traces"

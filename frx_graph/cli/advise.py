@@ -17,7 +17,8 @@ from frx_graph.config import advise_config
 from frx_graph.errors import OptionError, TargetError
 from frx_graph.evidence.console_capture import STDERR, STDOUT, redirected
 from frx_graph.progress import stages
-from frx_graph.reports.render import DEFAULT_TOP, Format
+from frx_graph.reports.render import DEFAULT_TOP
+from frx_graph.reports.report_format import Format
 from frx_graph.target import DTYPES, load_target, place
 
 

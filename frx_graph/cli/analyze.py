@@ -9,7 +9,8 @@ import typer
 
 from frx_graph.cli.report_output import ReportOptions, emit
 from frx_graph.progress import stages
-from frx_graph.reports.render import DEFAULT_TOP, Format
+from frx_graph.reports.render import DEFAULT_TOP
+from frx_graph.reports.report_format import Format
 from frx_graph.trace_advice import analyze_trace
 
 

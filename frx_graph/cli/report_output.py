@@ -15,7 +15,8 @@ from frx_graph.atomic_file import write_atomically
 from frx_graph.errors import OptionError
 from frx_graph.reports.baseline import baseline_of, filter_new, read_baseline, write_baseline
 from frx_graph.reports.outcome import Outcome, outcome_of
-from frx_graph.reports.render import Format, render
+from frx_graph.reports.render import render
+from frx_graph.reports.report_format import Format
 from frx_graph.reports.selection import apply_selection, rule_selection
 from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.suppressions import apply_suppressions

@@ -13,7 +13,8 @@ from frx_graph.errors import OptionError
 from frx_graph.records import Finding, Refusal
 from frx_graph.reports.cards import shipped_cards
 from frx_graph.reports.html import html_fragment
-from frx_graph.reports.render import DEFAULT_TOP, Format, render
+from frx_graph.reports.render import DEFAULT_TOP, render
+from frx_graph.reports.report_format import Format
 from frx_graph.reports.terminal import detect_terminal
 
 

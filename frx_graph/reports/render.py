@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 
 from frx_graph.advice import Advice
@@ -11,23 +10,13 @@ from frx_graph.reports.github import render_github
 from frx_graph.reports.html import render_html
 from frx_graph.reports.json_report import render_json
 from frx_graph.reports.markdown import render_markdown
+from frx_graph.reports.report_format import Format
 from frx_graph.reports.sarif import render_sarif
 from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.terminal import PIPED_WIDTH
 from frx_graph.reports.text import render_text
 
 DEFAULT_TOP = 10
-
-
-class Format(enum.StrEnum):
-    """What a report can be written as."""
-
-    TEXT = "text"
-    JSON = "json"
-    HTML = "html"
-    MD = "md"
-    SARIF = "sarif"
-    GITHUB = "github"
 
 
 def render(

@@ -12,7 +12,7 @@ from frx_graph.capture.call_site import CallSite
 from frx_graph.cli.report_output import ReportOptions, emit
 from frx_graph.errors import OptionError
 from frx_graph.records import Effort, Finding, Refusal, Risk, Saving, Severity
-from frx_graph.reports.render import Format
+from frx_graph.reports.report_format import Format
 
 FINDING = Finding(
     rule="FRX002",

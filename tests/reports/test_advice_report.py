@@ -6,7 +6,7 @@ import pytest
 
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice_report import AdviceReport
-from frx_graph.reports.render import Format
+from frx_graph.reports.report_format import Format
 
 
 def test_the_ending_names_the_format(advice, tmp_path):

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from frx_graph.reports.cards import shipped_cards
-from frx_graph.reports.render import DEFAULT_TOP, Format, render
+from frx_graph.reports.render import DEFAULT_TOP, render
+from frx_graph.reports.report_format import Format
 
 
 @pytest.mark.parametrize("format", Format)
