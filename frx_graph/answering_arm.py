@@ -207,7 +207,11 @@ class TrialArm:
                 applied = (replace(candidate, graph_id=done.signature) for candidate in done.applied)
                 refused = (f"{refusal.subject}: {refusal.reason}" for refusal in done.refused)
                 made[done.graph_id] = replace(
-                    graph, applied=(*graph.applied, *applied), refused=(*graph.refused, *refused)
+                    graph,
+                    applied=(*graph.applied, *applied),
+                    # A program's forward and backward may name the same.
+                    untried=tuple(dict.fromkeys((*graph.untried, *done.untried))),
+                    refused=(*graph.refused, *refused),
                 )
         return tuple(made.values())
 

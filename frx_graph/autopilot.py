@@ -1,16 +1,18 @@
 """Tries what measured times speak for in a graph that is about to be compiled, and says what has been proved.
 
-Each rewrite is tried alone, the most promising first; what was promoted is tried together, and used together only then.
-Everything happens in other processes, to which the graph travels as a file; what cannot travel is tried in this one.
+Each rewrite is tried alone, the most promising first, and so is each other way to compile the graph: by another inner
+compiler, or with other options. Rewrites that were promoted are tried together, and used together only then. Everything
+happens in other processes, to which the graph travels as a file; what cannot travel is tried in this one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,14 @@ from frx_graph.arms import start_arm
 from frx_graph.current_plan import ALL_REWRITES, recorded_plan
 from frx_graph.errors import TravelError, TrialError
 from frx_graph.graph_file import hold_graph, write_graph
-from frx_graph.in_process_arm import InProcessArms, allowed_in_process
+from frx_graph.in_process_arm import InProcessArms
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision
 from frx_graph.options import BackendOptions
-from frx_graph.proposals import known_alone, portions, proposed, rewrites_of
+from frx_graph.proposals import choices_in, chosen, known_alone, portions, proposed, rewrites_of
 from frx_graph.records import Candidate
 from frx_graph.reports.trial_document import as_json, trial_document
+from frx_graph.rewrite_risk import allowed
 from frx_graph.termination import cleaned_up_when_terminated
 from frx_graph.trial_decisions import decisions_about, decisions_against
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
@@ -83,65 +86,100 @@ def try_graph(
         train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
         progress("asking for candidates")
-        everything = _made(proposed(base, arms.rewrites, policy.time_budget_seconds, arms.start))
-        if not everything:
+        search = _Search(base, arms, policy, deadline, progress)
+        if not search.names:
             record(decisions_against(signature, environment, policy, by=this_process(AUTOPILOT)))
-            return ()
-        names = portions(everything)
-        # The combination is one more.
-        count = len(names) + (len(names) > 1)
         promoted: list[_Trial] = []
-        kept: list[str] = []
-
-        def left() -> float:
-            return max(1.0, deadline - time.monotonic())
-
-        def asked(rewrites: Sequence[str]) -> tuple[Candidate, ...]:
-            """None, too, where the budget ends before they are known."""
-            try:
-                return _made(proposed(base, rewrites, left(), arms.start))
-            except TrialError:
-                if time.monotonic() >= deadline:
-                    return ()
-                raise
-
-        def tried(candidates: tuple[Candidate, ...], name: str) -> _Trial:
-            budget = policy.model_copy(update={"time_budget_seconds": left()})
-            programs = Programs(base, replace(base, candidates=candidates))
-            run = run_trial(
-                programs,
-                budget,
-                arms.start,
-                candidates=count,
-                in_process=arms.in_process,
-                progress=lambda stage: progress(f"{name}: {stage}"),
-            )
-            trial = _Trial(candidates, run)
-            if trial.promoted:
-                promoted.append(trial)
-            else:
-                record(_decisions(trial, signature, options.inner, train, policy))
-            return trial
-
         try:
-            for name in names:
-                if time.monotonic() >= deadline:
-                    break
-                alone = known_alone(everything, name)
-                alone = asked(rewrites_of(name)) if alone is None else alone
-                if alone and recorded_plan(alone).hash not in rejected and tried(alone, name).promoted:
-                    kept.append(name)
-            if len(kept) > 1 and time.monotonic() < deadline:
-                rewrites = [rewrite for name in kept for rewrite in rewrites_of(name)]
-                together = everything if len(kept) == len(names) else asked(rewrites)
-                if together and recorded_plan(together).hash not in rejected:
-                    tried(together, " and ".join(kept))
+            for trial in search.trials(rejected):
+                if trial.promoted:
+                    promoted.append(trial)
+                else:
+                    record(_decisions(trial, signature, options.inner, train, policy))
         finally:
             # Also where a later trial could not be run: what was proved stays proved.
             promoted.sort(key=lambda trial: trial.ratio)
             for trial in promoted:
                 record(_decisions(trial, signature, options.inner, train, policy))
     return promoted[-1].candidates if promoted else ()
+
+
+class _Search:
+    """What is tried of one graph, and in which order; `names` are those of what is tried alone. Raises `TrialError`
+    where the graph does not run."""
+
+    def __init__(self, base: Load, arms: _Arms, policy: TrialPolicy, deadline: float, progress: Progress) -> None:
+        self._base = base
+        self._arms = arms
+        self._policy = policy
+        self._deadline = deadline
+        self._progress = progress
+        self._graph = _the_only(self._proposed(base, arms.rewrites))
+        self._portions = portions(self._graph.applied)
+        self._choices = choices_in([self._graph])
+        predicted = [name for name, seconds in self._portions.items() if seconds > 0]
+        # What nobody can predict anything of comes last, but for what may change the whole program.
+        self.names = tuple(dict.fromkeys((*predicted, *self._choices, *self._portions)))
+
+    def trials(self, rejected: Collection[str]) -> Iterator[_Trial]:
+        """One after the other, until the budget ends. What each of them finds decides what is tried at last. Plans
+        whose hash is in `rejected` are left out."""
+        kept: list[str] = []
+        for name in self.names:
+            alone = self._in_time(functools.partial(self._alone, name), rejected)
+            if not alone:
+                continue
+            trial = self._tried(alone, name)
+            if trial.promoted and name in self._portions:
+                kept.append(name)
+            yield trial
+        if len(kept) > 1 and (together := self._in_time(functools.partial(self._together, kept), rejected)):
+            yield self._tried(together, " and ".join(kept))
+
+    def _alone(self, name: str) -> tuple[Candidate, ...]:
+        if name in self._choices:
+            return _the_only(chosen(self._choices[name], self._base, [self._graph], self._all_proposed)).applied
+        known = known_alone(self._graph.applied, name)
+        return _the_only(self._proposed(self._base, rewrites_of(name))).applied if known is None else known
+
+    def _together(self, kept: Sequence[str]) -> tuple[Candidate, ...]:
+        if len(kept) == len(self._portions):
+            return self._graph.applied
+        rewrites = [rewrite for name in kept for rewrite in rewrites_of(name)]
+        return _the_only(self._proposed(self._base, rewrites)).applied
+
+    def _all_proposed(self, load: Load) -> tuple[MadeGraph, ...]:
+        return self._proposed(load, self._arms.rewrites)
+
+    def _proposed(self, load: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
+        return proposed(load, rewrites, self._left(), self._arms.start)
+
+    def _in_time(self, ask: Callable[[], tuple[Candidate, ...]], rejected: Collection[str]) -> tuple[Candidate, ...]:
+        """None, too, where the budget ends before they are known, and where they are `rejected`."""
+        if time.monotonic() >= self._deadline:
+            return ()
+        try:
+            found = ask()
+        except TrialError:
+            if time.monotonic() >= self._deadline:
+                return ()
+            raise
+        return () if recorded_plan(found).hash in rejected else found
+
+    def _tried(self, candidates: tuple[Candidate, ...], name: str) -> _Trial:
+        run = run_trial(
+            Programs(self._base, replace(self._base, candidates=candidates)),
+            self._policy.model_copy(update={"time_budget_seconds": self._left()}),
+            self._arms.start,
+            # The combination is one more.
+            candidates=len(self.names) + (len(self._portions) > 1),
+            in_process=self._arms.in_process,
+            progress=lambda stage: self._progress(f"{name}: {stage}"),
+        )
+        return _Trial(candidates, run)
+
+    def _left(self) -> float:
+        return max(1.0, self._deadline - time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +199,23 @@ def _arms(
         if _one_of_several_ranks():
             # A collective of the graph would wait for the others, who wait for this rank.
             raise
-        rewrites = allowed_in_process(ALL_REWRITES, policy.risk)
+        rewrites = allowed(ALL_REWRITES, policy.risk, isolated=False)
         if not rewrites:
             hint = "a policy with risk MEDIUM lets it be tried in this process"
             raise TravelError(f"{cannot.message}, and risk LOW allows no trial in this process", hint) from cannot
         held = stack.enter_context(InProcessArms(hold_graph(folder, dynamo, inputs)))
         return _Arms(held.start, rewrites, in_process=True)
-    return _Arms(start_arm, ALL_REWRITES)
+    return _Arms(start_arm, allowed(ALL_REWRITES, policy.risk))
 
 
 def _one_of_several_ranks() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def _made(graphs: Sequence[MadeGraph]) -> tuple[Candidate, ...]:
+def _the_only(graphs: Sequence[MadeGraph]) -> MadeGraph:
     if len(graphs) != 1:
         raise TrialError(f"the graph became {len(graphs)} graphs in another process")
-    return graphs[0].applied
+    return graphs[0]
 
 
 def _decisions(trial: _Trial, signature: str, inner: str, train: bool, policy: TrialPolicy) -> tuple[Decision, ...]:

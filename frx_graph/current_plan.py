@@ -12,6 +12,7 @@ import frx_graph.rules
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.passes.rewrites import REWRITES
 from frx_graph.passes.rewrites.attention_from_views import NAME as ATTENTION
+from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate
 
@@ -34,7 +35,7 @@ def recorded_plan(candidates: tuple[Candidate, ...]) -> Plan:
     """The plan that makes these candidates, each with the signature of its graph for its `graph_id`, and nothing
     else. No measurement has a say in it."""
     made = {candidate.rewrite for candidate in candidates}
-    rewrites = tuple(name for name in ALL_REWRITES if name in made)
+    rewrites = tuple(name for name in (INNER_CHOICE, *ALL_REWRITES) if name in made)
     return Plan(RECORDED, rewrites, code_hash(), machine=(), candidates=candidates)
 
 

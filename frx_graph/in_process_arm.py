@@ -24,32 +24,10 @@ from frx_graph.evidence.console_capture import STDERR, captured
 from frx_graph.evidence.profiler_console import not_kineto
 from frx_graph.graph_file import HeldGraph
 from frx_graph.process_state import compiling_given_up, process_state_kept
-from frx_graph.records import Risk
 from frx_graph.rewrite_log import RewriteLog
 from frx_graph.trial_workload import Loadable
 from frx_graph.trials.arm_messages import Workload
 from frx_graph.trials.arm_process import ArmError, Cause
-
-_LOW_RISK = frozenset(
-    {
-        "attention_from_views",
-        "backward_layout",
-        "cancel_permutes",
-        "drop_redundant_copies",
-        "hoist_copy",
-        "propagate_layout",
-    }
-)
-"""Rewrites after which a graph calls the operators that it called, or attention, as every eager program may: with
-operands in another order. The others pack weights, write into memory that they reuse, or pick an implementation."""
-
-
-def allowed_in_process(rewrites: tuple[str, ...], highest: Risk) -> tuple[str, ...]:
-    """Those that may be tried where nothing isolates the program from them, by which a rewrite counts as one tier of
-    risk higher: with `highest` LOW none, with MEDIUM those of low risk, with HIGH all."""
-    if highest is Risk.HIGH:
-        return rewrites
-    return tuple(name for name in rewrites if highest is Risk.MEDIUM and name in _LOW_RISK)
 
 
 class InProcessArms:

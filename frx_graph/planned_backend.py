@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from frx_graph.aot_context import graph_id
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.dynamo_rewriting import Compiled, Failed, rewritten_before
 from frx_graph.eager_plan import EagerPlan
 from frx_graph.inductor_plan import frozen_options, inductor_options
 from frx_graph.options import BackendOptions
+from frx_graph.passes.rewrites import inner_choice
 from frx_graph.plan import Plan
 from frx_graph.rewrite_log import LOG, RewriteLog
+from frx_graph.rewriting import RewrittenGraph
 
 
 def planned_backend(
@@ -25,6 +29,27 @@ def planned_backend(
     log = LOG if log is None else log
     if plan is None:
         return _alone(options)
+    if plan.may_make(inner_choice.NAME):
+        return _chosen(options, plan, failed, log)
+    return _rewriting(options, plan, failed, log)
+
+
+def _chosen(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog) -> Compiled:
+    """What compiles graphs by the inner compiler, and with the options for it, that the plan has recorded."""
+    chosen = plan.recorded_for(inner_choice.EVERY_GRAPH, inner_choice.NAME)
+    own = options.model_copy(update=inner_choice.options_of(chosen[0]))
+    rewrites = tuple(name for name in plan.rewrites if name != inner_choice.NAME)
+    inner = _rewriting(own, replace(plan, rewrites=rewrites), failed, log) if rewrites else _alone(own)
+
+    def compile_and_tell(*args: Any, **kwargs: Any) -> Any:
+        compiled = inner(*args, **kwargs)
+        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, chosen, (), plan=plan.hash))
+        return compiled
+
+    return compile_and_tell
+
+
+def _rewriting(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog) -> Compiled:
     if options.inner == "inductor":
         planned = inductor_options(plan, options.inner_options, log.add_cached, failed)
         return _inductor(options, planned, plan, failed, log)

@@ -1,15 +1,17 @@
-"""What measured times speak for in a program, asked for in a process of its own, and in what portions it is tried."""
+"""What measured times speak for in a program, asked for in a process of its own, and in what portions it is tried; and
+the inner compilers that only a trial can tell about, each with what measured times speak for under it."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from frx_graph.arms import start_arm
 from frx_graph.current_plan import ALL_REWRITES
 from frx_graph.errors import TrialError
+from frx_graph.passes.rewrites import inner_choice
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
 from frx_graph.trials.arm_process import ArmError
@@ -38,12 +40,29 @@ def proposed(
 
 def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
     """The names by which `candidates` are tried one by one, with the seconds that each is predicted to save, most
-    first; 0 where nothing was predicted."""
+    first; 0 where nothing was predicted. What is made under another inner compiler is tried with it."""
+    chosen = [candidate.choices[0] for candidate in candidates if candidate.rewrite == inner_choice.NAME]
     found: dict[str, float] = {}
     for candidate in candidates:
-        name = _TOGETHER.get(candidate.rewrite, candidate.rewrite)
+        name = chosen[0] if chosen else _TOGETHER.get(candidate.rewrite, candidate.rewrite)
         found[name] = found.get(name, 0.0) + (candidate.predicted_seconds or 0.0)
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def choices_in(graphs: Sequence[MadeGraph]) -> dict[str, Candidate]:
+    """The inner compilers, and their options, that could matter to any of the graphs, by name."""
+    return {one.choices[0]: one for graph in graphs for one in graph.untried if inner_choice.in_backend(one)}
+
+
+def chosen(
+    choice: Candidate, base: Load, graphs: Sequence[MadeGraph], ask: Callable[[Load], Sequence[MadeGraph]]
+) -> tuple[MadeGraph, ...]:
+    """The graphs compiled as `choice` says, with what measured times speak for then; `ask` proposes it."""
+    inner = inner_choice.inner_of(choice, base.inner)
+    under = () if inner == base.inner else ask(replace(base, inner=inner))
+    # Dynamo traces a program the same way for either.
+    applied = [graph.applied for graph in under] if len(under) == len(graphs) else [()] * len(graphs)
+    return tuple(replace(graph, applied=(choice, *made)) for graph, made in zip(graphs, applied, strict=True))
 
 
 def rewrites_of(portion: str) -> tuple[str, ...]:

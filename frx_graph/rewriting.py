@@ -75,8 +75,7 @@ def rewrite_graph(
     solved = plan.policy == "solved"
     if solved:
         subject = with_measured_times(subject)
-    choices = inner_choices(subject) if phase is Phase.FORWARD else ()
-    untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
+    untried = tuple(choice for choice in inner_choices(subject) if isinstance(choice, Candidate))
     applied: list[Candidate] = []
     refused: list[Refusal] = []
     conversions: list[str] = []

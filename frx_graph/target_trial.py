@@ -11,8 +11,9 @@ from frx_graph.current_plan import ALL_REWRITES
 from frx_graph.errors import OptionError
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision
-from frx_graph.proposals import portions, proposed, rewrites_of
+from frx_graph.proposals import choices_in, chosen, portions, proposed, rewrites_of
 from frx_graph.records import Candidate
+from frx_graph.rewrite_risk import allowed
 from frx_graph.trial_decisions import decisions_about
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, TrialRun, run_trial
@@ -27,7 +28,7 @@ class Asked:
     train: bool
     inner: str
     candidate: str | None
-    """A rewrite; None: all that measured times speak for, together."""
+    """A rewrite, or another way to compile the program; None: all that measured times speak for, together."""
     against_itself: bool
 
 
@@ -40,28 +41,26 @@ class Tried:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """All of them."""
-        return tuple(candidate for graph in self.graphs for candidate in graph.applied)
+        """All of them, each once."""
+        return _candidates(self.graphs)
 
 
 def try_target(asked: Asked, policy: TrialPolicy, progress: Progress) -> Tried | None:
     """Run the trial; None where there is nothing to try. Raises `TrialError` where the program does not run, and
-    `OptionError` for a rewrite that nothing speaks for."""
+    `OptionError` for a candidate that nothing speaks for."""
     base = Load(asked.workload, asked.train, asked.inner, policy.seed)
     graphs: tuple[MadeGraph, ...] = ()
     if not asked.against_itself:
         progress("asking for candidates")
-        graphs = proposed(base, ALL_REWRITES)
+        rewrites = allowed(ALL_REWRITES, policy.risk)
+        graphs = proposed(base, rewrites)
         if asked.candidate is not None:
-            only = _only(asked.candidate, graphs)
-            if set(only) != {candidate.rewrite for graph in graphs for candidate in graph.applied}:
-                progress(f"asking for {asked.candidate} alone")
-                graphs = proposed(base, only)
+            progress(f"asking for {asked.candidate} alone")
+            graphs = _alone(asked.candidate, base, graphs, rewrites)
         graphs = tuple(graph for graph in graphs if graph.applied)
         if not graphs:
             return None
-    wanted = tuple(candidate for graph in graphs for candidate in graph.applied)
-    programs = Programs(base, replace(base, candidates=wanted))
+    programs = Programs(base, replace(base, candidates=_candidates(graphs)))
     return Tried(run_trial(programs, policy, start_arm, progress=progress), graphs)
 
 
@@ -85,10 +84,19 @@ def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> t
     )
 
 
-def _only(name: str, graphs: Sequence[MadeGraph]) -> tuple[str, ...]:
-    found = portions([candidate for graph in graphs for candidate in graph.applied])
+def _candidates(graphs: Sequence[MadeGraph]) -> tuple[Candidate, ...]:
+    return tuple(dict.fromkeys(candidate for graph in graphs for candidate in graph.applied))
+
+
+def _alone(name: str, base: Load, graphs: tuple[MadeGraph, ...], rewrites: tuple[str, ...]) -> tuple[MadeGraph, ...]:
+    """What is made where only this is asked for, of `graphs` that all is made of."""
+    choices = choices_in(graphs)
+    if name in choices:
+        return chosen(choices[name], base, graphs, lambda load: proposed(load, rewrites))
+    found = portions(_candidates(graphs))
     if name not in found:
-        near = difflib.get_close_matches(name, found, n=1)
-        known = f"candidates: {', '.join(sorted(found))}" if found else "nothing speaks for any rewrite here"
-        raise OptionError(f"no candidate {name!r}", f"did you mean {near[0]!r}?" if near else known)
-    return rewrites_of(name)
+        known = sorted({*found, *choices})
+        near = difflib.get_close_matches(name, known, n=1)
+        listed = f"candidates: {', '.join(known)}" if known else "nothing speaks for any rewrite here"
+        raise OptionError(f"no candidate {name!r}", f"did you mean {near[0]!r}?" if near else listed)
+    return graphs if len(found) == 1 else proposed(base, rewrites_of(name))

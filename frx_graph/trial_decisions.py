@@ -9,6 +9,7 @@ from frx_graph.current_plan import recorded_plan
 from frx_graph.environment_key import environment_key
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
 from frx_graph.records import Candidate
 from frx_graph.trials.environment import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
@@ -20,6 +21,8 @@ _KINDS = {
     Outcome.EQUIVALENT: Kind.REJECTED,
     Outcome.INCONCLUSIVE: Kind.INCONCLUSIVE,
 }
+_TIMES = "measured times of single operators speak for it"
+_TRIAL_ONLY = "only a trial can tell which inner compiler is fastest"
 
 
 def decisions_about(
@@ -38,7 +41,7 @@ def decisions_about(
         signature=signature,
         environment=environment_key(environment.setup),
         plan=recorded_plan(candidates).hash,
-        reason="measured times of single operators speak for it",
+        reason=_TRIAL_ONLY if any(one.rewrite == INNER_CHOICE for one in candidates) else _TIMES,
         decided_by=by.decided_by,
         host=by.host,
         process_id=by.process_id,

@@ -82,10 +82,11 @@ class Warm:
 @dataclass(frozen=True, slots=True)
 class MadeGraph:
     """One graph of Dynamo's, and what was made of it. `applied` have the signatures of their own graphs, which inner
-    compilers make of it, for their `graph_id`."""
+    compilers make of it, for their `graph_id`. For `untried` no measured times can speak."""
 
     signature: str
     applied: tuple[Candidate, ...] = ()
+    untried: tuple[Candidate, ...] = ()
     refused: tuple[str, ...] = ()
 
 

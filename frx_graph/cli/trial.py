@@ -46,7 +46,9 @@ def trial(
     train: Annotated[
         bool, typer.Option("--train", help="Forward and backward, and the optimizer's step, if there is one.")
     ] = False,
-    candidate: Annotated[str | None, typer.Option(help="Only this rewrite; otherwise all that pay, together.")] = None,
+    candidate: Annotated[
+        str | None, typer.Option(help="Only this rewrite, or this way to compile; else all that pay, together.")
+    ] = None,
     aa: Annotated[bool, typer.Option("--aa", help="Try the baseline against itself: it should not win.")] = False,
     policy: Annotated[Path | None, typer.Option(help="YAML; otherwise [tool.frx.policy], or the defaults.")] = None,
     inner: Annotated[str, typer.Option(help="What compiles both: inductor, eager, aot_eager.")] = "inductor",

@@ -16,45 +16,48 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
+from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
 NAME = "inner_choice"
-_LAID_OUT_BY_INDUCTOR = frozenset({"aten.convolution", "aten.convolution_backward"})
-"""What `GraphLowering.decide_layout_opt` of torch 2.15 looks for; older ones look for the first only."""
+EVERY_GRAPH = ""
+"""The `graph_id` of these candidates: they are about all graphs that a plan is for, forward and backward alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class InnerChoice:
-    """One way to compile a graph, as options of ours. `lays_out` says that it is about convolutions."""
+    """One way to compile a graph, as options of ours. `lays_out`: whether convolutions lie in channels-last; None for
+    what does not say."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    lays_out: bool = False
+    lays_out: bool | None = None
 
 
 CHOICES: tuple[InnerChoice, ...] = (
-    InnerChoice("inductor, layout optimization on", {"inner_options": {"layout_optimization": True}}, lays_out=True),
-    InnerChoice("inductor, layout optimization off", {"inner_options": {"layout_optimization": False}}, lays_out=True),
+    InnerChoice("layout_optimization_off", {"inner_options": {"layout_optimization": False}}, lays_out=False),
     InnerChoice(
-        "inductor, layout optimization forced",
+        "layout_optimization_forced",
         {"inner_options": {"layout_optimization": True, "force_layout_optimization": True}},
         lays_out=True,
     ),
-    InnerChoice("inductor, weights frozen", {"freeze": True}),
+    InnerChoice("freezing", {"freeze": True}),
     InnerChoice("eager", {"inner": "eager"}),
 )
+"""Beside the inner compiler as it is, whose layout optimization is on: it decides by its own rules."""
 _BY_NAME = {choice.name: choice for choice in CHOICES}
 
 
 def inner_choices(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """A candidate for each choice that could matter to the graph, and why the others cannot."""
-    facts = subject.facts
-    convolutions = tuple(op.node for op in facts.ops if op.operator in _LAID_OUT_BY_INDUCTOR)
+    """A candidate for each choice that could matter to a graph which Inductor is to compile, and why the others
+    cannot."""
+    lies_so = forced_channels_last(subject.facts, subject.phase, subject.inner)
     for choice in CHOICES:
-        reason = _reason_against(choice, facts, convolutions)
+        reason = _reason_against(choice, subject, lies_so)
         if reason is None:
-            yield Candidate(NAME, facts.graph_id, convolutions if choice.lays_out else (), (choice.name,))
+            yield Candidate(NAME, EVERY_GRAPH, (), (choice.name,))
         else:
             yield Refusal(choice.name, reason)
 
@@ -65,12 +68,33 @@ def options_of(candidate: Candidate) -> Mapping[str, Any]:
     return _BY_NAME[name].options
 
 
-def _reason_against(choice: InnerChoice, facts: GraphFacts, convolutions: tuple[str, ...]) -> str | None:
-    if choice.lays_out and not convolutions:
+def in_backend(candidate: Candidate) -> bool:
+    """Whether the choice can be made where a graph is compiled; that weights are constants is decided before."""
+    return "freeze" not in options_of(candidate)
+
+
+def inner_of(candidate: Candidate, inner: str) -> str:
+    """What compiles a program that `inner` would compile, if the choice is made."""
+    return str(options_of(candidate).get("inner", inner))
+
+
+def _reason_against(choice: InnerChoice, subject: RewriteSubject, lies_so: bool) -> str | None:
+    facts = subject.facts
+    operators = {op.operator for op in facts.ops}
+    if subject.inner != "inductor":
+        return "the program is not compiled by Inductor"
+    if choice.lays_out is not None and not operators & CONVOLUTIONS:
         return "Inductor lays out convolutions only, and the graph has none"
-    if choice.options.get("freeze"):
-        if facts.train:
-            return "weights that are trained are no constants"
-        if not any(facts.values[name].is_parameter for name in facts.inputs if name in facts.values):
-            return "the graph reads no weights"
+    if choice.lays_out is lies_so:
+        return "Inductor's own rules say the same"
+    if not operators & (CONVOLUTIONS | MATRIX_PRODUCTS):
+        return "nothing in the graph is computed by a library: loops that Inductor fuses are what is left"
+    return _reason_not_to_freeze(facts) if choice.options.get("freeze") else None
+
+
+def _reason_not_to_freeze(facts: GraphFacts) -> str | None:
+    if facts.train:
+        return "weights that are trained are no constants"
+    if not any(facts.values[name].is_parameter for name in facts.inputs if name in facts.values):
+        return "the graph reads no weights"
     return None
