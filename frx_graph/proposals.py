@@ -58,7 +58,7 @@ def chosen(
     choice: Candidate, base: Load, graphs: Sequence[MadeGraph], ask: Callable[[Load], Sequence[MadeGraph]]
 ) -> tuple[MadeGraph, ...]:
     """The graphs compiled as `choice` says, with what measured times speak for then; `ask` proposes it."""
-    inner = inner_choice.inner_of(choice, base.inner)
+    inner = inner_choice.inner_with([choice], base.inner)
     under = () if inner == base.inner else ask(replace(base, inner=inner))
     # Dynamo traces a program the same way for either.
     applied = [graph.applied for graph in under] if len(under) == len(graphs) else [()] * len(graphs)

@@ -127,12 +127,15 @@ def _candidate_rows(decision: Decision) -> list[tuple[str, str]]:
 
 
 def _candidate(candidate: Candidate) -> str:
-    nodes = [one_line(node, 60) for node in candidate.nodes[:NODES_SHOWN]]
-    hidden = len(candidate.nodes) - len(nodes)
+    # What changes no operator is a choice about the whole graph.
+    shown = candidate.nodes or candidate.choices
+    nodes = [one_line(node, 60) for node in shown[:NODES_SHOWN]]
+    hidden = len(shown) - len(nodes)
     where = ", ".join(nodes) + (f" and {hidden} more" if hidden else "")
     saves = candidate.predicted_seconds
     expected = "" if saves is None else f", predicted to save {seconds(saves)}"
-    return f"{one_line(candidate.rewrite, 60)} of {where or 'the whole graph'}{expected}"
+    of = f"of {where or 'the whole graph'}" if candidate.nodes or not where else where
+    return f"{one_line(candidate.rewrite, 60)} {of}{expected}"
 
 
 def _evidence_rows(event: Recorded, evidence: Recorded | None) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from frx_graph.passes.rewrites.inner_choice import inner_with
 from frx_graph.records import Candidate
 from frx_graph.reports.published_schema import published_schema
 from frx_graph.trials.environment import TrialEnvironment
@@ -108,7 +109,7 @@ def trial_document(
         signatures=run.signatures,
         arms=(
             ArmPart(name="baseline", inner=inner, candidates=()),
-            ArmPart(name="candidate", inner=inner, candidates=candidates),
+            ArmPart(name="candidate", inner=inner_with(candidates, inner), candidates=candidates),
         ),
         in_process=run.in_process,
         samples=tuple(map(_quad, run.quads)),

@@ -28,7 +28,8 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         saved = candidate.predicted_seconds
         predicted = "" if saved is None else f", predicted to save {saved * 1e3:.3g} ms"
         count = len(candidate.nodes)
-        console.print(Text(f"    {candidate.rewrite}: {count} operator{'s' * (count != 1)}{predicted}"))
+        of = f"{count} operator{'s' * (count != 1)}" if count else ", ".join(candidate.choices) or "the whole graph"
+        console.print(Text(f"    {candidate.rewrite}: {one_line(of, 100)}{predicted}"))
     if not document.arms[-1].candidates:
         console.print(Text("    the baseline itself"))
     console.print()

@@ -11,7 +11,7 @@ Safe: each of them is the inner compiler as torch has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,9 +73,10 @@ def in_backend(candidate: Candidate) -> bool:
     return "freeze" not in options_of(candidate)
 
 
-def inner_of(candidate: Candidate, inner: str) -> str:
-    """What compiles a program that `inner` would compile, if the choice is made."""
-    return str(options_of(candidate).get("inner", inner))
+def inner_with(candidates: Iterable[Candidate], inner: str) -> str:
+    """What compiles a program that `inner` would compile, if these candidates are made."""
+    options = (options_of(candidate) for candidate in candidates if candidate.rewrite == NAME)
+    return next((str(one["inner"]) for one in options if "inner" in one), inner)
 
 
 def _reason_against(choice: InnerChoice, subject: RewriteSubject, lies_so: bool) -> str | None:
