@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from frx_graph.aot_context import graph_id
 from frx_graph.capture.capture_facts import observe_capture
 from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.current_plan import current_plan, recorded_plan
+from frx_graph.current_plan import proposing_plan, recorded_plan
 from frx_graph.errors import TrialError, first_line
 from frx_graph.evidence.compilations import compilations, compiled_between
 from frx_graph.evidence.kernel_identities import observe_kernels
@@ -262,7 +262,7 @@ def _seed_everything(seed: int) -> None:
 
 def _plan(asked: Load) -> Plan | None:
     if asked.proposes is not None:
-        return current_plan("solved", only=asked.proposes)
+        return proposing_plan(asked.proposes, asked.candidates)
     return recorded_plan(asked.candidates) if asked.candidates else None
 
 

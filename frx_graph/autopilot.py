@@ -114,7 +114,7 @@ class _Search:
         self._policy = policy
         self._deadline = deadline
         self._progress = progress
-        self._graph = _the_only(self._proposed(base, arms.rewrites))
+        self._graph = _the_only(self._proposed((), arms.rewrites))
         self._portions = portions(self._graph.applied)
         self._choices = choices_in([self._graph])
         predicted = [name for name, seconds in self._portions.items() if seconds > 0]
@@ -138,21 +138,18 @@ class _Search:
 
     def _alone(self, name: str) -> tuple[Candidate, ...]:
         if name in self._choices:
-            return _the_only(chosen(self._choices[name], self._base, [self._graph], self._all_proposed)).applied
+            return _the_only(chosen(self._choices[name], [self._graph], self._arms.rewrites, self._proposed)).applied
         known = known_alone(self._graph.applied, name)
-        return _the_only(self._proposed(self._base, rewrites_of(name))).applied if known is None else known
+        return _the_only(self._proposed((), rewrites_of(name))).applied if known is None else known
 
     def _together(self, kept: Sequence[str]) -> tuple[Candidate, ...]:
         if len(kept) == len(self._portions):
             return self._graph.applied
         rewrites = [rewrite for name in kept for rewrite in rewrites_of(name)]
-        return _the_only(self._proposed(self._base, rewrites)).applied
+        return _the_only(self._proposed((), rewrites)).applied
 
-    def _all_proposed(self, load: Load) -> tuple[MadeGraph, ...]:
-        return self._proposed(load, self._arms.rewrites)
-
-    def _proposed(self, load: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
-        return proposed(load, rewrites, self._left(), self._arms.start)
+    def _proposed(self, choice: tuple[Candidate, ...], rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
+        return proposed(replace(self._base, candidates=choice), rewrites, self._left(), self._arms.start)
 
     def _in_time(self, ask: Callable[[], tuple[Candidate, ...]], rejected: Collection[str]) -> tuple[Candidate, ...]:
         """None, too, where the budget ends before they are known, and where they are `rejected`."""

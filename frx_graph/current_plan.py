@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import frx_graph.passes
@@ -29,6 +30,13 @@ def current_plan(policy: str, only: Collection[str] | None = None) -> Plan:
         code=code_hash(),
         machine=tuple(measurement_environment(device).fingerprint for device in ("cpu", "cuda")),
     )
+
+
+def proposing_plan(rewrites: Collection[str], choices: tuple[Candidate, ...]) -> Plan:
+    """What measured times speak for among these rewrites, where the program is compiled by the inner compiler that
+    `choices`, if there are any, say."""
+    plan = current_plan("solved", rewrites)
+    return replace(plan, rewrites=(INNER_CHOICE, *plan.rewrites), candidates=choices) if choices else plan
 
 
 def recorded_plan(candidates: tuple[Candidate, ...]) -> Plan:

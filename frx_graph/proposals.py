@@ -17,6 +17,9 @@ from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed,
 from frx_graph.trials.arm_process import ArmError
 from frx_graph.trials.executor import StartArm
 
+Propose = Callable[[tuple[Candidate, ...], Sequence[str]], tuple[MadeGraph, ...]]
+"""What measured times speak for among rewrites, for a program compiled as a choice, if there is one, says."""
+
 _TOGETHER = {"backward_layout": "propagate_layout"}
 """Rewrites that are tried with another: a layout is one decision, forward and backward."""
 _PROPOSING_SECONDS = 1800.0
@@ -25,8 +28,8 @@ _PROPOSING_SECONDS = 1800.0
 def proposed(
     base: Load, rewrites: Sequence[str], seconds: float = _PROPOSING_SECONDS, start: StartArm = start_arm
 ) -> tuple[MadeGraph, ...]:
-    """What measured times speak for among `rewrites`, graph by graph, found in so many seconds. Raises `TrialError`
-    where the program does not run."""
+    """What measured times speak for among `rewrites`, graph by graph, found in so many seconds, beside the choice of an
+    inner compiler that `base` may make. Raises `TrialError` where the program does not run."""
     deadline = time.monotonic() + seconds
     try:
         with contextlib.ExitStack() as stack:
@@ -55,14 +58,13 @@ def choices_in(graphs: Sequence[MadeGraph]) -> dict[str, Candidate]:
 
 
 def chosen(
-    choice: Candidate, base: Load, graphs: Sequence[MadeGraph], ask: Callable[[Load], Sequence[MadeGraph]]
+    choice: Candidate, graphs: Sequence[MadeGraph], rewrites: Sequence[str], propose: Propose
 ) -> tuple[MadeGraph, ...]:
-    """The graphs compiled as `choice` says, with what measured times speak for then; `ask` proposes it."""
-    inner = inner_choice.inner_with([choice], base.inner)
-    under = () if inner == base.inner else ask(replace(base, inner=inner))
-    # Dynamo traces a program the same way for either.
-    applied = [graph.applied for graph in under] if len(under) == len(graphs) else [()] * len(graphs)
-    return tuple(replace(graph, applied=(choice, *made)) for graph, made in zip(graphs, applied, strict=True))
+    """A program's graphs compiled as `choice` says, with what measured times then speak for among `rewrites`. Inductor
+    with other options lays out graphs by itself, and is tried without any."""
+    if inner_choice.compiles_otherwise(choice):
+        return propose((choice,), rewrites)
+    return tuple(replace(graph, applied=(choice,)) for graph in graphs)
 
 
 def rewrites_of(portion: str) -> tuple[str, ...]:

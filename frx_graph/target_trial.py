@@ -92,7 +92,9 @@ def _alone(name: str, base: Load, graphs: tuple[MadeGraph, ...], rewrites: tuple
     """What is made where only this is asked for, of `graphs` that all is made of."""
     choices = choices_in(graphs)
     if name in choices:
-        return chosen(choices[name], base, graphs, lambda load: proposed(load, rewrites))
+        return chosen(
+            choices[name], graphs, rewrites, lambda made, only: proposed(replace(base, candidates=made), only)
+        )
     found = portions(_candidates(graphs))
     if name not in found:
         known = sorted({*found, *choices})

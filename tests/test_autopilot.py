@@ -25,6 +25,7 @@ from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 SIGNATURE, HERE = "0" * 16, "e" * 16
+OFF, EAGER = (Candidate("inner_choice", "", (), (name,)) for name in ("layout_optimization_off", "eager"))
 HOIST = Candidate("hoist_copy", "a" * 16, ("clone",))
 LAYOUT = Candidate("propagate_layout", "a" * 16, ("conv",), ("0,2,3,1",), 2e-3)
 PRODUCTS = Candidate("onednn_products", "a" * 16, ("addmm",), ("dot",), 1e-4)
@@ -37,7 +38,9 @@ class World:
     After `budget_ends_after` proposals the time is over."""
 
     proposals: tuple[Candidate, ...]
-    ratios: dict[tuple[str, ...], float]
+    choices: tuple[Candidate, ...] = ()
+    under_eager: tuple[Candidate, ...] = ()
+    ratios: dict[tuple[str, ...], float] = field(default_factory=dict)
     asked: list[tuple[str, ...]] = field(default_factory=list)
     tried: list[tuple[str, ...]] = field(default_factory=list)
     recorded: list[Decision] = field(default_factory=list)
@@ -52,10 +55,13 @@ class World:
         if tuple(rewrites) == self.slow:
             self.now += seconds
             raise TrialError("the program does not run: it took too long")
-        return (MadeGraph(SIGNATURE, tuple(one for one in self.proposals if one.rewrite in rewrites)),)
+        made = (one for one in (*self.proposals, *self.under_eager) if one.rewrite in rewrites)
+        kept = self.under_eager if base.candidates else self.proposals
+        applied = (*base.candidates, *(one for one in made if one in kept))
+        return (MadeGraph(SIGNATURE, applied, () if base.candidates else self.choices),)
 
     def run_trial(self, programs: Programs, *_: Any, **__: Any) -> TrialRun:
-        rewrites = tuple(one.rewrite for one in programs.candidate.candidates)
+        rewrites = tuple(one.choices[0] if not one.nodes else one.rewrite for one in programs.candidate.candidates)
         self.tried.append(rewrites)
         if rewrites == self.fails:
             raise TrialError("the baseline does not run")
@@ -84,7 +90,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    found = World((HOIST, LAYOUT), {})
+    found = World((HOIST, LAYOUT))
     monkeypatch.setattr(autopilot, "proposed", found.proposed)
     monkeypatch.setattr(autopilot, "run_trial", found.run_trial)
     monkeypatch.setattr(autopilot, "time", SimpleNamespace(monotonic=lambda: found.now))
@@ -124,6 +130,37 @@ def test_some_of_them_together_are_asked_for(world: World) -> None:
         Kind.TRIED,
         Kind.REJECTED,
     ]
+
+
+def test_other_ways_to_compile_are_tried_behind_what_is_predicted(world: World) -> None:
+    world.choices = (OFF, EAGER)
+    world.ratios = {
+        ("propagate_layout",): 1.1,
+        ("layout_optimization_off",): 1.2,
+        ("eager",): 1.4,
+        ("hoist_copy",): 1.2,
+        ("hoist_copy", "propagate_layout"): 1.3,
+    }
+    assert world.try_graph() == (EAGER,)
+    assert world.tried == [*list(world.ratios)]
+
+
+def test_rewrites_are_made_under_another_compiler_and_not_with_other_options_of_inductors(world: World) -> None:
+    world.choices, world.under_eager = (OFF, EAGER), (PRODUCTS,)
+    world.proposals = ()
+    world.ratios = {("layout_optimization_off",): 1.2, ("eager", "onednn_products"): 1.4}
+    assert world.try_graph() == (EAGER, PRODUCTS)
+    assert world.asked == [ALL_REWRITES, ALL_REWRITES]
+    reasons = {one.reason for one in world.recorded if one.kind is Kind.PROPOSED}
+    assert reasons == {"only a trial can tell which inner compiler is fastest"}
+
+
+def test_a_way_to_compile_is_not_tried_together_with_rewrites(world: World) -> None:
+    world.choices = (OFF,)
+    world.proposals = (LAYOUT,)
+    world.ratios = {("propagate_layout",): 1.1, ("layout_optimization_off",): 1.2}
+    assert world.try_graph() == (OFF,)
+    assert world.promoted == [("propagate_layout",), ("inner_choice",)]
 
 
 def test_what_was_proved_stays_proved_where_a_later_trial_cannot_be_run(world: World) -> None:

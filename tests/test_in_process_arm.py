@@ -24,11 +24,12 @@ from frx_graph import answering_arm, autopilot, backend
 from frx_graph.current_plan import ALL_REWRITES
 from frx_graph.errors import TravelError
 from frx_graph.graph_file import hold_graph, write_graph
-from frx_graph.in_process_arm import _LOW_RISK, InProcessArms, allowed_in_process
+from frx_graph.in_process_arm import InProcessArms
 from frx_graph.ledger.decision import Decision
 from frx_graph.options import backend_options
 from frx_graph.proposals import proposed
 from frx_graph.records import Candidate, Risk
+from frx_graph.rewrite_risk import allowed
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
 from frx_graph.trials.arm_process import ArmError, Cause
 from frx_graph.trials.executor import Programs, TrialRun, run_trial
@@ -250,13 +251,6 @@ def test_inputs_that_cannot_be_copied_are_not_tried(tmp_path: Path) -> None:
         hold_graph(tmp_path, graph, [3])
 
 
-def test_what_is_tried_in_process_counts_as_one_tier_of_risk_higher() -> None:
-    assert allowed_in_process(ALL_REWRITES, Risk.LOW) == ()
-    assert set(allowed_in_process(ALL_REWRITES, Risk.MEDIUM)) == _LOW_RISK
-    assert allowed_in_process(ALL_REWRITES, Risk.HIGH) == ALL_REWRITES
-    assert set(ALL_REWRITES) > _LOW_RISK
-
-
 MADE = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))
 
 
@@ -305,6 +299,6 @@ def test_the_autopilot_takes_what_cannot_travel_there(model, risk: Risk, monkeyp
     if risk is Risk.LOW:
         assert (asked, recorded) == ([], [])
         return
-    assert set(asked[0][1]) == _LOW_RISK
+    assert asked[0][1] == allowed(ALL_REWRITES, Risk.MEDIUM, isolated=False) != ALL_REWRITES
     (document,) = [json.loads(one.trial) for one in recorded if one.trial is not None]
     assert document["in_process"] is True

@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._inductor import config as inductor_config
+from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import fresh_cache
 from torch.nn import functional
 
 from frx_graph import rewriting
-from frx_graph.current_plan import current_plan, recorded_plan
+from frx_graph.current_plan import current_plan, proposing_plan, recorded_plan
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import planned_backend
@@ -125,3 +127,54 @@ def test_only_what_a_plan_allows_is_made(monkeypatch: pytest.MonkeyPatch) -> Non
     plan = current_plan("all", only={"propagate_layout"})
     alone, _, _ = compiled_with(plan, "convolutions", "eager", True, monkeypatch)
     assert {candidate.rewrite for candidate in named(alone)} == {"propagate_layout"}
+
+
+def chosen(name: str) -> Candidate:
+    return Candidate("inner_choice", "", (), (name,))
+
+
+def not_called(*_: object, **__: object) -> None:
+    raise AssertionError("Inductor was called")
+
+
+def test_another_compiler_has_the_graph_and_its_rewrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen instead of Inductor, eager makes what a program that asks for eager gets."""
+    plan = proposing_plan(current_plan("all").rewrites, ())
+    expected, graphs, result = compiled_with(replace(plan, policy="all"), "convolutions", "eager", False, monkeypatch)
+    assert expected
+    monkeypatch.setattr(torch._TorchCompileInductorWrapper, "__call__", not_called)
+    recorded = recorded_plan((chosen("eager"), *named(expected)))
+    done, graphs_again, result_again = compiled_with(recorded, "convolutions", "inductor", False, monkeypatch)
+    assert named(done) == (*named(expected), chosen("eager"))
+    assert graphs_again == graphs
+    assert torch.equal(result_again, result)
+
+
+def test_another_compiler_alone_is_that_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._TorchCompileInductorWrapper, "__call__", not_called)
+    done, graphs, result = compiled_with(recorded_plan((chosen("eager"),)), "attention", "inductor", True, monkeypatch)
+    assert (named(done), graphs) == ((chosen("eager"),), [])
+    torch.manual_seed(0)
+    made, shape = MODELS["attention"]
+    assert torch.equal(result, made()(torch.randn(shape)))
+
+
+@pytest.mark.parametrize("name", ["layout_optimization_off", "layout_optimization_forced"])
+def test_inductor_is_given_the_options(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[bool, bool]] = []
+    decide = GraphLowering.decide_layout_opt
+
+    def noted(*args: object, **how: object) -> bool:
+        given.append((inductor_config.layout_optimization, inductor_config.force_layout_optimization))
+        return decide(*args, **how)
+
+    monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(noted))
+    done, _, _ = compiled_with(recorded_plan((chosen(name),)), "convolutions", "inductor", False, monkeypatch)
+    assert named(done) == (chosen(name),)
+    assert set(given) == {(name.endswith("forced"), name.endswith("forced"))}
+
+
+def test_what_pays_is_proposed_under_the_other_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = proposing_plan(current_plan("all").rewrites, (chosen("eager"),))
+    done, _, _ = compiled_with(replace(plan, policy="all"), "attention", "inductor", False, monkeypatch)
+    assert {candidate.rewrite for candidate in named(done)} >= {"inner_choice", "attention_from_views"}

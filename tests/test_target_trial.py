@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from frx_graph import target_trial
 from frx_graph.environment_key import environment_key
 from frx_graph.errors import OptionError
 from frx_graph.ledger.author import this_process
@@ -15,8 +17,8 @@ from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
 from frx_graph.records import Candidate
-from frx_graph.target_trial import Tried, _only, decisions
-from frx_graph.trials.arm_messages import MadeGraph
+from frx_graph.target_trial import Tried, decisions
+from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun
 from frx_graph.trials.policy import TrialPolicy
@@ -58,9 +60,42 @@ def test_each_graph_gets_its_decision_and_a_ledger_takes_them(tmp_path: Path, ou
     ledger.append(decisions(tried(outcome), TrialPolicy(), DOCUMENT, this_process("frx trial")))
 
 
-def test_a_layout_is_one_decision_forward_and_backward() -> None:
-    assert _only("propagate_layout", GRAPHS) == ("propagate_layout", "backward_layout")
-    assert _only("onednn_products", GRAPHS) == ("onednn_products",)
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Candidate | str, ...]]:
+    """What is asked of processes that propose: choices, and rewrites."""
+    found: list[tuple[Candidate | str, ...]] = []
+    monkeypatch.setattr(
+        target_trial, "proposed", lambda load, rewrites: found.append((*load.candidates, *rewrites)) or GRAPHS
+    )
+    return found
+
+
+BASE = Load(TargetWorkload("model.py:build"), False, "inductor", 0)
+
+
+def alone(name: str, graphs: tuple[MadeGraph, ...]) -> tuple[MadeGraph, ...]:
+    return target_trial._alone(name, BASE, graphs, ("hoist_copy", "onednn_products"))
+
+
+def test_a_layout_is_one_decision_forward_and_backward(asked) -> None:
+    alone("propagate_layout", GRAPHS)
+    alone("onednn_products", GRAPHS)
+    assert asked == [("propagate_layout", "backward_layout"), ("onednn_products",)]
+
+
+def test_what_is_known_already_is_not_asked_for(asked) -> None:
+    only = (MadeGraph("1" * 16, (FORWARD, BACKWARD)),)
+    assert alone("propagate_layout", only) == only
+    assert asked == []
+
+
+def test_a_way_to_compile_is_about_all_graphs(asked) -> None:
+    off, eager = (Candidate("inner_choice", "", (), (name,)) for name in ("layout_optimization_off", "eager"))
+    graphs = (replace(GRAPHS[0], untried=(off, eager)), GRAPHS[1])
+    assert [graph.applied for graph in alone("layout_optimization_off", graphs)] == [(off,), (off,)]
+    assert asked == []
+    alone("eager", graphs)
+    assert asked == [(eager, "hoist_copy", "onednn_products")]
 
 
 @pytest.mark.parametrize(
@@ -73,4 +108,4 @@ def test_a_layout_is_one_decision_forward_and_backward() -> None:
 )
 def test_a_rewrite_that_nothing_speaks_for(name: str, graphs: tuple[MadeGraph, ...], hint: str) -> None:
     with pytest.raises(OptionError, match=hint):
-        _only(name, graphs)
+        alone(name, graphs)

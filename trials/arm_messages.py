@@ -47,8 +47,9 @@ Workload: TypeAlias = Annotated[TargetWorkload | GraphWorkload, Field(discrimina
 class Load:
     """Load the workload, and get ready to compile it.
 
-    `candidates` are to be made, each with the signature of its graph for its `graph_id`; with `proposes` what measured
-    times speak for among these rewrites instead; with neither it is compiled as without us. `random` says that the
+    `candidates` are to be made, each with the signature of its graph for its `graph_id`; with `proposes`, too, what
+    measured times speak for among these rewrites, beside a choice of the inner compiler; with neither it is compiled as
+    without us. `random` says that the
     program draws random numbers, which both arms are then to draw alike; None: find out, by running it.
     """
 

@@ -73,6 +73,11 @@ def in_backend(candidate: Candidate) -> bool:
     return "freeze" not in options_of(candidate)
 
 
+def compiles_otherwise(candidate: Candidate) -> bool:
+    """Whether another compiler than Inductor has the graph: ours can rewrite it for that one, too."""
+    return "inner" in options_of(candidate)
+
+
 def inner_with(candidates: Iterable[Candidate], inner: str) -> str:
     """What compiles a program that `inner` would compile, if these candidates are made."""
     options = (options_of(candidate) for candidate in candidates if candidate.rewrite == NAME)

@@ -5,10 +5,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import frx_graph
+from frx_graph import backend
 from frx_graph.capture.aot_graph import captured_from_aot
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.options import backend_options
+from frx_graph.passes.rewrites import inner_choice
 from frx_graph.passes.rewrites.inner_choice import CHOICES, inner_choices, options_of
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -16,14 +18,16 @@ from frx_graph.records import Candidate, Refusal
 pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
 
 
-def subject_of(program, *shapes: tuple[int, ...], train: bool = False, weights: bool = True) -> RewriteSubject:
+def subject_of(
+    program, *shapes: tuple[int, ...], train: bool = False, weights: bool = True, inner: str = "inductor"
+) -> RewriteSubject:
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         module = make_fx(program)(*(mode.from_tensor(torch.empty(shape)) for shape in shapes))
     names = [node.name for node in module.graph.find_nodes(op="placeholder")]
     captured = captured_from_aot(
         module, graph_id="test", phase=Phase.FORWARD, train=train, static_inputs=names[1:] if weights else ()
     )
-    return RewriteSubject(facts=build_graph_facts(captured), phase=Phase.FORWARD, inner="inductor")
+    return RewriteSubject(facts=build_graph_facts(captured), phase=Phase.FORWARD, inner=inner)
 
 
 def convolution(x: Tensor, w: Tensor) -> Tensor:
@@ -33,34 +37,44 @@ def convolution(x: Tensor, w: Tensor) -> Tensor:
 IMAGE, WEIGHT = (2, 8, 6, 6), (4, 8, 3, 3)
 
 
-def test_every_choice_is_a_candidate_for_a_network_of_convolutions() -> None:
-    found = list(inner_choices(subject_of(convolution, IMAGE, WEIGHT)))
-    assert [candidate.choices for candidate in found] == [(choice.name,) for choice in CHOICES]
+def names(subject: RewriteSubject) -> list[str]:
+    return [choice.choices[0] for choice in inner_choices(subject) if isinstance(choice, Candidate)]
+
+
+def test_what_inductor_decides_by_itself_is_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    rest = ["freezing", "eager"]
+    for lies_so, other in ((True, "off"), (False, "forced")):
+        monkeypatch.setattr(inner_choice, "forced_channels_last", lambda *_, told=lies_so: told)
+        assert names(subject_of(convolution, IMAGE, WEIGHT)) == [f"layout_optimization_{other}", *rest]
+
+
+def test_inductor_lays_out_all_convolutions_on_a_cpu() -> None:
+    # Where it has oneDNN: so its rules.
+    assert "layout_optimization_off" in names(subject_of(convolution, IMAGE, WEIGHT))
 
 
 @pytest.mark.parametrize(
     ("subject", "refused"),
     [
         pytest.param(lambda: subject_of(torch.mm, (4, 4), (4, 4)), "layout", id="nothing to lay out"),
-        pytest.param(lambda: subject_of(convolution, IMAGE, WEIGHT, train=True), "frozen", id="weights in training"),
-        pytest.param(lambda: subject_of(convolution, IMAGE, WEIGHT, weights=False), "frozen", id="no weights"),
+        pytest.param(lambda: subject_of(convolution, IMAGE, WEIGHT, train=True), "freezing", id="weights in training"),
+        pytest.param(lambda: subject_of(convolution, IMAGE, WEIGHT, weights=False), "freezing", id="no weights"),
+        pytest.param(lambda: subject_of(torch.add, (4, 4), (4, 4)), "eager", id="loops alone"),
+        pytest.param(lambda: subject_of(convolution, IMAGE, WEIGHT, inner="eager"), "", id="not Inductor's"),
     ],
 )
 def test_what_cannot_matter_is_refused(subject, refused: str) -> None:
     found = list(inner_choices(subject()))
     refusals = [outcome for outcome in found if isinstance(outcome, Refusal)]
-    assert refusals
-    assert all(refused in refusal.subject for refusal in refusals)
-    assert all(refused not in c.choices[0] for c in found if isinstance(c, Candidate))
+    assert any(refused in refusal.subject for refusal in refusals)
+    assert all(refusal.reason for refusal in refusals)
+    assert not any(refused in name for name in names(subject()))
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice.name)
 def test_the_options_of_every_choice_compile_a_program(choice) -> None:
     torch._dynamo.reset()
-    (candidate,) = [
-        c for c in inner_choices(subject_of(convolution, IMAGE, WEIGHT)) if choice.name in getattr(c, "choices", ())
-    ]
-    options = dict(options_of(candidate))
+    options = dict(options_of(Candidate("inner_choice", "", (), (choice.name,))))
     assert backend_options(options, None).model_dump(exclude_defaults=True) == options
     model = torch.nn.Conv2d(8, 4, 3).eval()
     x = torch.randn(IMAGE)
@@ -69,6 +83,10 @@ def test_the_options_of_every_choice_compile_a_program(choice) -> None:
         torch.testing.assert_close(compiled(x), model(x))
 
 
-def test_what_only_a_trial_can_tell_is_reported_with_the_graph(rewrite) -> None:
-    (graph,) = rewrite(torch.nn.Conv2d(8, 4, 3), torch.randn(IMAGE)).graphs
-    assert [candidate.choices for candidate in graph.done.untried] == [(choice.name,) for choice in CHOICES]
+def test_what_only_a_trial_can_tell_is_reported_with_the_graph() -> None:
+    torch._dynamo.reset()
+    backend.clear()
+    with torch.no_grad():
+        torch.compile(torch.nn.Conv2d(8, 4, 3), backend="frx", options={"plan": "solved"})(torch.randn(IMAGE))
+    (done,) = backend.rewritten()
+    assert [choice.choices[0] for choice in done.untried] == ["layout_optimization_off", "freezing", "eager"]

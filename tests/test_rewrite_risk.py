@@ -1,0 +1,21 @@
+"""Which rewrites a policy's highest risk allows, with and without isolation."""
+
+from __future__ import annotations
+
+from frx_graph.current_plan import ALL_REWRITES
+from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
+from frx_graph.records import Risk
+from frx_graph.rewrite_risk import _LOW_RISK, allowed
+
+EVERYTHING = (INNER_CHOICE, *ALL_REWRITES)
+
+
+def test_low_risk_leaves_out_what_changes_operators() -> None:
+    assert set(allowed(EVERYTHING, Risk.LOW)) == _LOW_RISK < set(EVERYTHING)
+    assert allowed(EVERYTHING, Risk.MEDIUM) == allowed(EVERYTHING, Risk.HIGH) == EVERYTHING
+
+
+def test_what_is_tried_in_process_counts_as_one_tier_of_risk_higher() -> None:
+    assert allowed(EVERYTHING, Risk.LOW, isolated=False) == ()
+    assert set(allowed(EVERYTHING, Risk.MEDIUM, isolated=False)) == _LOW_RISK
+    assert allowed(EVERYTHING, Risk.HIGH, isolated=False) == EVERYTHING
