@@ -6,13 +6,13 @@ finite where the other's are, and differences that no rounding explains. What a 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import register_multi_grad_hook
-from torch.utils.hooks import RemovableHandle
+from torch.autograd import Variable
 
 from frx_graph.errors import first_line
 
@@ -99,24 +99,26 @@ class LiveComparison:
         handles = [a.register_hook(_keeping(gradients, i)) for i, (a, _) in enumerate(pairs)]
         inputs = [(a, b) for a, b in zip(self._args, self._copies, strict=True) if _differentiated(a)]
 
+        forget: list[Callable[[], None]] = [handle.remove for handle in handles]
+
         def let_go() -> None:
-            for handle in handles:
-                handle.remove()
-            handles.clear()
+            for each in forget:
+                each()
+            forget.clear()
             pairs.clear()
             inputs.clear()
 
-        def seen(found: Sequence[Tensor | None]) -> None:
+        def seen(finite: bool) -> None:
             roots = [pairs[i][1] for i in gradients]
             theirs = torch.autograd.grad(
                 roots, [copy for _, copy in inputs], list(gradients.values()), allow_unused=True
             )
             let_go()
-            if not_finite(theirs) and not not_finite(found):
+            if finite and not_finite(theirs):
                 told("its gradients are not finite, the baseline's are")
 
-        if pairs and (waiting := when_differentiated([a for a, _ in inputs], seen)) is not None:
-            handles.append(waiting)
+        if pairs:
+            forget.append(when_differentiated([a for a, _ in inputs], seen))
         return let_go
 
     def _generators(self) -> list[Tensor]:
@@ -124,23 +126,38 @@ class LiveComparison:
         return states if self._device.type != "cuda" else [*states, torch.cuda.get_rng_state(self._device)]
 
 
-def when_differentiated(args: Sequence[Any], seen: Callable[[Sequence[Tensor | None]], None]) -> RemovableHandle | None:
-    """Calls `seen` once with the gradients of those among `args` that need one, in the next backward that computes
-    them. What `seen` raises is lost."""
-    needed = [arg for arg in args if _differentiated(arg)]
-    if not needed:
-        return None
+def when_differentiated(args: Sequence[Any], seen: Callable[[bool], None]) -> Callable[[], None]:
+    """Calls `seen` once, at the end of the next backward that computes gradients of any of `args`: whether all of them
+    are finite. What `seen` raises is lost. What is returned stops waiting.
 
-    def once(gradients: Sequence[Tensor | None]) -> None:
-        handle.remove()
+    No gradient is kept: a leaf's would be copied instead of becoming its `.grad`. Not `register_multi_grad_hook`, which
+    raises in the user's `torch.autograd.grad` (torch 2.15: of a leaf nobody can say whether it will get one).
+    """
+    finite: list[bool] = []
+    lock = threading.Lock()
+
+    def stop() -> None:
+        for handle in handles:
+            handle.remove()
+
+    def at_the_end() -> None:
+        stop()
         try:
             with torch.no_grad():
-                seen(gradients)
+                seen(all(finite))
         except Exception:  # noqa: BLE001 - what watches must not break what is watched
             pass
 
-    handle: RemovableHandle = register_multi_grad_hook(needed, once)
-    return handle
+    def look(gradient: Tensor) -> None:
+        is_finite = not not_finite([gradient])
+        with lock:
+            finite.append(is_finite)
+            first = len(finite) == 1
+        if first:
+            Variable._execution_engine.queue_callback(at_the_end)
+
+    handles = [arg.register_hook(look) for arg in args if _differentiated(arg)]
+    return stop
 
 
 def _differentiated(arg: Any) -> bool:
@@ -160,6 +177,8 @@ def _again(arg: Any, *, copied: bool) -> Any:
         return arg
     if type(arg) not in _PLAIN or arg.layout is not torch.strided:
         raise ValueError("tensors of another kind")
+    if copied and arg.requires_grad:
+        raise ValueError("a tensor that is written into, and part of what is differentiated: its copy is a leaf")
     again = arg.detach()
     if copied:
         # Where it lies in its memory, too, is what programs are compiled for.

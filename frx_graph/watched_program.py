@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils.hooks import RemovableHandle
 
 from frx_graph.capture.repeatable_graph import repeatable
+from frx_graph.capture.saved_tensor_hooks import has_saved_tensor_hooks
 from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
 from frx_graph.evidence.compilations import frames_compiled
@@ -84,18 +84,22 @@ class WatchedProgram:
         self._began: float | None = None
         self._frames = frames_compiled()
         self._bad_gradients = False
-        self._hook: RemovableHandle | None = None
+        self._stop_waiting: Callable[[], None] = lambda: None
+        self._awaits_backward = False
+        self._forwards_share_a_backward = False
         self._let_go: Callable[[], None] | None = None
 
     def __call__(self, *args: Any) -> Any:
         """What the program returns for `args`."""
-        if _saved_elsewhere() or self._reading.capturing():
+        if has_saved_tensor_hooks() or self._reading.capturing():
             # What autograd saves is counted, as in checkpoints, whose second run must be as the first; or the device
             # does nothing yet. Such calls are left alone.
             return self._planned(*args)
         if self._let_go is not None:
             self._let_go()
             self._let_go = None
+        if self._awaits_backward:
+            self._forwards_share_a_backward = True
         return self._run(*args)
 
     def _steady(self, *args: Any) -> Any:
@@ -219,13 +223,21 @@ class WatchedProgram:
         )
         self._frames, self._seconds, self._bad_gradients = footprint.frames, [], False
         if self._train and outputs:
-            if self._hook is not None:
-                self._hook.remove()
-            self._hook = when_differentiated(args, self._gradients_seen)
+            self._stop_waiting()
+            self._awaits_backward = True
+            self._stop_waiting = when_differentiated(args, self._gradients_seen)
         return self._signs.seen(look)
 
-    def _gradients_seen(self, gradients: Sequence[Tensor | None]) -> None:
-        self._bad_gradients = not_finite(gradients)
+    def _gradients_seen(self, finite: bool) -> None:
+        self._awaits_backward = False
+        self._bad_gradients = not finite
+
+    def _may_take_turns(self) -> bool:
+        """Not where a forward has run between another one and its backward, or may have, and may have written into what
+        that one's program has saved: eager's batch norm saves its running statistics, and does not count its own
+        writes."""
+        one_by_one = self._repeatable and not self._forwards_share_a_backward
+        return one_by_one or not (self._train and self._written)
 
     def _acted(self, args: Sequence[Any], result: Any, sign: Sign | None) -> Any:
         if sign is None:
@@ -244,6 +256,9 @@ class WatchedProgram:
     def _by_both(self, args: Sequence[Any], sign: Sign) -> Any:
         # Whatever happens, the next step is an ordinary one.
         self._resume()
+        if not self._may_take_turns():
+            self._signs.cleared(sign)
+            return self._planned(*args)
         alike = self._computed_alike(args)
         try:
             result = self._alone(*args)
@@ -345,12 +360,6 @@ def watching(
         )
 
     return compile
-
-
-def _saved_elsewhere() -> bool:
-    """Whether the user's hooks see what autograd saves."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return hooks is not None
 
 
 def _versions(args: Sequence[Any]) -> tuple[int | None, ...]:

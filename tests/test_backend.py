@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.backends import registry
 from torch._inductor.utils import run_and_get_code
+from torch.utils.checkpoint import checkpoint
 
 import frx_graph
 from frx_graph import advisor, backend
@@ -261,3 +262,17 @@ def test_apply_mode_prints_nothing() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"
     assert "frx" not in done.stderr
+
+
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+@pytest.mark.parametrize("plan", [None, "all"])
+def test_a_checkpoint_counts_what_the_program_saves_and_nothing_of_ours(inner: str, plan: str | None) -> None:
+    """The program is compiled in the first forward, and only there."""
+    options = {"inner": inner} if plan is None else {"inner": inner, "plan": plan}
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
+    compiled = torch.compile(model, backend="frx", options=options)
+    x = torch.randn(2, 4, 8, 8, requires_grad=True)
+    for _ in range(2):
+        checkpoint(compiled, x, use_reentrant=False).sum().backward()
+    assert x.grad is not None
+    assert len(backend._session.capture().graphs) == 1

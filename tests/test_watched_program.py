@@ -655,3 +655,81 @@ def test_a_baseline_that_cannot_be_compiled_later_is_run_by_eager_and_that_is_sa
 
     with pytest.warns(RuntimeWarning, match="not now.*eager runs it"):
         assert torch.compile(doubled, backend=backend)(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def turns(**how: Any) -> Watch:
+    """A plan that is right, and measured again after every step."""
+    policy = TrialPolicy(canary_interval_steps=1, steps_per_block=1)
+    return Watch(lambda right, _: right, policy=policy, train=True, **how)
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_gradients_of_some_inputs_alone_are_the_users_to_ask_for(inner: str) -> None:
+    model, watch = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), turns(inner=inner)
+    compiled = torch.compile(model, backend=watch)
+    for step in range(LOOK_STEPS * 2):
+        x = torch.randn(2, 4, requires_grad=True)
+        wanted = [x] if step % 2 else list(model.parameters())
+        found = torch.autograd.grad(compiled(x).sum(), wanted)
+        torch.testing.assert_close(found, torch.autograd.grad(model(x).sum(), wanted))
+    assert not watch.reasons
+    assert watch.steps["baseline"] > 0
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_an_optimizers_step_is_made_once(inner: str) -> None:
+    torch.manual_seed(0)
+    model, watch = nn.Linear(4, 4), turns(inner=inner)
+    watch.how["repeatable"] = False
+    optimizer = torch.optim.Adam(model.parameters())
+    seen: list[bool] = []
+
+    def backend(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        seen.append(repeatable(dynamo))
+        return watch(dynamo, inputs)
+
+    step = torch.compile(optimizer.step, backend=backend)
+    for count in range(1, 20):
+        model(torch.ones(2, 4)).sum().backward()
+        step()
+        assert optimizer.state[model.weight]["step"] == count
+    # Its tensors are the graph's own, where writes into inputs are not seen.
+    assert seen
+    assert not any(seen)
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_forwards_that_share_a_backward_are_left_to_one_program(inner: str) -> None:
+    torch.manual_seed(0)
+    model, watch = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), turns(inner=inner)
+    compiled = torch.compile(model, backend=watch)
+    for _ in range(LOOK_STEPS):
+        sum(compiled(torch.randn(3, 4)).sum() for _ in range(3)).backward()
+    assert not watch.reasons
+    assert watch.steps["baseline"] == 0
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_forwards_with_a_backward_each_take_turns(inner: str) -> None:
+    torch.manual_seed(0)
+    model, watch = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), turns(inner=inner)
+    compiled = torch.compile(model, backend=watch)
+    for _ in range(LOOK_STEPS):
+        compiled(torch.randn(3, 4)).sum().backward()
+    assert not watch.reasons
+    assert watch.steps["baseline"] > 0
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_what_is_written_into_amid_a_backward_is_computed_once(inner: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        x.mul_(2)
+        return x.sin().sum()
+
+    watch = turns(inner=inner)
+    compiled = torch.compile(program, backend=watch)
+    for _ in range(LOOK_STEPS):
+        x = torch.randn(4, requires_grad=True)
+        compiled(x * 1.0).backward()
+        torch.testing.assert_close(x.grad, 2 * (2 * x).cos())
+    assert not watch.reasons

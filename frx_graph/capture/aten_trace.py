@@ -34,6 +34,7 @@ from frx_graph.capture.call_site import (
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
 from frx_graph.capture.kept_modes import modes_put_back
 from frx_graph.capture.real_strides import RealStrides, merge_relayouts
+from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
 from frx_graph.capture.without_guards import without_guards
 
 
@@ -85,6 +86,7 @@ def trace_eager(
         return outputs, torch.autograd.grad(roots, leaves, [make() for make in gradients], allow_unused=True)
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(unseen_by_saved_tensor_hooks())
         # Inside a backend the surrounding tracing context has a fake mode of its own, which make_fx would pick up.
         stack.enter_context(tracing(TracingContext(fake_mode)))
         stack.enter_context(without_guards(fake_mode))

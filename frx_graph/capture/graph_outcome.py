@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frx_graph.capture.kept_modes import modes_put_back
+from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def _number(example: Tensor) -> float | None:
 def graph_outcome(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> GraphOutcome:
     """Run `dynamo` on fakes of `inputs`, in the grad and autocast modes of the moment. Raises whatever an operator that
     cannot run on them raises."""
-    with FakeTensorMode(allow_non_fake_inputs=True), modes_put_back():
+    with FakeTensorMode(allow_non_fake_inputs=True), modes_put_back(), unseen_by_saved_tensor_hooks():
         fakes = [_fake(value) if isinstance(value, InputTensor) else value for value in inputs]
         places: dict[int, set[int]] = {}
         for index, fake in enumerate(fakes):
@@ -117,7 +118,7 @@ class NodeValue:
 
 def node_values(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, NodeValue]:
     """Every node of `dynamo` whose value is a tensor, in the order of the graph, run on fakes of `inputs`."""
-    with FakeTensorMode(allow_non_fake_inputs=True), modes_put_back():
+    with FakeTensorMode(allow_non_fake_inputs=True), modes_put_back(), unseen_by_saved_tensor_hooks():
         fakes = [_fake(value) if isinstance(value, InputTensor) else value for value in inputs]
         # What is still alive shares no number with anything else.
         interpreter = _Values(dynamo, garbage_collect_values=False)

@@ -16,12 +16,14 @@ _MODULES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 
 def repeatable(dynamo: fx.GraphModule) -> bool:
     """Whether all that is called is torch's own, on plain tensors, and none of it communicates: of others nobody knows
-    what they do."""
+    what they do. A graph with tensors of its own, as that of an optimizer's step, may write into them, where nobody who
+    looks at its inputs sees it."""
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
     nodes = [node for graph in graphs for node in graph.nodes]
     values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
     plain = all(type(value) in PLAIN_TENSORS for value in values if isinstance(value, Tensor))
-    return plain and all(_torchs_own(node.target) for node in nodes if node.op == "call_function")
+    owns = any(True for module in dynamo.modules() for _ in (*module._parameters.values(), *module._buffers.values()))
+    return plain and not owns and all(_torchs_own(node.target) for node in nodes if node.op == "call_function")
 
 
 def _torchs_own(function: Any) -> bool:
