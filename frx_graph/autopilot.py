@@ -8,7 +8,6 @@ happens in other processes, to which the graph travels as a file; what cannot tr
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import tempfile
 import time
@@ -27,14 +26,14 @@ from frx_graph.errors import TravelError, TrialError
 from frx_graph.graph_file import hold_graph, write_graph
 from frx_graph.in_process_arm import InProcessArms
 from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import AUTOPILOT, Decision
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
 from frx_graph.options import BackendOptions
 from frx_graph.proposals import choices_in, chosen, known_alone, portions, proposed, rewrites_of
 from frx_graph.records import Candidate
 from frx_graph.reports.trial_document import as_json, trial_document
 from frx_graph.rewrite_risk import allowed
 from frx_graph.termination import cleaned_up_when_terminated
-from frx_graph.trial_decisions import decisions_about, decisions_against
+from frx_graph.trial_decisions import decisions_about, decisions_without_trial
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
 from frx_graph.trials.executor import Programs, Progress, StartArm, TrialRun, run_trial
 from frx_graph.trials.policy import TrialPolicy
@@ -69,16 +68,18 @@ def try_graph(
     record: Record,
     progress: Progress,
     rejected: frozenset[str] = frozenset(),
+    seconds: float | None = None,
 ) -> tuple[Candidate, ...]:
     """The candidates that were proved for `dynamo`, with its real `inputs`; none where nothing was. What each trial has
     decided about the graph with this signature goes to `record`, what is promoted in the order in which the last is the
     one to use; that nothing was to be tried, too, under this `environment`. Plans whose hash is in `rejected` are not
-    tried again.
+    tried again. It takes at most `seconds`, by default the policy's time budget; that it ended before all was tried is
+    recorded.
 
     Raises `TravelError` where the graph cannot be tried in another process, nor in this one, `TrialError` where it does
     not run there, and what `record` raises.
     """
-    deadline = time.monotonic() + policy.time_budget_seconds
+    deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
     with contextlib.ExitStack() as stack:
         stack.enter_context(cleaned_up_when_terminated())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-graph-"))
@@ -86,22 +87,33 @@ def try_graph(
         train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
         progress("asking for candidates")
-        search = _Search(base, arms, policy, deadline, progress)
-        if not search.names:
-            record(decisions_against(signature, environment, policy, by=this_process(AUTOPILOT)))
         promoted: list[_Trial] = []
+
+        def decided(kind: Kind, reason: str) -> None:
+            by = this_process(AUTOPILOT)
+            record(decisions_without_trial(signature, environment, policy, kind, reason, by=by))
+
         try:
+            search = _Search(base, arms, policy, deadline, progress)
+            if not search.names:
+                decided(Kind.REJECTED, "measured times speak for no rewrite, and no other way to compile it may matter")
             for trial in search.trials(rejected):
                 if trial.promoted:
                     promoted.append(trial)
                 else:
                     record(_decisions(trial, signature, options.inner, train, policy))
+        except _BudgetEndedError:
+            decided(Kind.INCONCLUSIVE, "the time budget ended before all was tried")
         finally:
             # Also where a later trial could not be run: what was proved stays proved.
             promoted.sort(key=lambda trial: trial.ratio)
             for trial in promoted:
                 record(_decisions(trial, signature, options.inner, train, policy))
     return promoted[-1].candidates if promoted else ()
+
+
+class _BudgetEndedError(Exception):
+    """There is more to try, and no time."""
 
 
 class _Search:
@@ -122,19 +134,21 @@ class _Search:
         self.names = tuple(dict.fromkeys((*predicted, *self._choices, *self._portions)))
 
     def trials(self, rejected: Collection[str]) -> Iterator[_Trial]:
-        """One after the other, until the budget ends. What each of them finds decides what is tried at last. Plans
-        whose hash is in `rejected` are left out."""
+        """One after the other. What each of them finds decides what is tried at last. Plans whose hash is in `rejected`
+        are left out. Raises `_BudgetEndedError` where there is more to try, and no time."""
         kept: list[str] = []
         for name in self.names:
-            alone = self._in_time(functools.partial(self._alone, name), rejected)
-            if not alone:
+            alone = self._alone(name)
+            if not alone or recorded_plan(alone).hash in rejected:
                 continue
             trial = self._tried(alone, name)
             if trial.promoted and name in self._portions:
                 kept.append(name)
             yield trial
-        if len(kept) > 1 and (together := self._in_time(functools.partial(self._together, kept), rejected)):
-            yield self._tried(together, " and ".join(kept))
+        if len(kept) > 1:
+            together = self._together(kept)
+            if together and recorded_plan(together).hash not in rejected:
+                yield self._tried(together, " and ".join(kept))
 
     def _alone(self, name: str) -> tuple[Candidate, ...]:
         if name in self._choices:
@@ -149,19 +163,12 @@ class _Search:
         return _the_only(self._proposed((), rewrites)).applied
 
     def _proposed(self, choice: tuple[Candidate, ...], rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
-        return proposed(replace(self._base, candidates=choice), rewrites, self._left(), self._arms.start)
-
-    def _in_time(self, ask: Callable[[], tuple[Candidate, ...]], rejected: Collection[str]) -> tuple[Candidate, ...]:
-        """None, too, where the budget ends before they are known, and where they are `rejected`."""
-        if time.monotonic() >= self._deadline:
-            return ()
         try:
-            found = ask()
+            return proposed(replace(self._base, candidates=choice), rewrites, self._left(), self._arms.start)
         except TrialError:
-            if time.monotonic() >= self._deadline:
-                return ()
+            # It may have been the budget that was too short for an answer.
+            self._left()
             raise
-        return () if recorded_plan(found).hash in rejected else found
 
     def _tried(self, candidates: tuple[Candidate, ...], name: str) -> _Trial:
         run = run_trial(
@@ -176,7 +183,10 @@ class _Search:
         return _Trial(candidates, run)
 
     def _left(self) -> float:
-        return max(1.0, self._deadline - time.monotonic())
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
+            raise _BudgetEndedError
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,26 @@ def check_together(options: BackendOptions) -> None:
         raise OptionError(
             f"no plan can be given to inner backend {options.inner!r}", "inductor, eager and aot_eager take one"
         )
+    if options.mode == "autopilot":
+        _check_autopilot(options)
     if options.inner == "inductor":
         _check_inductor(options.inner_mode, options.inner_options)
+
+
+def _check_autopilot(options: BackendOptions) -> None:
+    """Raise `OptionError` for a program that no trial could speak for."""
+    if options.freeze:
+        raise OptionError("the autopilot does not try frozen weights", "leave out freeze, or mode and policy")
+    if options.inner not in PLANNED:
+        raise OptionError(
+            f"the autopilot cannot try anything under inner backend {options.inner!r}",
+            "inductor, eager and aot_eager take a plan",
+        )
+    if options.inner_options:
+        raise OptionError(
+            "the autopilot cannot try anything with inner_options: trials compile without them",
+            "leave them out, or set them in torch._inductor.config",
+        )
 
 
 def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:

@@ -6,9 +6,11 @@ distributed program the first does that, and all apply what it finds, or none: d
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from frx_graph.progress import stages
 from frx_graph.promotion import Promotion, Subject
 from frx_graph.rank_opening import Ask, rank_opening, several_ranks
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.user_warning import warn_and_go_on
 
 _DECIDED_AGAINST = frozenset({Kind.REJECTED, Kind.ROLLED_BACK})
 """What is not tried again in this environment until somebody asks."""
@@ -50,6 +53,8 @@ class PromotedPlans:
         self._lock = threading.Lock()
         self._applied: set[tuple[str, ...]] = set()
         self._withdrawn: set[tuple[str, ...]] = set()
+        self._tried_seconds = 0.0
+        self._time_is_over = False
 
     def withdraw(self, promotion: Promotion, reason: str) -> None:
         """Record that a plan is rolled back. This process does not apply it any more, also where that cannot be
@@ -117,9 +122,14 @@ class PromotedPlans:
         from frx_graph.autopilot import try_graph
         from frx_graph.ledger.opening import check_writable
 
+        # The budget is for all graphs of the process.
+        left = subject.policy.time_budget_seconds - self._tried_seconds
+        if left <= 0:
+            self._told_that_time_is_over()
+            return None
         # Nobody is made to wait for a trial whose decision would be lost.
         check_writable(subject.place)
-        with stages() as progress:
+        with stages() as progress, self._counting_seconds():
             try_graph(
                 dynamo,
                 inputs,
@@ -128,10 +138,27 @@ class PromotedPlans:
                 signature=subject.signature,
                 environment=subject.environment,
                 rejected=_rejected(subject),
+                seconds=left,
                 record=lambda decisions: append(subject.place, decisions),
                 progress=lambda stage: progress(f"frx tries a graph, {stage}"),
             )
         return self._standing(subject)
+
+    @contextlib.contextmanager
+    def _counting_seconds(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._tried_seconds += time.monotonic() - began
+
+    def _told_that_time_is_over(self) -> None:
+        if not self._time_is_over:
+            self._time_is_over = True
+            warn_and_go_on(
+                "the autopilot's time budget is used up: graphs that are compiled from now on are not tried in this "
+                "process; the next one goes on"
+            )
 
     def _standing(self, subject: Subject) -> Promotion | None:
         try:

@@ -23,6 +23,7 @@ from frx_graph.ledger.quickly import append, evidence, promotions
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
+from frx_graph.rank_opening import several_ranks
 from frx_graph.trials.environment import device_of, trial_setup
 from frx_graph.trials.live_signs import Promised, promised
 from frx_graph.trials.policy import TrialPolicy
@@ -72,16 +73,20 @@ class Promotion:
         return None
 
     def withdraw(self, reason: str) -> None:
-        """Record that the plan is rolled back, where the ledger has it. Raises `LedgerError`."""
+        """Record that the plan is rolled back, unless somebody has already, or it stands in another rank's ledger only.
+        Raises `LedgerError`, also where there is no ledger any more."""
         by = this_process(AUTOPILOT)
-        if standing := self._standing():
+        try:
+            standing = self._standing()
+        except LedgerMissingError:
+            if several_ranks():
+                return
+            raise
+        if standing:
             append(self.subject.place, rollbacks(standing, reason=reason, by=by, now=datetime.now(UTC)))
 
     def _standing(self) -> tuple[Recorded, ...]:
-        """Its promotion, unless somebody has withdrawn it, or it stands in another rank's ledger only."""
+        """Its promotion, unless somebody has withdrawn it."""
         subject = self.subject
-        try:
-            found = promotions(subject.place, subject.signature, subject.environment)
-        except LedgerMissingError:
-            return ()
+        found = promotions(subject.place, subject.signature, subject.environment)
         return tuple(event for event in found if event.decision.plan == self.plan.hash)

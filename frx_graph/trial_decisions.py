@@ -53,18 +53,21 @@ def decisions_about(
     return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
 
 
-def decisions_against(signature: str, environment: str, policy: TrialPolicy, *, by: Author) -> tuple[Decision, ...]:
-    """Where measured times speak for no rewrite of a graph: the plan of nothing, which nobody needs to try again."""
+def decisions_without_trial(
+    signature: str, environment: str, policy: TrialPolicy, kind: Kind, reason: str, *, by: Author
+) -> tuple[Decision, ...]:
+    """What is decided about a graph as a whole, without a trial of anything: the plan of nothing is rejected where
+    nothing is to be tried, and inconclusive where there was no time left to."""
     proposed = Decision(
         kind=Kind.PROPOSED,
         signature=signature,
         environment=environment,
         plan=recorded_plan(()).hash,
-        reason="measured times of single operators speak for no rewrite",
+        reason=reason,
         decided_by=by.decided_by,
         host=by.host,
         process_id=by.process_id,
         recorded_at=datetime.now(UTC),
         policy=policy.hash,
     )
-    return (proposed, replace(proposed, kind=Kind.TRIED), replace(proposed, kind=Kind.REJECTED))
+    return (proposed, replace(proposed, kind=Kind.TRIED), replace(proposed, kind=kind))

@@ -188,9 +188,28 @@ def test_asking_takes_no_longer_than_the_budget(world: World) -> None:
     assert world.tried == [("propagate_layout",)]
 
 
-def test_a_budget_that_ends_before_anything_is_known_decides_nothing(world: World) -> None:
+def test_a_budget_that_ends_before_anything_is_known_is_not_spent_again_at_once(world: World) -> None:
     world.slow = ALL_REWRITES
-    with pytest.raises(TrialError):
+    assert world.try_graph() == ()
+    assert [(one.kind, one.plan) for one in world.recorded] == [
+        (kind, recorded_plan(()).hash) for kind in (Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE)
+    ]
+    assert "budget" in world.recorded[-1].reason
+
+
+def test_what_there_was_no_time_for_is_not_rejected_with_what_there_was(world: World) -> None:
+    world.proposals = (HOIST, LAYOUT, PRODUCTS)
+    world.ratios = {("propagate_layout",): 0.9}
+    world.slow = ("onednn_products",)
+    assert world.try_graph() == ()
+    last = {one.plan: one.kind for one in world.recorded}
+    assert last == {recorded_plan((LAYOUT,)).hash: Kind.REJECTED, recorded_plan(()).hash: Kind.INCONCLUSIVE}
+
+
+def test_a_program_that_does_not_run_is_no_matter_of_time(world: World) -> None:
+    world.ratios = {("propagate_layout",): 1.3}
+    world.fails = ("propagate_layout",)
+    with pytest.raises(TrialError, match="does not run"):
         world.try_graph()
     assert world.recorded == []
 

@@ -72,6 +72,9 @@ def test_another_inner_backend_is_refused_with_the_nearest_name(name: str, hint:
         ({"inner": "eager", "inner_options": {"max_autotune": True}}, "takes neither"),
         ({"inner": "eager", "inner_mode": "max-autotune", "plan": "all"}, "takes neither"),
         ({"inner": "aot_ts", "plan": "all"}, "no plan can be given to inner backend 'aot_ts'"),
+        ({"inner": "aot_ts", "mode": "autopilot"}, "cannot try anything under inner backend 'aot_ts'"),
+        ({"mode": "autopilot", "freeze": True}, "does not try frozen weights"),
+        ({"mode": "autopilot", "inner_options": {"max_autotune": False}}, "with inner_options"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], said: str) -> None:

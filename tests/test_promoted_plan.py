@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from frx_graph.current_plan import recorded_plan
 from frx_graph.errors import TravelError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.ledger.location import parse_location
+from frx_graph.ledger.location import missing, parse_location
 from frx_graph.ledger.opening import open_ledger
 from frx_graph.ledger.store import Ledger
 from frx_graph.options import backend_options
@@ -263,15 +264,42 @@ def test_what_was_inconclusive_a_while_ago_is_tried_again_but_not_what_was_rejec
     assert given == [frozenset({rejected.plan})]
 
 
-def test_with_options_of_inductors_nothing_is_looked_up_or_tried(
-    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("frx_graph.autopilot.try_graph", pytest.fail)
+def test_with_options_of_inductors_nothing_is_looked_up(model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promoted_plan.PromotedPlans, "find", pytest.fail)
     program, x = model
-    options = {"mode": "autopilot", "inner_options": {"max_autotune": False}}
     with torch.no_grad():
-        torch.compile(program, backend="frx", options=options)(x)
+        torch.compile(program, backend="frx", options={"inner_options": {"max_autotune": False}})(x)
     assert kinds(ledger) == []
+
+
+def test_the_budget_is_for_all_graphs_of_a_process(model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second graph gets what the first has left, the third nothing."""
+    now = iter([0.0, 60.0, 60.0, 100.0])
+    given: list[float] = []
+    monkeypatch.setattr(backend._session, "_promoted", None)
+    monkeypatch.setattr(promoted_plan, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", lambda *_, seconds, **__: given.append(seconds))
+    with warnings.catch_warnings(record=True) as warned, torch.no_grad():
+        warnings.simplefilter("always")
+        for slope in (0.1, 0.2, 0.3, 0.4):
+            options = {"inner": "eager", "mode": "autopilot", "policy": {"time_budget_seconds": 100}}
+            torch.compile(nn.LeakyReLU(slope), backend="frx", options=options)(torch.ones(3))
+    assert given == [100.0, 40.0]
+    assert len([one for one in warned if "budget is used up" in str(one.message)]) == 1
+
+
+def test_a_ledger_that_is_gone_cannot_record_a_rollback(model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, x = model
+    ledger.append(promoted(*model))
+    harmful(monkeypatch)
+    compiled = torch.compile(program, backend="frx", options=OPTIONS)
+    monkeypatch.setattr(promotion, "promotions", missing_ledger)
+    with torch.no_grad(), pytest.warns(RuntimeWarning, match="could not be recorded .there is no ledger"):
+        compiled(x)
+
+
+def missing_ledger(place: Any, *_: Any) -> Any:
+    raise missing(place)
 
 
 def test_the_autopilot_does_not_try_again_what_was_rolled_back(
@@ -321,6 +349,7 @@ def test_a_real_trial_by_the_autopilot(model, ledger: Ledger) -> None:
         ({"mode": "autopilot", "policy": "nowhere.yaml"}, "cannot be read"),
         ({"policy": {"minimum_speedup": 0.1}}, "mode 'autopilot'"),
         ({"mode": "autopilot", "plan": "all"}, "finds a plan by itself"),
+        ({"mode": "autopilot", "inner_options": {"max_autotune": False}}, "with inner_options"),
         ({"mode": "autopilt"}, "mode"),
     ],
 )

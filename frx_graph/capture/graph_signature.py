@@ -22,10 +22,11 @@ def graph_signature(graph: fx.Graph) -> str:
     """Sixteen hexadecimal digits that change with any operator, any argument, and the shapes, strides, types and
     devices of all values. Names of values are part of it, since they are what a rewrite is bound to. Of several devices
     of a kind counts which are the same, not their numbers: each rank of a distributed program has another one. Takes
-    Dynamo's graphs, too."""
+    Dynamo's graphs, too, with the graphs that they call: bodies of checkpoints, branches of `cond`."""
     numbers = _DeviceNumbers()
     lines = (
         f"{node.op} {node.name} {_target(node.target)} {_arguments(node, numbers)} {_value(_value_of(node), numbers)}"
+        f"{_called(node)}"
         for node in graph.nodes
     )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
@@ -55,6 +56,16 @@ class _DeviceNumbers:
             self._met[value] = torch.device(value.type, self._counts[value.type])
             self._counts[value.type] += 1
         return self._met[value]
+
+
+def _called(node: fx.Node) -> str:
+    """The signature of a graph that the node stands for; nothing for what is no graph."""
+    if node.op != "get_attr" or node.graph.owning_module is None:
+        return ""
+    found: object = node.graph.owning_module
+    for name in str(node.target).split("."):
+        found = getattr(found, name, None)
+    return f" {graph_signature(found.graph)}" if isinstance(found, fx.GraphModule) else ""
 
 
 def _value_of(node: fx.Node) -> Any:
