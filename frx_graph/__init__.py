@@ -1,9 +1,8 @@
 """frx-graph: finds where a PyTorch model fights its own memory layout.
 
 `advise` advises on one call of a model, `report` on all that the process has compiled with `backend="frx"`; `compile`
-is that backend with the weights prepared, which `prepare` does by itself; `rewritten` tells what was done to each graph,
-and what was refused, with the reason. All are loaded on first use, so that
-importing the package costs nothing.
+is that backend with the weights prepared, which `prepare` does by itself; `rewritten` tells what was done to each
+graph, and what was refused, with the reason. All are loaded on first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations

@@ -9,12 +9,10 @@ from typing import Any
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch.utils import _pytree as pytree
 
+from frx_graph.capture.graph_copy import graph_as_it_is
 from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
 from frx_graph.user_warning import warn_and_go_on
-
-_DYNAMOS_NOTES = ("_param_name_to_source",)
-"""Attributes of a module that AOTAutograd tells weights by (torch 2.15, `_aot_autograd/frontend_utils.py`)."""
 
 
 class KeptBaseline:
@@ -26,20 +24,20 @@ class KeptBaseline:
     """
 
     def __init__(self, dynamo: fx.GraphModule, inputs: Sequence[Any], inner: Compiled) -> None:
-        self._dynamo = _as_it_is(dynamo)
+        self._dynamo = graph_as_it_is(dynamo)
         self._inner = inner
         self._lock = threading.Lock()
         self._compiled: Callable[..., Any] | None = None
         computed = (node.meta.get("example_value") for node in dynamo.graph.nodes)
         if any(map(_symbolic, pytree.tree_leaves([*inputs, *computed]))):
-            self._compiled = inner(_as_it_is(dynamo), list(inputs))
+            self._compiled = inner(graph_as_it_is(dynamo), list(inputs))
 
     def program(self, args: Sequence[Any]) -> Callable[..., Any]:
         """What takes what the graph takes, `args` for example."""
         with self._lock:
             if self._compiled is None:
                 try:
-                    self._compiled = self._inner(_as_it_is(self._dynamo), list(args))
+                    self._compiled = self._inner(graph_as_it_is(self._dynamo), list(args))
                 except Exception as error:  # noqa: BLE001 - the graph itself is right, if slow
                     self._compiled = self._dynamo.forward
                     warn_and_go_on(f"frx could not compile a baseline later on ({first_line(error)}): eager runs it")
@@ -50,20 +48,3 @@ def _symbolic(value: Any) -> bool:
     if isinstance(value, Tensor):
         return any(isinstance(size, SymInt) for size in value.shape)
     return isinstance(value, (SymInt, SymFloat, SymBool))
-
-
-def _as_it_is(dynamo: fx.GraphModule) -> fx.GraphModule:
-    """A graph of its own, over the same weights, with all that Dynamo has noted for compilers."""
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    result = graph.graph_copy(dynamo.graph, copies)
-    graph.output(result).meta.update(dynamo.graph.output_node().meta)
-    for node, copied in copies.items():
-        if hasattr(node, "_dynamo_source"):
-            copied._dynamo_source = node._dynamo_source
-    module = fx.GraphModule(dynamo, graph)
-    module.meta = dict(dynamo.meta)
-    for name in _DYNAMOS_NOTES:
-        if hasattr(dynamo, name):
-            setattr(module, name, getattr(dynamo, name))
-    return module

@@ -173,7 +173,7 @@ def _keeping(gradients: dict[int, Tensor], i: int) -> Callable[[Tensor], None]:
 
 def _again(arg: Any, *, copied: bool) -> Any:
     """`arg` for another program, whose gradient is its own."""
-    if not isinstance(arg, Tensor) or not (copied or arg.requires_grad):
+    if not isinstance(arg, Tensor) or not (copied or (arg.requires_grad and torch.is_grad_enabled())):
         return arg
     if type(arg) not in _PLAIN or arg.layout is not torch.strided:
         raise ValueError("tensors of another kind")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from frx_graph.aot_context import graph_id
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.dynamo_rewriting import Compiled, Failed, rewritten_before
 from frx_graph.eager_plan import EagerPlan
+from frx_graph.errors import RewriteError
+from frx_graph.frozen_graph import FrozenGraph, IsConstant
 from frx_graph.inductor_plan import frozen_options, inductor_options
 from frx_graph.options import BackendOptions
 from frx_graph.passes.rewrites import inner_choice
@@ -35,14 +37,25 @@ def planned_backend(
 
 
 def _chosen(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog) -> Compiled:
-    """What compiles graphs by the inner compiler, and with the options for it, that the plan has recorded."""
+    """What compiles graphs by the inner compiler, and with the options for it, that the plan has recorded. Where
+    weights cannot be frozen, that is told, and they are compiled as without us."""
     chosen = plan.recorded_for(inner_choice.EVERY_GRAPH, inner_choice.NAME)
     own = options.model_copy(update=inner_choice.options_of(chosen[0]))
-    rewrites = tuple(name for name in plan.rewrites if name != inner_choice.NAME)
-    inner = _rewriting(own, replace(plan, rewrites=rewrites), failed, log) if rewrites else _alone(own)
+    rest = replace(plan, rewrites=tuple(name for name in plan.rewrites if name != inner_choice.NAME))
+    alone = _alone(options)
 
-    def compile_and_tell(*args: Any, **kwargs: Any) -> Any:
-        compiled = inner(*args, **kwargs)
+    def frozen(constant: IsConstant) -> Compiled:
+        return EagerPlan(rest, log.add, failed, constant=constant) if own.inner == "eager" else _alone(own)
+
+    def compile_and_tell(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
+        if not own.freeze:
+            compiled = (_rewriting(own, rest, failed, log) if rest.rewrites else _alone(own))(dynamo, inputs, **how)
+        else:
+            try:
+                compiled = FrozenGraph(dynamo, inputs, frozen, alone)
+            except (RewriteError, ValueError) as error:
+                failed(error)
+                return alone(dynamo, inputs, **how)
         log.add(RewrittenGraph(graph_id(), Phase.FORWARD, chosen, (), plan=plan.hash))
         return compiled
 

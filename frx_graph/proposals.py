@@ -54,7 +54,7 @@ def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
 
 def choices_in(graphs: Sequence[MadeGraph]) -> dict[str, Candidate]:
     """The inner compilers, and their options, that could matter to any of the graphs, by name."""
-    return {one.choices[0]: one for graph in graphs for one in graph.untried if inner_choice.in_backend(one)}
+    return {one.choices[0]: one for graph in graphs for one in graph.untried}
 
 
 def chosen(

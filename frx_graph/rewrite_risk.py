@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
 from frx_graph.records import Risk
 
 _LOW_RISK = frozenset(
@@ -15,21 +14,24 @@ _LOW_RISK = frozenset(
         "drop_redundant_copies",
         "hoist_copy",
         "propagate_layout",
-        INNER_CHOICE,
+        "eager",
+        "layout_optimization_forced",
+        "layout_optimization_off",
     }
 )
 """After which a graph calls the operators that it called, or attention, as every eager program may: with operands in
-another order, or compiled as torch can compile it. The others pack weights, write into memory that they reuse, or pick
-an implementation: MEDIUM."""
+another order, or compiled as torch can compile it. The others make constants of weights, pack them, write into memory
+that they reuse, or pick an implementation: MEDIUM."""
 
 
-def allowed(rewrites: Iterable[str], highest: Risk, *, isolated: bool = True) -> tuple[str, ...]:
-    """Those whose risk is at most `highest`. Where nothing isolates a program from what is tried in it, each counts as
-    one tier higher: with MEDIUM those of low risk are left, with LOW none."""
+def allowed(names: Iterable[str], highest: Risk, *, isolated: bool = True) -> tuple[str, ...]:
+    """Those of rewrites, or of choices of the inner compiler, whose risk is at most `highest`. Where nothing isolates a
+    program from what is tried in it, each counts as one tier higher: with MEDIUM those of low risk are left, with LOW
+    none."""
     tiers = list(Risk)
     most = tiers.index(highest) - (not isolated)
-    return tuple(name for name in rewrites if tiers.index(_risk(name)) <= most)
+    return tuple(name for name in names if tiers.index(_risk(name)) <= most)
 
 
-def _risk(rewrite: str) -> Risk:
-    return Risk.LOW if rewrite in _LOW_RISK else Risk.MEDIUM
+def _risk(name: str) -> Risk:
+    return Risk.LOW if name in _LOW_RISK else Risk.MEDIUM

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from frx_graph.current_plan import ALL_REWRITES
-from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
+from frx_graph.passes.rewrites.inner_choice import CHOICES
 from frx_graph.records import Risk
 from frx_graph.rewrite_risk import _LOW_RISK, allowed
 
-EVERYTHING = (INNER_CHOICE, *ALL_REWRITES)
+EVERYTHING = (*(choice.name for choice in CHOICES), *ALL_REWRITES)
 
 
 def test_low_risk_leaves_out_what_changes_operators() -> None:

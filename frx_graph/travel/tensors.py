@@ -44,7 +44,7 @@ class TensorWriter:
             raise TravelError("two inputs are the same tensor")
         for name, value in zip(names, inputs, strict=True):
             try:
-                self.tensors.append(self._described(value, _kind(value), indices, len(inputs)))
+                self.tensors.append(self._described(value, input_kind(value), indices, len(inputs)))
             except TravelError as error:
                 raise TravelError(f"the input {name}: {error.message}", error.hint) from error
         # A base is no view itself.
@@ -175,7 +175,8 @@ def _made(document: TensorDocument, memories: Sequence[torch.UntypedStorage], ma
     return tensor.requires_grad_() if document.requires_grad and document.leaf else tensor
 
 
-def _kind(tensor: Any) -> Literal["parameter", "static", "argument"]:
+def input_kind(tensor: Any) -> Literal["parameter", "static", "argument"]:
+    """What an input of a graph of Dynamo's is: static ones are buffers, or have been marked as what stays in place."""
     if isinstance(tensor, nn.Parameter):
         return "parameter"
     return "argument" if getattr(tensor, _STATIC, None) is None else "static"

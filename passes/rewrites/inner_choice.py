@@ -2,11 +2,12 @@
 
 Why: which compiler is fastest for a graph, and whether its layout choice is right, no rule knows: plain eager beats
 Inductor where convolutions are deep and images small, freezing wins where weights are large.
-How: nothing in the graph changes; a candidate names options for `torch.compile(model, backend="frx", options=...)`, or,
-where weights become constants, for `frx_graph.compile`. Measured operators cannot price what a compiler does around
-them, so none of these is part of a plan before a trial has run it.
+How: a candidate names options of ours. Nothing in the graph changes but, where they freeze, that its weights become
+constants. Measured operators cannot price what a compiler does around them, so none of these is part of a plan before a
+trial has run it.
 Assumes: that the program may be compiled as a whole by each of the choices.
-Safe: each of them is the inner compiler as torch has it.
+Safe: each of them is an inner compiler as torch has it, or eager with our rewrites; weights that are constants are
+watched.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ CHOICES: tuple[InnerChoice, ...] = (
     ),
     InnerChoice("freezing", {"freeze": True}),
     InnerChoice("eager", {"inner": "eager"}),
+    InnerChoice("eager_freezing", {"inner": "eager", "freeze": True}),
 )
 """Beside the inner compiler as it is, whose layout optimization is on: it decides by its own rules."""
 _BY_NAME = {choice.name: choice for choice in CHOICES}
@@ -66,11 +68,6 @@ def options_of(candidate: Candidate) -> Mapping[str, Any]:
     """The options that a candidate of `inner_choices` stands for. Raises `KeyError` for another."""
     (name,) = candidate.choices
     return _BY_NAME[name].options
-
-
-def in_backend(candidate: Candidate) -> bool:
-    """Whether the choice can be made where a graph is compiled; that weights are constants is decided before."""
-    return "freeze" not in options_of(candidate)
 
 
 def compiles_otherwise(candidate: Candidate) -> bool:

@@ -42,7 +42,7 @@ def names(subject: RewriteSubject) -> list[str]:
 
 
 def test_what_inductor_decides_by_itself_is_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    rest = ["freezing", "eager"]
+    rest = ["freezing", "eager", "eager_freezing"]
     for lies_so, other in ((True, "off"), (False, "forced")):
         monkeypatch.setattr(inner_choice, "forced_channels_last", lambda *_, told=lies_so: told)
         assert names(subject_of(convolution, IMAGE, WEIGHT)) == [f"layout_optimization_{other}", *rest]
@@ -89,4 +89,9 @@ def test_what_only_a_trial_can_tell_is_reported_with_the_graph() -> None:
     with torch.no_grad():
         torch.compile(torch.nn.Conv2d(8, 4, 3), backend="frx", options={"plan": "solved"})(torch.randn(IMAGE))
     (done,) = backend.rewritten()
-    assert [choice.choices[0] for choice in done.untried] == ["layout_optimization_off", "freezing", "eager"]
+    assert [choice.choices[0] for choice in done.untried] == [
+        "layout_optimization_off",
+        "freezing",
+        "eager",
+        "eager_freezing",
+    ]
