@@ -172,17 +172,20 @@ def _device_in_use() -> bool:
 
 
 def _live_host_bytes() -> int:
-    """Bytes of the storages that tensors known to Python hold, each counted once. Tensors that exist only in C++, such
-    as those that a graph has saved for its backward, are not among them."""
+    """Bytes of the storages that tensors known to Python hold, each counted once, and of what oneDNN has packed. Tensors
+    that exist only in C++, such as those that a graph has saved for its backward, are not among them."""
     storages: dict[int, int] = {}
+    packed = 0
     for found in gc.get_objects():
         # Subclasses may have no storage of their own, or none at all (FakeTensor).
         if type(found) in (torch.Tensor, nn.Parameter, nn.Buffer):
             tensor: torch.Tensor = found
-            if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+            if tensor.is_mkldnn:
+                packed += torch.ops.mkldnn._nbytes(tensor)
+            elif tensor.device.type == "cpu" and tensor.layout is torch.strided:
                 storage = tensor.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
-    return sum(storages.values())
+    return sum(storages.values()) + packed
 
 
 def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:

@@ -57,6 +57,14 @@ def test_a_steps_peak_is_exact() -> None:
     assert RECORDS.validate_json(RECORDS.dump_json(memory)) == memory
 
 
+def test_what_onednn_has_packed_is_live() -> None:
+    before = observe_memory(lambda: None).host.live_bytes
+    weight = torch.ones(512, 512, 1, 1)
+    packed = torch.ops.mkldnn._reorder_convolution_weight(weight, [0, 0], [1, 1], [1, 1], 1, [1, 512, 8, 8])
+    assert observe_memory(lambda: None).host.live_bytes - before == 2 * MEGABYTE
+    assert packed.is_mkldnn
+
+
 def test_what_is_live_before_counts_each_storage_once() -> None:
     before = observe_memory(lambda: None).host.live_bytes
     held = block(4)
