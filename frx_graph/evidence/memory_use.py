@@ -172,8 +172,8 @@ def _device_in_use() -> bool:
 
 
 def _live_host_bytes() -> int:
-    """Bytes of the storages that tensors known to Python hold, each counted once, and of what oneDNN has packed. Tensors
-    that exist only in C++, such as those that a graph has saved for its backward, are not among them."""
+    """Bytes of the storages that tensors known to Python hold, each counted once, and of what oneDNN has packed. Those
+    of tensors that exist only in C++, such as what a graph has saved for its backward, are not among them."""
     storages: dict[int, int] = {}
     packed = 0
     for found in gc.get_objects():
