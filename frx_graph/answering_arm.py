@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor, fx, nn
@@ -24,7 +22,7 @@ from frx_graph.aot_context import graph_id
 from frx_graph.capture.capture_facts import observe_capture
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.current_plan import proposing_plan, recorded_plan
-from frx_graph.errors import TrialError, first_line
+from frx_graph.errors import FrxError, TrialError, first_line
 from frx_graph.evidence.compilations import compilations, compiled_between
 from frx_graph.evidence.kernel_identities import observe_kernels
 from frx_graph.evidence.memory_use import MemoryRecord, observe_memory
@@ -60,6 +58,9 @@ from frx_graph.trials.results import (
     observe_step,
     read_results,
     redrawn,
+    same_results,
+    same_step,
+    seed_everything,
     write_results,
 )
 from frx_graph.trials.rounding_noise import RoundingNoise
@@ -108,13 +109,16 @@ class TrialArm:
                 return self._measure(question)
 
     def _load(self, asked: Load) -> Loaded:
-        _seed_everything(asked.seed)
+        # Both arms make the same weights and inputs.
+        seed_everything(asked.seed)
         workload = self._workload = (self._load_workload or load_workload)(asked.workload)
         # For as long as this process lives: to set threads and settings back and forth would disturb what is timed.
         self._process.enter_context(workload.process())
         self._seed = asked.seed
         with workload.surroundings():
-            draws = _draws_numbers(self._eager(asked.train), asked.seed) if asked.random is None else asked.random
+            draws, repeats = (
+                _probed(self._eager(asked.train), asked.seed) if asked.random is None else (asked.random, True)
+            )
         if draws:
             # Inductor's own generator gives every element a number by its place in the loop: another layout, another
             # mask. As eager draws them they are the same in both arms.
@@ -137,7 +141,7 @@ class TrialArm:
             train=asked.train,
             optimizer=workload.optimizer,
         )
-        return Loaded(draws, trial_environment(_device_of(workload)))
+        return Loaded(draws, trial_environment(_device_of(workload)), repeats)
 
     def _warm(self, asked: Warm) -> Warmed:
         program, workload = self._ready()
@@ -239,25 +243,19 @@ class TrialArm:
         return self._references
 
     def _noisy(self, train: bool, draw: int) -> Sequence[StepResults]:
-        """What rounding may make of a draw, by eager; nothing where that cannot be told."""
+        """What rounding may make of a draw, by eager: a run without noise, then some with; nothing where that cannot be
+        told. Each runs a copy, so that a state that the program keeps is the same in all of them."""
         if draw not in self._roundings:
             plain = self._eager(train)
             args, kwargs = redrawn((plain.args, plain.kwargs), draw)
             self._roundings[draw] = []
             try:
-                for seed in range(_ROUNDINGS):
-                    program = replace(plain, args=args, kwargs=kwargs)
-                    self._roundings[draw].append(observe_step(program, self._seed, RoundingNoise(seed)))
+                for noise in (None, *map(RoundingNoise, range(_ROUNDINGS))):
+                    program = _copied(replace(plain, args=args, kwargs=kwargs))
+                    self._roundings[draw].append(observe_step(program, self._seed, noise))
             except Exception:  # noqa: BLE001 - an operator of the workload's own may not run under a mode
                 self._roundings[draw] = []
         return self._roundings[draw]
-
-
-def _seed_everything(seed: int) -> None:
-    """Both arms make the same weights and inputs."""
-    random.seed(seed)
-    numpy.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def _plan(asked: Load) -> Plan | None:
@@ -266,15 +264,21 @@ def _plan(asked: Load) -> Plan | None:
     return recorded_plan(asked.candidates) if asked.candidates else None
 
 
-def _draws_numbers(program: Program, seed: int) -> bool:
-    """True if two seeds make a difference, or the place in the generator's sequence."""
-    first, second = observe_step(program, seed), observe_step(program, seed + 1)
-    return any(not _same(value, second.values[name]) for name, value in first.values.items())
+def _probed(program: Program, seed: int) -> tuple[bool, bool]:
+    """Whether it draws random numbers, which is so if two seeds make a difference; and whether the first seed computes
+    the same again."""
+    first = observe_step(program, seed)
+    if same_results(first, observe_step(program, seed + 1)):
+        return False, True
+    return True, same_step(first, observe_step(program, seed))
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    """NaN is the same as NaN."""
-    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+def _copied(program: Program) -> Program:
+    """With a model, and an optimizer, of its own; functions cannot be copied."""
+    if program.model is None:
+        return program
+    model, optimizer = copy.deepcopy((program.model, program.optimizer))
+    return replace(program, call=model, model=model, optimizer=optimizer)
 
 
 def _in_fp64(program: Program) -> Program:
@@ -283,13 +287,10 @@ def _in_fp64(program: Program) -> Program:
             return value
         return value.detach().double().requires_grad_(value.requires_grad)
 
-    model, optimizer = program.model, program.optimizer
-    call: Callable[..., Any] = program.call
-    if model is not None:
-        model, optimizer = copy.deepcopy((model, optimizer))
-        call = model.double()
+    program = _copied(program)
+    call = program.call if program.model is None else program.model.double()
     args, kwargs = pytree.tree_map(widened, (program.args, dict(program.kwargs)))
-    return Program(call, model, args, kwargs, program.train, optimizer)
+    return replace(program, call=call, args=args, kwargs=kwargs)
 
 
 def _of_program(seen: MemoryRecord, program: Program) -> MemoryRecord:
@@ -321,6 +322,8 @@ def answer_to(arm: TrialArm, message: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         answer = arm.answer(QUESTION.validate_python(message))
         found: Mapping[str, Any] = TypeAdapter(type(answer)).dump_python(answer, mode="json")
+    except FrxError as error:
+        return {"error": error.message, "hint": error.hint}
     except Exception as error:  # noqa: BLE001 - the workload's own code
         return {"error": first_line(error), "out_of_memory": isinstance(error, (MemoryError, torch.OutOfMemoryError))}
     return found

@@ -7,11 +7,19 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
+
 from frx_graph.trials.arm_process import ArmProcess, Limits
+
+MEMORY_SHARE = 0.8
+"""Of the memory that is available when an arm starts; the rest is for whoever has started it. Of two arms the second
+has a share of what the first has left."""
 
 
 def start_arm(limits: Limits | None = None) -> ArmProcess:
-    """`python -m frx_graph.arm_start`, with the same interpreter and the same package. Raises `ArmError`."""
+    """`python -m frx_graph.arm_start`, with the same interpreter and the same package; without `limits` it may use
+    `MEMORY_SHARE`. Raises `ArmError`."""
+    limits = limits or Limits(memory_bytes=int(MEMORY_SHARE * psutil.virtual_memory().available))
     return ArmProcess([sys.executable, "-m", "frx_graph.arm_start"], limits=limits, environment=where_this_is())
 
 

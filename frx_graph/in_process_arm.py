@@ -27,7 +27,7 @@ from frx_graph.process_state import compiling_given_up, process_state_kept
 from frx_graph.rewrite_log import RewriteLog
 from frx_graph.trial_workload import Loadable
 from frx_graph.trials.arm_messages import Workload
-from frx_graph.trials.arm_process import ArmError, Cause
+from frx_graph.trials.arm_process import ArmError, Cause, raised
 
 
 class InProcessArms:
@@ -77,7 +77,7 @@ class InProcessArm:
             waiting.cancel()
             raise
         if "error" in answer:
-            raise ArmError(Cause.OUT_OF_MEMORY if answer.get("out_of_memory") else Cause.RAISED, answer["error"])
+            raise raised(answer)
         if took > seconds:
             raise ArmError(Cause.TIMED_OUT, f"an arm took {took:.0f} s instead of {seconds:.0f} to answer")
         return answer

@@ -38,7 +38,9 @@ def proposed(
             ask(arm, replace(base, proposes=tuple(rewrites)), Loaded, seconds)
             return ask(arm, Warm(1), Warmed, max(0.0, deadline - time.monotonic())).graphs
     except ArmError as error:
-        raise TrialError(f"the program does not run: {error}", "run it by itself first") from error
+        raise TrialError(
+            f"the program does not run: {error.message}", error.hint or "run it by itself first"
+        ) from error
 
 
 def portions(candidates: Sequence[Candidate]) -> dict[str, float]:

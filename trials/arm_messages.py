@@ -49,8 +49,8 @@ class Load:
 
     `candidates` are to be made, each with the signature of its graph for its `graph_id`; with `proposes`, too, what
     measured times speak for among these rewrites, beside a choice of the inner compiler; with neither it is compiled as
-    without us. `random` says that the
-    program draws random numbers, which both arms are then to draw alike; None: find out, by running it.
+    without us. `random` says that the program draws random numbers, which both arms are then to draw alike; None: find
+    out, by running it. Both arms of a pair are told the same, so that a state that the program keeps is the same.
     """
 
     workload: Workload
@@ -66,10 +66,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The workload is there."""
+    """The workload is there. `repeats` is False where it was run and did not compute the same twice from one seed."""
 
     random: bool
     environment: TrialEnvironment
+    repeats: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""A process of its own for one arm of a trial: whatever happens in there, nothing of it outlives the trial.
+"""A process of its own for one arm of a trial: whatever happens in there, nothing of it outlives the trial, but for a
+process that has left its session and its parent, and has cleared its environment.
 
 Messages go through two pipes of their own, a line of JSON each way, so that what the arm prints, or the user's code in
 it, is output and nothing else. The arm's side is `connection()`.
@@ -16,11 +17,13 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from io import BufferedReader
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import psutil
@@ -37,6 +40,8 @@ _CHUNK = 64 * 1024
 _PIPES = "FRX_ARM_PIPES"
 """Environment variable with the two file descriptors, read and write, of the arm's side, and the id of the process that
 has started it."""
+_MARK = "FRX_ARM"
+"""Environment variable that all processes of one arm have: those that have left its session are found by it."""
 
 
 class Cause(StrEnum):
@@ -65,10 +70,16 @@ class Limits:
 class ArmError(FrxError):
     """An arm has failed: its trial has, and nothing else. `output` is the end of what it printed."""
 
-    def __init__(self, cause: Cause, message: str, output: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, cause: Cause, message: str, output: str = "", hint: str = "") -> None:
+        super().__init__(message, hint)
         self.cause = cause
         self.output = output
+
+
+def raised(answer: Mapping[str, Any], output: str = "") -> ArmError:
+    """What an arm says of itself, as the error that it is."""
+    cause = Cause.OUT_OF_MEMORY if answer.get("out_of_memory") else Cause.RAISED
+    return ArmError(cause, answer["error"], output, answer.get("hint", ""))
 
 
 class ArmProcess:
@@ -85,6 +96,7 @@ class ArmProcess:
         self._printed = 0
         self._received = b""
         self._peak = 0
+        self._mark = uuid.uuid4().hex
         theirs, self._write = os.pipe()
         self._read, answers = os.pipe()
         os.set_blocking(self._read, False)
@@ -95,7 +107,12 @@ class ArmProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=(theirs, answers),
-                env={**os.environ, **(environment or {}), _PIPES: f"{theirs} {answers} {os.getpid()}"},
+                env={
+                    **os.environ,
+                    **(environment or {}),
+                    _PIPES: f"{theirs} {answers} {os.getpid()}",
+                    _MARK: self._mark,
+                },
                 start_new_session=True,
             )
             self._seen = {self._process.pid: psutil.Process(self._process.pid)}
@@ -145,9 +162,7 @@ class ArmProcess:
             raise
         if "error" in answer:
             self.stop()
-            raise ArmError(
-                Cause.OUT_OF_MEMORY if answer.get("out_of_memory") else Cause.RAISED, answer["error"], self.output
-            )
+            raise raised(answer, self.output)
         return answer
 
     def stop(self) -> None:
@@ -231,14 +246,15 @@ class ArmProcess:
         return used
 
     def _note_all(self) -> None:
-        """Remember its descendants, and whoever is left of its session: those have lost their parent."""
+        """Remember its descendants, and whoever is left of its session, or has left that one, too: those have lost
+        their parent."""
         self._note_children()
         # While the arm is not waited for, no other session can have its number.
         if self._process.returncode is not None:
             return
         for process in psutil.process_iter():
             with contextlib.suppress(OSError, psutil.Error):
-                if os.getsid(process.pid) == self._process.pid:
+                if os.getsid(process.pid) == self._process.pid or process.environ().get(_MARK) == self._mark:
                     self._seen[process.pid] = process
 
     def _wait_for_end(self, seconds: float) -> bool:
@@ -314,7 +330,15 @@ def connection() -> Connection:
         # What the arm starts does not keep the connection open.
         os.set_inheritable(descriptor, False)
     _die_with_parent(parent)
+    _be_killed_first()
     return Connection(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
+
+
+def _be_killed_first() -> None:
+    """Where the kernel runs out of memory it ends this process, and what it starts, before any other."""
+    # proc(5): from -1000, never, to 1000. Whoever may not be told so is on another system, or in a sandbox.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 _PR_SET_PDEATHSIG = 1

@@ -49,6 +49,7 @@ _LONGEST_PAUSE_SECONDS = 15.0
 _LEAST_SECONDS = 1.0
 """For an answer, when the time budget is about to end."""
 _TIMES_AS_LONG = 10.0
+_NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
 
 Progress = Callable[[str], None]
 
@@ -136,12 +137,17 @@ class _Run:
         self._progress = progress
         self._environment: TrialEnvironment | None = None
         self._signatures: tuple[str, ...] = ()
+        self._random: bool | None = None
 
     def all(self) -> TrialRun:
         try:
             gates = tuple(self._gates())
-        except _BudgetEnded:
-            return self._ended((), _unfinished("before anything was measured"), ())
+        except _BudgetEnded as ended:
+            reason = f"the time budget ended before anything was measured, {ended}: raise time_budget_seconds"
+            return self._ended((), Verdict(Outcome.INCONCLUSIVE, reason, None, early=True), ())
+        except _NotRepeatable:
+            gate = GateResult(Gate.NUMERICS, None, "there is nothing to compare with")
+            return self._ended((gate,), Verdict(Outcome.INCONCLUSIVE, _NOT_REPEATABLE, None, early=True), ())
         failed = next((gate for gate in gates if gate.passed is False), None)
         if failed is not None:
             return self._ended(gates, _rejected(failed), ())
@@ -149,7 +155,7 @@ class _Run:
         try:
             verdict = self._measured(quads)
         except _BudgetEnded:
-            verdict = final_verdict(quads, self._rule)
+            verdict = self._cut_short(quads)
         except _CandidateFailed as failure:
             gates = (failure.gate, *gates[1:])
             return self._ended(gates, _rejected(failure.gate), quads)
@@ -209,7 +215,20 @@ class _Run:
                     self._wait(quads)
                 if (verdict := early_verdict(quads, self._rule)) is not None:
                     return verdict
-        return final_verdict(quads, self._rule)
+        return self._cut_short(quads)
+
+    def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
+        """The final verdict; where not all quads were measured it says which keys of the policy have ended it."""
+        verdict = final_verdict(quads, self._rule)
+        void = sum(quad.void for quad in quads)
+        if len(quads) - void >= self._rule.quads:
+            return verdict
+        ends = []
+        if self._clock() >= self._deadline:
+            ends.append("the time budget ended: raise time_budget_seconds")
+        if void > self._rule.void_quads_allowed:
+            ends.append(f"no more than {self._rule.void_quads_allowed} may be void: raise void_quads_allowed")
+        return replace(verdict, reason="; ".join((verdict.reason, *ends)))
 
     def _wait(self, quads: Sequence[MeasuredQuad]) -> None:
         """After a disturbed quad, twice as long after each in a row: what disturbs may pass."""
@@ -229,50 +248,59 @@ class _Run:
 
     @contextlib.contextmanager
     def _pair(self) -> Iterator[Mapping[Arm, RunningArm]]:
-        """Two fresh processes with their workloads loaded."""
+        """Two fresh processes with their workloads loaded. Both of the first pair find out about random numbers, and
+        neither of the later ones: a program may keep a state that moves on with every run of it."""
         with contextlib.ExitStack() as stack:
             arms: dict[Arm, RunningArm] = {}
-            random: bool | None = None
+            loaded: dict[Arm, Loaded] = {}
             for arm in Arm:
                 arms[arm] = self._start()
                 stack.callback(arms[arm].stop)
-                load = replace(self._programs.of(arm), random=random)
-                loaded = self._ask(arms, arm, load, Loaded)
-                # What the baseline has found out holds for both: they are to draw alike.
-                random = loaded.random
-                self._environment = self._environment or loaded.environment
+                load = replace(self._programs.of(arm), random=self._random)
+                loaded[arm] = self._ask(arms, arm, load, Loaded)
+                self._environment = self._environment or loaded[arm].environment
+                if not loaded[arm].repeats:
+                    raise _NotRepeatable
+            if loaded[Arm.BASELINE].random is not loaded[Arm.CANDIDATE].random:
+                raise _NotRepeatable
+            self._random = loaded[Arm.BASELINE].random
             yield arms
 
     def _ask(self, arms: Mapping[Arm, RunningArm], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        patience = max(self._policy.patience_seconds, _TIMES_AS_LONG * self._took.get(type(question), 0.0))
         began = self._clock()
         left = max(_LEAST_SECONDS, self._deadline - began)
+        # Nothing tells how long the baseline should take: it is waited for as long as there is time.
+        took = self._took.get(type(question), 0.0)
+        patience = max(self._policy.patience_seconds, _TIMES_AS_LONG * took) if arm is Arm.CANDIDATE else left
         try:
             answer = ask(arms[arm], question, answered, min(patience, left))
         except ArmError as error:
-            if error.cause is Cause.TIMED_OUT and left < patience:
-                raise _BudgetEnded from error
-            detail = f"{error.cause}: {error}"
+            late = error.cause is Cause.TIMED_OUT
+            if late and left <= patience:
+                raise _BudgetEnded(f"while the {arm} was asked to {question.ask}") from error
             if arm is Arm.CANDIDATE:
+                why = f"; the baseline took {took:.0f} s, and patience_seconds is {self._policy.patience_seconds:g}"
+                detail = f"{error.cause}: {error}{why if late else ''}"
                 raise _CandidateFailed(GateResult(Gate.PROCESS, False, detail)) from error
-            raise TrialError(f"the baseline does not run: {detail}", "run the program by itself first") from error
+            message = f"the baseline does not run: {error.cause}: {error.message}"
+            raise TrialError(message, error.hint or "run the program by itself first") from error
         if arm is Arm.BASELINE:
             self._took[type(question)] = max(self._clock() - began, self._took.get(type(question), 0.0))
         return answer
 
 
 class _BudgetEnded(Exception):  # noqa: N818 - not an error: the trial ends
-    """Nothing is known of what was to be answered."""
+    """Nothing is known of what was to be answered. Its text says what that is."""
+
+
+class _NotRepeatable(Exception):  # noqa: N818 - not an error: the trial ends
+    """What an arm computes tells nothing of what the other should."""
 
 
 class _CandidateFailed(Exception):  # noqa: N818 - not an error: the trial's result
     def __init__(self, gate: GateResult) -> None:
         super().__init__(gate.detail)
         self.gate = gate
-
-
-def _unfinished(when: str) -> Verdict:
-    return Verdict(Outcome.INCONCLUSIVE, f"the time budget ended {when}", None, early=True)
 
 
 def _rejected(gate: GateResult) -> Verdict:

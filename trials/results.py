@@ -5,19 +5,29 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from frx_graph.capture.step import run_step
 from frx_graph.errors import TrialError
-from frx_graph.trials.numerics import Difference, Errors, Multipliers, rounding_noise, value_difference
+from frx_graph.trials.numerics import (
+    Difference,
+    Errors,
+    Multipliers,
+    least_sizes,
+    repeats,
+    rounding_noise,
+    value_difference,
+)
 
 LEARNING_RATE = 0.01
 """Of the one step of SGD by which parameters are compared where a program has no optimizer: large enough that a wrong
@@ -72,7 +82,7 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
     program.forget_gradients()
     inputs = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
     with _state_kept(program.model), _values_kept(inputs):
-        torch.manual_seed(seed)
+        seed_everything(seed)
         with within or contextlib.nullcontext():
             made = program.step()
         outputs = [t for t in pytree.tree_leaves(made) if isinstance(t, Tensor)]
@@ -91,6 +101,32 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         results = StepResults({name: tensor.detach().clone() for name, tensor in named.items()}, forms)
     program.forget_gradients()
     return results
+
+
+def seed_everything(seed: int) -> None:
+    """Of all generators that a program may draw from: torch's, Python's and NumPy's."""
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def same_results(one: StepResults, other: StepResults) -> bool:
+    """Bit for bit; NaN is the same as NaN."""
+    return one.values.keys() == other.values.keys() and all(
+        _same(value, other.values[name]) for name, value in one.values.items()
+    )
+
+
+def same_step(first: StepResults, again: StepResults) -> bool:
+    """Whether a step that was run again from the same seed has computed the same, but for sums in another order."""
+    sizes = least_sizes(first.values)
+    return first.values.keys() == again.values.keys() and all(
+        repeats(value, again.values[name], sizes.get(name, 0.0)) for name, value in first.values.items()
+    )
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def redrawn(values: Any, draw: int) -> Any:
@@ -123,23 +159,25 @@ def compare(
     noisy: Callable[[int], Sequence[StepResults]] = lambda _: (),
 ) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
     """Where a candidate's results have other values than the baseline's may have, and where they lie otherwise. Of a
-    draw with differences `noisy` tells what rounding makes of it."""
+    draw with differences `noisy` tells what rounding makes of it: a plain run, and runs with noise, from one state."""
     values: list[Difference] = []
     forms: list[Difference] = []
     for draw, (own, other) in enumerate(zip(ours, theirs, strict=True)):
         reference = {} if exact is None else exact[draw].values
         noise: dict[str, Errors] | None = None
+        sizes = least_sizes(own.values)
         for name in (*own.values, *(name for name in other.values if name not in own.values)):
             if name not in own.values or name not in other.values:
                 detail = "only the candidate has it" if name in other.values else "the candidate has none"
                 values.append(Difference(name, draw, detail))
                 continue
             pair = own.values[name], other.values[name], reference.get(name), allowed
-            if value_difference(*pair) is None:
+            size = sizes.get(name, 0.0)
+            if value_difference(*pair, None, size) is None:
                 continue
             if noise is None:
-                noise = _noise(reference or own.values, noisy(draw))
-            found = value_difference(*pair, noise.get(name))
+                noise = _noise(noisy(draw))
+            found = value_difference(*pair, noise.get(name), size)
             if found is not None:
                 values.append(Difference(name, draw, found))
         for name, form in own.forms.items():
@@ -148,9 +186,12 @@ def compare(
     return tuple(values), tuple(forms)
 
 
-def _noise(reference: Tensors, runs: Sequence[StepResults]) -> dict[str, Errors]:
-    found = rounding_noise(reference, [run.values for run in runs])
-    for name in reference:
+def _noise(runs: Sequence[StepResults]) -> dict[str, Errors]:
+    if not runs:
+        return {}
+    plain, *moved = (run.values for run in runs)
+    found = rounding_noise(plain, moved)
+    for name in plain:
         parameter, after, _ = name.partition(" after a step")
         gradient = found.get(f"gradient of {parameter}")
         if after and gradient is not None:

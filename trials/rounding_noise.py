@@ -17,12 +17,19 @@ networks of 6 to 20 convolutions with batch norms and ReLUs (48 draws of 16 netw
 some. A first layer that is off by 1 % is found in all of them (torch 2.15, oneDNN)."""
 
 
-_MOVED = (torch.float32, torch.float64)
+_HALF_UNITS = 1.0
+"""In half precision, where sums are made in single precision and rounded once."""
+_MOVED = {
+    torch.float32: _UNITS,
+    torch.float64: _UNITS,
+    torch.float16: _HALF_UNITS,
+    torch.bfloat16: _HALF_UNITS,
+}
 
 
 class RoundingNoise(TorchDispatchMode):
-    """Moves each element that an operator makes in single or double precision by up to some units of its last place,
-    drawn from generators of its own. What an operator writes in place stays."""
+    """Moves each floating-point element that an operator makes by up to some units of its last place, drawn from
+    generators of its own. What an operator writes in place stays."""
 
     supports_higher_order_operators = True
 
@@ -48,6 +55,8 @@ class RoundingNoise(TorchDispatchMode):
         if generator is None:
             generator = torch.Generator(value.device).manual_seed(self._seed)
             self._generators[value.device] = generator
-        units = _UNITS * torch.finfo(value.dtype).eps
+        units = _MOVED[value.dtype] * torch.finfo(value.dtype).eps
         drawn = torch.rand(value.shape, generator=generator, device=value.device, dtype=torch.float32)
-        return drawn.mul_(2 * units).sub_(units).to(value.dtype)
+        drawn = drawn.mul_(2 * units).sub_(units)
+        # A factor in half precision could hardly be anything but 1.
+        return drawn.to(value.dtype) if value.dtype is torch.float64 else drawn

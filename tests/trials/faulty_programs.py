@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -104,7 +105,49 @@ class Aliases(Model):
         return y, y[:, :8].clone().as_strided((len(y), 8), (8, 1))
 
 
-def _made(model: type[Model] = Model, effect: Callable[[], None] | None = None) -> tuple[nn.Module, tuple[Tensor]]:
+class Counts(Model):
+    """Keeps a number that changes nothing yet."""
+
+    steps = 0
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.steps += 1
+        y = self.linear(outside(x))
+        y = y * (1 if self.steps < 1000 else 2)
+        return y, y[:, :8]
+
+
+class Drifts(Model):
+    """Keeps a tensor that is no buffer, and moves on by `by` with every step."""
+
+    def __init__(self, by: float, wrong: float = 0.0) -> None:
+        super().__init__()
+        self.by = torch.tensor(by)
+        self.wrong = torch.tensor(wrong)
+        self.kept = torch.zeros(())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.kept = self.kept + self.by
+        y = self.linear(outside(x)) + self.kept + self.wrong
+        return y, y[:, :8]
+
+
+class Draws(Model):
+    """Adds random numbers, of which there are others in double precision, and some of Python's."""
+
+    def __init__(self, wrong: float = 0.0) -> None:
+        super().__init__()
+        self.wrong = torch.tensor(wrong)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.linear(outside(x)) * random.random()
+        y = y + torch.randn_like(y) + self.wrong
+        return y, y[:, :8]
+
+
+def _made(
+    model: Callable[[], Model] = Model, effect: Callable[[], None] | None = None
+) -> tuple[nn.Module, tuple[Tensor]]:
     global _effect
     _effect = effect or _effect
     torch.manual_seed(0)
@@ -163,6 +206,13 @@ TARGETS = {
     "crashes": lambda: _made(effect=_crash),
     "hangs": lambda: _made(effect=_hang),
     "floods": lambda: _made(effect=_flood),
+    "counts": lambda: _made(Counts),
+    "drifts": lambda: _made(lambda: Drifts(1e-3)),
+    "drifts_wrong": lambda: _made(lambda: Drifts(1e-3, 0.02)),
+    "runs_away": lambda: _made(lambda: Drifts(1.0)),
+    "runs_away_wrong": lambda: _made(lambda: Drifts(1.0, 0.5)),
+    "draws": lambda: _made(Draws),
+    "draws_wrong": lambda: _made(lambda: Draws(0.02)),
     "timed": lambda: _on_a_simulated_clock(STEP_SECONDS),
     "slower": lambda: _on_a_simulated_clock(STEP_SECONDS * 1.05),
     "faster": lambda: _on_a_simulated_clock(STEP_SECONDS / 1.05),

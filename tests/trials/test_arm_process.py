@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from frx_graph import arms
 from frx_graph.arms import where_this_is
 from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits, connection
 
@@ -127,6 +128,56 @@ def test_what_it_has_started_goes_with_it(start) -> None:
         started = do(arm, code)["started"]
         assert all(psutil.pid_exists(pid) for pid in started)
     assert not any(_runs(pid) for pid in started)
+
+
+@pytest.mark.parametrize("arm_ends", [False, True])
+def test_a_process_that_has_left_session_and_parent_goes_too(start, tmp_path: Path, arm_ends: bool) -> None:
+    written = tmp_path / "pid"
+    code = f"""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 100)
+            os.execvp("sh", ["sh", "-c", "echo $$ > {written}.part; mv {written}.part {written}; exec sleep 602"])
+        os._exit(0)
+    os.wait()
+    while not os.path.exists({str(written)!r}):
+        time.sleep(0.01)
+    """
+    with start() as arm:
+        if arm_ends:
+            failing(arm, code + "os._exit(3)")
+        else:
+            do(arm, code + "arm.answer({})")
+            assert _runs(int(written.read_text()))
+    assert not _runs(int(written.read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no such file elsewhere")
+def test_the_kernel_ends_it_before_others(start) -> None:
+    code = """
+    child = subprocess.run(["cat", "/proc/self/oom_score_adj"], capture_output=True, text=True)
+    arm.answer({"own": open("/proc/self/oom_score_adj").read(), "childs": child.stdout})
+    """
+    with start() as arm:
+        assert do(arm, code) == {"own": "1000\n", "childs": "1000\n"}
+
+
+def test_an_arm_has_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than torch takes to be imported."""
+    available = type("Memory", (), {"available": 50 * 2**20})
+    monkeypatch.setattr(arms.psutil, "virtual_memory", lambda: available)
+    question = {
+        "ask": "load",
+        "workload": {"kind": "graph", "folder": "-"},
+        "train": False,
+        "inner": "eager",
+        "seed": 0,
+    }
+    with arms.start_arm() as arm, pytest.raises(ArmError) as failure:
+        arm.ask(question, seconds=60)
+    assert failure.value.cause is Cause.OUT_OF_MEMORY
+    assert "may use 40" in failure.value.message
 
 
 def test_it_goes_when_whoever_has_started_it_is_killed(start, tmp_path: Path) -> None:

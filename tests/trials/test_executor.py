@@ -52,12 +52,13 @@ MEMORY = MemoryRecord(MemoryUse(1000, (StepMemory(100, 0),) * 5), None, (10_000,
 @dataclass
 class World:
     """What all arms of a trial do. `seconds` of a step, by whether it is the candidate's; `fails` says when an arm
-    raises what; `void` which blocks, counted from 0, are disturbed."""
+    raises what; `loaded` what else an arm has found, by its number; `void` which blocks, from 0, are disturbed."""
 
     seconds: Mapping[bool, float] = field(default_factory=lambda: {False: 0.010, True: 0.010})
     fails: Mapping[tuple[bool, type], ArmError] = field(default_factory=dict)
     void: frozenset[int] = frozenset()
     judged: Judged = FINE
+    loaded: Mapping[int, Mapping[str, bool]] = field(default_factory=dict)
     made: tuple[Candidate, ...] = (MADE,)
     answer_seconds: float = 0.0
     time: float = 0.0
@@ -98,7 +99,8 @@ class FakeArm:
         graphs = (MadeGraph("b" * 16, self.world.made if self.candidate else ()),)
         match question:
             case Load():
-                return Loaded(random=False if question.random is None else question.random, environment=ENVIRONMENT)
+                found = Loaded(random=False if question.random is None else question.random, environment=ENVIRONMENT)
+                return replace(found, **self.world.loaded.get(self.pid, {}))
             case Warm():
                 return Warmed(1.0, graphs)
             case Examine():
@@ -179,11 +181,24 @@ def test_each_pair_is_two_fresh_processes_and_those_that_are_looked_at_are_not_t
     assert [arm.candidate for arm in world.started] == [False, True] * (len(kinds) // 2)
 
 
-def test_what_the_baseline_finds_out_about_random_numbers_holds_for_both() -> None:
+def test_both_arms_of_the_first_pair_find_out_about_random_numbers() -> None:
     world = World()
     tried(world)
     loads = [arm.asked[0].random for arm in world.started]
-    assert loads == [None, False] * (len(loads) // 2)
+    assert loads == [None, None] + [False] * (len(loads) - 2)
+    assert len(loads) > 4
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_program_that_does_not_repeat_itself_is_not_tried(which: int) -> None:
+    for found in ({"repeats": False}, {"random": True}):
+        world = World(loaded={which: found})
+        run = tried(world)
+        assert run.verdict.outcome is Outcome.INCONCLUSIVE
+        assert run.verdict.reason.startswith("not repeatable")
+        assert [gate.passed for gate in run.gates] == [None]
+        assert run.environment is not None
+        assert len(world.started) <= 2
 
 
 @pytest.mark.parametrize(
@@ -230,6 +245,8 @@ def test_too_many_of_them_are_no_verdict() -> None:
     assert run.verdict.outcome is Outcome.INCONCLUSIVE
     assert run.gates[-1].passed is None
     assert len(run.quads) == POLICY.void_quads_allowed + 1
+    assert "raise void_quads_allowed" in run.verdict.reason
+    assert "raise time_budget_seconds" not in run.verdict.reason
 
 
 @pytest.mark.parametrize("budget", [5.0, 40.0])
@@ -237,7 +254,52 @@ def test_when_the_time_is_up_nothing_is_known(budget: float) -> None:
     world = World(answer_seconds=2.0)
     run = tried(world, POLICY.model_copy(update={"time_budget_seconds": budget}))
     assert run.verdict.outcome is Outcome.INCONCLUSIVE
+    assert "raise time_budget_seconds" in run.verdict.reason
+    assert "raise void_quads_allowed" not in run.verdict.reason
+    assert ("while the baseline was asked to examine" in run.verdict.reason) is (budget == 5.0)
     assert not any(gate.passed is False for gate in run.gates)
+
+
+def test_when_the_time_is_up_and_too_much_was_disturbed_both_are_said() -> None:
+    # Five answers until there are arms to time, four more for these, and four for each quad.
+    world = World(answer_seconds=2.0, void=frozenset(range(100)))
+    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 42.0}))
+    assert len(run.quads) == POLICY.void_quads_allowed + 1
+    assert "raise time_budget_seconds" in run.verdict.reason
+    assert "raise void_quads_allowed" in run.verdict.reason
+
+
+def test_a_trial_that_has_measured_all_names_no_key() -> None:
+    run = tried(World())
+    assert "raise" not in run.verdict.reason
+
+
+def test_the_baseline_is_waited_for_as_long_as_there_is_time() -> None:
+    class Slow(World):
+        def start(self) -> FakeArm:
+            arm = super().start()
+            plain = arm.ask
+
+            def ask(message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+                self.answer_seconds = 150.0 if message["ask"] == "load" and not arm.pid % 2 else 1.0
+                return plain(message, seconds=seconds)
+
+            arm.ask = ask  # type: ignore[method-assign]
+            return arm
+
+    world = Slow(seconds={False: 0.012, True: 0.010})
+    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 1000.0}))
+    assert run.verdict.outcome is Outcome.PROMOTE
+    run = tried(Slow(), POLICY.model_copy(update={"time_budget_seconds": 140.0}))
+    assert run.verdict.outcome is Outcome.INCONCLUSIVE
+    assert "while the baseline was asked to load: raise time_budget_seconds" in run.verdict.reason
+    assert run.environment is None
+
+
+def test_an_arms_own_hint_is_the_only_one() -> None:
+    with pytest.raises(TrialError) as failed:
+        tried(World(fails={(False, Load): ArmError(Cause.RAISED, "no such file: x.py", hint="check the name")}))
+    assert str(failed.value) == "the baseline does not run: raised an error: no such file: x.py (check the name)"
 
 
 def test_a_candidate_that_takes_ten_times_as_long_to_answer_is_given_up() -> None:
@@ -257,6 +319,7 @@ def test_a_candidate_that_takes_ten_times_as_long_to_answer_is_given_up() -> Non
     run = tried(Slow())
     assert run.verdict.outcome is Outcome.REJECT
     assert run.gates[0].detail.startswith("timed out")
+    assert "the baseline took 1 s, and patience_seconds is 120" in run.gates[0].detail
 
 
 def test_it_says_how_far_it_is() -> None:

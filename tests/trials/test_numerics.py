@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from frx_graph.trials.numerics import Difference, Multipliers, describe, rounding_noise, value_difference
+from frx_graph.trials.numerics import (
+    Difference,
+    Errors,
+    Multipliers,
+    describe,
+    least_sizes,
+    repeats,
+    rounding_noise,
+    value_difference,
+)
 
 ALLOWED = Multipliers(full=2.0, half=3.0)
 
@@ -134,8 +143,64 @@ def test_a_gradient_that_rounding_decides_excuses_others_a_little() -> None:
 
 
 def test_half_precision_shows_by_itself_what_rounding_does() -> None:
-    x = torch.randn(8)
-    assert rounding_noise({"output 0": x.double()}, [{"output 0": x.bfloat16()}]) == {}
+    exact = drawn()
+    ours, wrong = exact.bfloat16(), (exact * 1.05).bfloat16()
+    assert value_difference(ours, wrong, exact, ALLOWED, Errors(1.0, 1.0)) is not None
+    # Unless it is off by far more.
+    assert value_difference(ours, wrong, exact + 9, ALLOWED, Errors(0.1, 0.1)) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_error_that_rounding_does_not_make_excuses_nothing(dtype: torch.dtype) -> None:
+    exact = drawn()
+    ours, wrong = exact.to(dtype), (exact + 0.5).to(dtype)
+    assert "more than rounding explains" in str(value_difference(ours, wrong, exact + 9, ALLOWED))
+    assert "more than rounding explains" in str(value_difference(ours, wrong, exact + 9, ALLOWED, Errors(1e-2, 1e-1)))
+    assert value_difference(ours, ours * 1, exact + 9, ALLOWED) is None
+    # One element is enough.
+    other = exact.clone()
+    other[3] += 9
+    one = ours.clone()
+    one[3] += 9
+    assert "more than rounding explains" in str(value_difference(ours, one, other, ALLOWED))
+
+
+def test_an_error_that_rounding_makes_is_one() -> None:
+    exact = drawn()
+    ours, theirs = rounded(exact, 1, error=0.01), rounded(exact, 2, error=0.01)
+    assert found(exact, ours, theirs) is not None
+    assert value_difference(ours, theirs, exact, ALLOWED, Errors(0.01, 0.05)) is None
+
+
+def test_what_is_small_beside_others_may_be_rounding() -> None:
+    exact = drawn(scale=1e-9)
+    ours, theirs = drawn(1, scale=1e-8).float(), drawn(2, scale=1e-8).float()
+    sizes = least_sizes({"gradient of a": torch.ones(3), "gradient of b": exact, "output 0": exact})
+    assert sizes == {"gradient of a": 1.0, "gradient of b": 1.0}
+    assert value_difference(ours, theirs, exact, ALLOWED, None, sizes["gradient of b"]) is None
+    assert value_difference(ours, theirs, exact, ALLOWED) is not None
+
+
+@pytest.mark.parametrize(
+    ("by", "dtype", "same"),
+    [
+        (1e-3, torch.float32, True),
+        (0.05, torch.float32, False),
+        (0.05, torch.bfloat16, True),
+        (0.3, torch.bfloat16, False),
+    ],
+)
+def test_two_runs_are_the_same_but_for_the_order_of_sums(by: float, dtype: torch.dtype, same: bool) -> None:
+    first = drawn()
+    assert repeats(first.to(dtype), (first + by * drawn(1)).to(dtype)) is same
+    assert repeats(1e-9 * first.to(dtype), 1e-9 * drawn(1).to(dtype), 1.0)
+
+
+def test_integers_and_what_is_not_finite_repeat_exactly() -> None:
+    assert repeats(torch.arange(3), torch.arange(3))
+    assert not repeats(torch.arange(3), torch.tensor([0, 1, 3]))
+    assert repeats(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.nan]))
+    assert not repeats(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.inf]))
 
 
 def test_what_overflows_by_rounding_excuses_nothing() -> None:

@@ -78,6 +78,30 @@ def test_one_that_is_five_percent_slower_is_rejected(fault: str, outcome: Outcom
     assert run.verdict.statistics.ratio_median == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.parametrize("program", ["counts", "drifts", "draws"])
+def test_a_program_with_a_state_of_its_own_is_no_other_than_itself(program: str) -> None:
+    run = tried(program, baseline=program)
+    assert [gate.name for gate in run.gates] == list(Gate)
+    assert all(gate.passed in (True, None) for gate in run.gates[:-1]), run.gates
+
+
+@pytest.mark.parametrize("program", ["drifts", "draws"])
+def test_that_float64_computes_something_else_excuses_nothing(program: str) -> None:
+    run = tried(f"{program}_wrong", baseline=program)
+    assert failed(run) is Gate.NUMERICS
+    assert "more than rounding explains" in run.verdict.reason
+
+
+@pytest.mark.parametrize("program", ["runs_away", "runs_away_wrong"])
+def test_of_a_program_that_is_not_repeatable_nothing_is_known(program: str) -> None:
+    run = tried(program, baseline="runs_away")
+    assert run.verdict.outcome is Outcome.INCONCLUSIVE
+    assert "not repeatable" in run.verdict.reason
+    assert [gate.passed for gate in run.gates] == [None]
+    assert run.quads == ()
+    assert run.environment is not None
+
+
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 def test_one_without_a_fault_passes_them_all(train: bool) -> None:
     run = tried("none", train=train)
