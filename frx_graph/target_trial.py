@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import functools
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from frx_graph.arms import start_arm
 from frx_graph.current_plan import ALL_REWRITES
-from frx_graph.errors import OptionError
+from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision
 from frx_graph.proposals import choices_in, chosen, portions, proposed, rewrites_of
@@ -18,6 +20,11 @@ from frx_graph.trial_decisions import decisions_about
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, TrialRun, run_trial
 from frx_graph.trials.policy import TrialPolicy
+
+Propose = Callable[[Load, Sequence[str]], tuple[MadeGraph, ...]]
+"""What measured times speak for among rewrites in a program."""
+_LEAST_SECONDS = 1.0
+"""For a trial whose time budget has just ended: it says so itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +53,42 @@ class Tried:
 
 
 def try_target(asked: Asked, policy: TrialPolicy, progress: Progress) -> Tried | None:
-    """Run the trial; None where there is nothing to try. Raises `TrialError` where the program does not run, and
+    """Run the trial; None where there is nothing to try. All of it together has the policy's time budget.
+
+    Raises `TrialError` where the program does not run, or the budget ends before there is something to try, and
     `OptionError` for a candidate that nothing speaks for."""
+    deadline = time.monotonic() + policy.time_budget_seconds
+    propose = functools.partial(_proposed, deadline)
     base = Load(asked.workload, asked.train, asked.inner, policy.seed)
     graphs: tuple[MadeGraph, ...] = ()
     if not asked.against_itself:
         progress("asking for candidates")
         rewrites = allowed(ALL_REWRITES, policy.risk)
-        graphs = proposed(base, rewrites)
+        graphs = propose(base, rewrites)
         if asked.candidate is not None:
             progress(f"asking for {asked.candidate} alone")
-            graphs = _alone(asked.candidate, base, graphs, rewrites)
+            graphs = _alone(asked.candidate, base, graphs, rewrites, propose)
         graphs = tuple(graph for graph in graphs if graph.applied)
         if not graphs:
             return None
     programs = Programs(base, replace(base, candidates=_candidates(graphs)))
-    return Tried(run_trial(programs, policy, start_arm, progress=progress), graphs)
+    rest = policy.model_copy(update={"time_budget_seconds": _left(deadline)})
+    return Tried(run_trial(programs, rest, start_arm, progress=progress), graphs)
+
+
+def _left(deadline: float) -> float:
+    return max(_LEAST_SECONDS, deadline - time.monotonic())
+
+
+def _proposed(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
+    try:
+        return proposed(base, rewrites, _left(deadline))
+    except TrialError as error:
+        if time.monotonic() < deadline:
+            raise
+        raise TrialError(
+            "the time budget ended before there was something to try", "raise time_budget_seconds"
+        ) from error
 
 
 def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> tuple[Decision, ...]:
@@ -88,17 +115,17 @@ def _candidates(graphs: Sequence[MadeGraph]) -> tuple[Candidate, ...]:
     return tuple(dict.fromkeys(candidate for graph in graphs for candidate in graph.applied))
 
 
-def _alone(name: str, base: Load, graphs: tuple[MadeGraph, ...], rewrites: tuple[str, ...]) -> tuple[MadeGraph, ...]:
+def _alone(
+    name: str, base: Load, graphs: tuple[MadeGraph, ...], rewrites: tuple[str, ...], propose: Propose
+) -> tuple[MadeGraph, ...]:
     """What is made where only this is asked for, of `graphs` that all is made of."""
     choices = choices_in(graphs)
     if name in choices:
-        return chosen(
-            choices[name], graphs, rewrites, lambda made, only: proposed(replace(base, candidates=made), only)
-        )
+        return chosen(choices[name], graphs, rewrites, lambda made, only: propose(replace(base, candidates=made), only))
     found = portions(_candidates(graphs))
     if name not in found:
         known = sorted({*found, *choices})
         near = difflib.get_close_matches(name, known, n=1)
         listed = f"candidates: {', '.join(known)}" if known else "nothing speaks for any rewrite here"
         raise OptionError(f"no candidate {name!r}", f"did you mean {near[0]!r}?" if near else listed)
-    return graphs if len(found) == 1 else proposed(base, rewrites_of(name))
+    return graphs if len(found) == 1 else propose(base, rewrites_of(name))

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from frx_graph import target_trial
 from frx_graph.environment_key import environment_key
-from frx_graph.errors import OptionError
+from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
 from frx_graph.records import Candidate
-from frx_graph.target_trial import Tried, decisions
+from frx_graph.target_trial import Asked, Tried, decisions, try_target
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun
@@ -64,9 +68,13 @@ def test_each_graph_gets_its_decision_and_a_ledger_takes_them(tmp_path: Path, ou
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Candidate | str, ...]]:
     """What is asked of processes that propose: choices, and rewrites."""
     found: list[tuple[Candidate | str, ...]] = []
-    monkeypatch.setattr(
-        target_trial, "proposed", lambda load, rewrites: found.append((*load.candidates, *rewrites)) or GRAPHS
-    )
+
+    def proposed(load: Load, rewrites: Sequence[str], seconds: float) -> tuple[MadeGraph, ...]:
+        assert 590 < seconds <= 600
+        found.append((*load.candidates, *rewrites))
+        return GRAPHS
+
+    monkeypatch.setattr(target_trial, "proposed", proposed)
     return found
 
 
@@ -74,7 +82,8 @@ BASE = Load(TargetWorkload("model.py:build"), False, "inductor", 0)
 
 
 def alone(name: str, graphs: tuple[MadeGraph, ...]) -> tuple[MadeGraph, ...]:
-    return target_trial._alone(name, BASE, graphs, ("hoist_copy", "onednn_products"))
+    propose = functools.partial(target_trial._proposed, time.monotonic() + 600)
+    return target_trial._alone(name, BASE, graphs, ("hoist_copy", "onednn_products"), propose)
 
 
 def test_a_layout_is_one_decision_forward_and_backward(asked) -> None:
@@ -109,3 +118,38 @@ def test_a_way_to_compile_is_about_all_graphs(asked) -> None:
 def test_a_rewrite_that_nothing_speaks_for(name: str, graphs: tuple[MadeGraph, ...], hint: str) -> None:
     with pytest.raises(OptionError, match=hint):
         alone(name, graphs)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in seconds; asking for candidates takes 70, and what is tried is told what is left."""
+    now = [0.0]
+    monkeypatch.setattr(target_trial.time, "monotonic", lambda: now[0])
+
+    def proposed(_: Load, __: Sequence[str], seconds: float) -> tuple[MadeGraph, ...]:
+        now[0] += min(70.0, seconds)
+        if seconds < 70:
+            raise TrialError("the program does not run: an arm did not answer")
+        return GRAPHS
+
+    def run_trial(_: Any, policy: TrialPolicy, *__: Any, **___: Any) -> TrialRun:
+        now.append(policy.time_budget_seconds)
+        return tried(Outcome.REJECT).run
+
+    monkeypatch.setattr(target_trial, "proposed", proposed)
+    monkeypatch.setattr(target_trial, "run_trial", run_trial)
+    return now
+
+
+@pytest.mark.parametrize(("candidate", "left"), [(None, 130.0), ("onednn_products", 60.0)])
+def test_all_of_it_has_one_time_budget(clock: list[float], candidate: str | None, left: float) -> None:
+    asked = Asked(TargetWorkload("model.py:build"), False, "inductor", candidate, against_itself=False)
+    assert try_target(asked, TrialPolicy(time_budget_seconds=200), lambda _: None) is not None
+    assert clock[1:] == [left]
+
+
+def test_a_budget_that_ends_while_candidates_are_asked_for_is_named(clock: list[float]) -> None:
+    asked = Asked(TargetWorkload("model.py:build"), False, "inductor", None, against_itself=False)
+    with pytest.raises(TrialError, match=r"time budget ended .*raise time_budget_seconds"):
+        try_target(asked, TrialPolicy(time_budget_seconds=30), lambda _: None)
+    assert len(clock) == 1

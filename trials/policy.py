@@ -42,12 +42,15 @@ class TrialPolicy(BaseModel):
         description="how far a candidate's peak memory may exceed the baseline's, as a fraction of it",
     )
     time_budget_seconds: float = Field(
-        default=600.0, gt=0, description="wall time for all trials of one program, in seconds"
+        default=600.0,
+        gt=0,
+        description="wall time for all trials of one program, with asking for candidates, in seconds",
     )
     patience_seconds: float = Field(
         default=120.0,
         gt=0,
-        description="longest that an arm may take for an answer, or ten times as long as the baseline took, in seconds",
+        description="longest that a candidate may take for an answer, or ten times as long as the baseline took, in "
+        "seconds; the baseline has as long as the time budget lasts",
     )
     risk: Risk = Field(default=Risk.MEDIUM, description="highest tier of risk that is tried: LOW, MEDIUM, or HIGH")
     numerics_multiplier: float = Field(
@@ -104,6 +107,14 @@ class TrialPolicy(BaseModel):
     )
     decision_max_age_days: float = Field(default=30.0, gt=0, description="age in days at which a decision expires")
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value(cls, given: object) -> object:
+        # To Python True is the number 1.
+        if isinstance(given, bool):
+            raise ValueError("Input should not be true or false")
+        return given
+
     @field_validator("risk", mode="before")
     @classmethod
     def _tier_in_any_case(cls, given: object) -> object:
@@ -144,7 +155,7 @@ def policy_from_mapping(given: Mapping[str, Any], where: str) -> TrialPolicy:
         if not first["loc"]:
             raise PolicyError(f"{where}: {first['msg'].removeprefix('Value error, ')}", "raise one of them") from error
         name = str(first["loc"][0])
-        message = f"{where}: {name} is {given[name]!r}: {first['msg']}"
+        message = f"{where}: {name} is {given[name]!r}: {first['msg'].removeprefix('Value error, ')}"
         raise PolicyError(message, f"{name}: {known[name].description}") from error
 
 

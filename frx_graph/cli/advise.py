@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from frx_graph.cli.interrupt import ended_at_once
+from frx_graph.cli.placement import check_device, check_dtype
 from frx_graph.cli.report_output import ReportOptions, emit
 from frx_graph.config import advise_config
-from frx_graph.errors import OptionError, TargetError
+from frx_graph.errors import TargetError
 from frx_graph.evidence.console_capture import STDERR, STDOUT, redirected
 from frx_graph.progress import stages
 from frx_graph.reports.render import DEFAULT_TOP
@@ -57,8 +56,8 @@ def advise(
         exit_zero=config.exit_zero if exit_zero is None else exit_zero,
     )
     options.check()
-    cast_to = _dtype(dtype or config.dtype)
-    run_on = _device(device or config.device)
+    cast_to = check_dtype(dtype or config.dtype)
+    run_on = check_device(device or config.device)
     # What the model prints, its native code and its child processes too, must not end up in the report.
     with stages() as progress, redirected(STDOUT, STDERR), contextlib.redirect_stdout(sys.stderr):
         progress("importing torch's compiler")
@@ -82,26 +81,3 @@ def advise(
             message = f"the model ended the program with exit code {error.code!r}"
             raise TargetError(message, "guard its sys.exit") from error
     raise typer.Exit(emit(report.advice, options))
-
-
-def _dtype(name: str | None) -> torch.dtype | None:
-    if name is None:
-        return None
-    if name not in DTYPES:
-        near = difflib.get_close_matches(name, DTYPES, n=1)
-        raise OptionError(f"unknown --dtype {name!r}", f"did you mean {near[0]}?" if near else f"{', '.join(DTYPES)}")
-    return DTYPES[name]
-
-
-def _device(name: str | None) -> str | None:
-    if name is None:
-        return None
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise OptionError(f"unknown --device {name!r}", "e.g. cpu, cuda, cuda:1") from error
-    if device.type == "meta":
-        raise OptionError("--device meta computes nothing, so there is nothing to advise on", "e.g. cpu, cuda, cuda:1")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise OptionError(f"--device {name}: this torch sees no CUDA device", "frx doctor says why")
-    return name

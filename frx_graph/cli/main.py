@@ -11,10 +11,13 @@ from collections.abc import Sequence
 
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED, ended_at_once, interrupts
 from frx_graph.errors import FrxError, first_line
+from frx_graph.reports.plain_text import one_line
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR = 0, 1, 2
 EXIT_BROKEN_PIPE = 141
 """What a shell reports for a program that SIGPIPE ended: 128 + 13."""
+_LONGEST = 4000
+"""Characters of an error that are printed."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +73,8 @@ def _usage(said: str, error: BaseException) -> str:
 
 
 def _fail(message: str, code: int = EXIT_ERROR) -> int:
-    print(f"frx: {' '.join(message.split())}", file=sys.stderr)
+    # It may quote what somebody else has written: names of files, texts of exceptions.
+    print(f"frx: {one_line(' '.join(message.split()), _LONGEST)}", file=sys.stderr)
     return code
 
 

@@ -12,16 +12,18 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.ledger import LedgerOption
+from frx_graph.cli.placement import check_device, check_dtype
 from frx_graph.config import advise_config, policy_of
-from frx_graph.errors import LedgerError
+from frx_graph.errors import LedgerError, OptionError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.opening import check_writable, open_ledger
-from frx_graph.options import check_inner
+from frx_graph.options import PLANNED, check_inner
 from frx_graph.progress import stages
+from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.terminal import detect_terminal
-from frx_graph.reports.trial_document import TrialDocument, as_json, trial_document
+from frx_graph.reports.trial_document import NOTHING_TRIED, TrialDocument, as_json, nothing_tried, trial_document
 from frx_graph.reports.trial_report import render_trial
 from frx_graph.target_trial import Asked, Tried, decisions, try_target
 from frx_graph.termination import cleaned_up_when_terminated
@@ -61,7 +63,11 @@ def trial(
     try; 1: not promoted; 2: an error, or the decision could not be recorded. Decisions are kept in the ledger."""
     config = advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else policy_of(config)
-    check_inner(inner)
+    _check_inner(inner)
+    check_dtype(dtype)
+    check_device(device)
+    if aa and candidate is not None:
+        raise OptionError("--aa tries the baseline against itself, --candidate something else", "leave one of them out")
     place = choose_location(ledger, config.ledger)
     asked = Asked(TargetWorkload(target, device, dtype), train, inner, candidate, aa)
     if not aa:
@@ -69,17 +75,30 @@ def trial(
     with cleaned_up_when_terminated(), stages() as progress:
         tried = try_target(asked, rules, progress)
     if tried is None:
-        typer.echo(f"{target}: measured times speak for no rewrite; nothing was tried", err=True)
+        typer.echo(f"{one_line(target)}: {NOTHING_TRIED}", err=True)
+        if format is TrialFormat.JSON:
+            _print_json(nothing_tried(target=target, train=train, inner=inner, policy=rules))
         raise typer.Exit(0)
     document, unrecorded = _recorded(tried, asked, rules, place)
     if format is TrialFormat.JSON:
-        typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
+        _print_json(document)
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
         typer.echo(render_trial(document, width=terminal.width, color=terminal.color), nl=False, color=terminal.color)
     if unrecorded is not None:
         raise unrecorded
     raise typer.Exit(0 if tried.run.verdict.outcome is Outcome.PROMOTE else 1)
+
+
+def _check_inner(name: str) -> None:
+    """Raises `OptionError`, also for a compiler that torch has and that takes no plan."""
+    check_inner(name)
+    if name not in PLANNED:
+        raise OptionError(f"nothing can be tried with --inner {name}", f"take one of {', '.join(sorted(PLANNED))}")
+
+
+def _print_json(document: TrialDocument) -> None:
+    typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
 
 
 def _recorded(
@@ -103,6 +122,8 @@ def _recorded(
         return document("nothing is recorded of a baseline against itself"), None
     text = json.dumps(as_json(document(f"recorded in {place}")), allow_nan=False)
     wanted = decisions(tried, rules, text, this_process(AUTHOR))
+    if not wanted:
+        return document("not recorded: it ended before an arm could say on what machine it runs"), None
     try:
         events = open_ledger(place).append(wanted)
     except LedgerError as error:

@@ -17,6 +17,7 @@ from frx_graph.trials.samples import MeasuredQuad
 from frx_graph.trials.verdict import TrialStatistics
 
 SCHEMA_NAME: Literal["frx_trial_v1"] = "frx_trial_v1"
+NOTHING_TRIED = "measured times speak for no rewrite; nothing was tried"
 
 
 class _Part(BaseModel):
@@ -120,6 +121,25 @@ def trial_document(
         decision=decision,
         policy=policy,
         environment=run.environment,
+    )
+
+
+def nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) -> TrialDocument:
+    """The document where there was no candidate: it has the one arm that there is."""
+    return TrialDocument(
+        schema=SCHEMA_NAME,
+        target=target,
+        train=train,
+        signatures=(),
+        arms=(ArmPart(name="baseline", inner=inner, candidates=()),),
+        samples=(),
+        gates=(),
+        stats=None,
+        verdict="inconclusive",
+        reason=NOTHING_TRIED,
+        decision="there is nothing to record",
+        policy=policy,
+        environment=None,
     )
 
 

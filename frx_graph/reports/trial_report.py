@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import textwrap
 
 from rich.text import Text
@@ -32,8 +33,9 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         console.print(Text(f"    {candidate.rewrite}: {one_line(of, 100)}{predicted}"))
     if not document.arms[-1].candidates:
         console.print(Text("    the baseline itself"))
-    console.print()
-    console.print(Text("Gates", "bold"))
+    if document.gates:
+        console.print()
+        console.print(Text("Gates", "bold"))
     for gate in document.gates:
         word, style = _MARKS[gate.passed]
         lines = textwrap.wrap(one_line(gate.detail, 1000), max(20, width - 4 - _NAME - _PASSED)) or [""]
@@ -50,7 +52,15 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         told = f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}"
         for line in textwrap.wrap(told, width - 4):
             console.print(Text(f"    {line}"))
+        steps = ", ".join(f"{arm.name} {_median_step(document, arm.name) * 1e3:.3g} ms" for arm in document.arms)
+        console.print(Text(f"    median step: {steps}"))
     console.print()
     for line in textwrap.wrap(one_line(document.decision, 1000), width):
         console.print(Text(line))
     return out.getvalue()
+
+
+def _median_step(document: TrialDocument, arm: str) -> float:
+    """Seconds, of all steps in quads that nothing disturbed."""
+    blocks = (block for quad in document.samples if not quad.void for block in quad.blocks if block.arm == arm)
+    return statistics.median(seconds for block in blocks for seconds in block.seconds)

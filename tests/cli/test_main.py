@@ -32,6 +32,17 @@ def test_with_help_it_goes_to_standard_output(capsys: pytest.CaptureFixture[str]
     assert err == ""
 
 
+def test_what_an_error_quotes_cannot_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise TargetError("boom \x1b[31mred\u202e\nsecond", "a hint")
+
+    monkeypatch.setattr(commands, "app", fail)
+    assert run(["rules"]) == 2
+    assert capsys.readouterr().err == "frx: boom [31mred second (a hint)\n"
+
+
 @pytest.mark.parametrize("arguments", [["rules", "FRX002"], ["rules", "--format", "json"]])
 def test_a_broken_pipe_ends_quietly(arguments: list[str]) -> None:
     with subprocess.Popen(

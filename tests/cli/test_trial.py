@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from frx_graph.cli import trial
 from frx_graph.cli.main import run
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
 from frx_graph.ledger.store import Ledger
 from frx_graph.ledger.verification import verify
+from frx_graph.records import Candidate
 from frx_graph.reports.trial_document import TrialDocument
+from frx_graph.target_trial import Tried
+from frx_graph.trials.arm_messages import MadeGraph
+from frx_graph.trials.executor import TrialRun
 from frx_graph.trials.gates import Gate
+from frx_graph.trials.verdict import Outcome, Verdict
 
 MODEL = """
 import torch
@@ -73,7 +79,12 @@ def test_what_is_tried_is_recorded(workplace: Path, capsys: pytest.CaptureFixtur
         (["model.py:nothing"], "has no 'nothing'"),
         (["model.py:broken", "--aa"], "the baseline does not run"),
         (["model.py:build", "--inner", "inducter"], "did you mean 'inductor'"),
+        (["model.py:build", "--inner", "cudagraphs"], "nothing can be tried with --inner cudagraphs (take one of aot"),
         (["model.py:build", "--policy", "nowhere.yaml"], "cannot be read"),
+        (["model.py:build", "--dtype", "f32"], "unknown --dtype 'f32' (did you mean float32?)"),
+        (["model.py:build", "--device", "nope"], "unknown --device 'nope'"),
+        (["model.py:build", "--aa", "--candidate", "hoist_copy"], "--aa tries the baseline against itself"),
+        (["\x1b[31m\u202e.py:build", "--aa"], "no such file: [31m.py"),
     ],
 )
 def test_errors_say_what_to_do(
@@ -83,4 +94,37 @@ def test_errors_say_what_to_do(
     message = capsys.readouterr().err
     assert said in message
     assert len(message.splitlines()) == 1
+    assert message.rstrip("\n").isprintable()
+    assert not (workplace / "ledger.sqlite3").exists()
+
+
+def test_an_error_has_one_hint(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trial", "model.py:nothing"]) == 2
+    assert capsys.readouterr().err == "frx: the program does not run: model.py has no 'nothing' (check the name)\n"
+
+
+def test_that_nothing_was_tried_is_a_document(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "try_target", lambda *_: None)
+    assert run(["trial", "model.py:build", "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    found = TrialDocument.model_validate_json(captured.out)
+    assert (found.verdict, found.target, len(found.arms)) == ("inconclusive", "model.py:build", 1)
+    assert "nothing was tried" in found.reason
+    assert "nothing was tried" in captured.err
+    assert run(["trial", "model.py:build"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_what_ended_before_anything_was_known_is_not_recorded(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = (MadeGraph("1" * 16, (Candidate("hoist_copy", "a" * 16, ("clone",)),)),)
+    verdict = Verdict(Outcome.INCONCLUSIVE, "the time budget ended", None, early=True)
+    monkeypatch.setattr(trial, "try_target", lambda *_: Tried(TrialRun((), verdict, (), None, ()), made))
+    assert run(["trial", "model.py:build"]) == 1
+    printed = capsys.readouterr().out
+    assert "not recorded: it ended before" in printed
+    assert "recorded in" not in printed
     assert not (workplace / "ledger.sqlite3").exists()

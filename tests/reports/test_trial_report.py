@@ -9,7 +9,7 @@ import torch
 
 from frx_graph.ledger.trial_text import trial_summary
 from frx_graph.records import Candidate
-from frx_graph.reports.trial_document import TrialDocument, as_json, trial_document, trial_schema
+from frx_graph.reports.trial_document import TrialDocument, as_json, nothing_tried, trial_document, trial_schema
 from frx_graph.reports.trial_report import render_trial
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun
@@ -76,6 +76,27 @@ def test_the_document_has_what_was_measured() -> None:
 def test_the_ledger_reads_it() -> None:
     assert trial_summary(json.dumps(as_json(document(run())))).startswith("promote, ratio 1.2")
     assert "failed at numerics" in trial_summary(json.dumps(as_json(document(run(failed="wrong")))))
+
+
+def test_the_text_has_the_steps_of_both_arms() -> None:
+    found = run()
+    text = render_trial(document(found), width=80, color=False)
+    assert "median step: baseline 12 ms, candidate 10 ms" in text
+    assert "median step" not in render_trial(document(run(void=True)), width=80, color=False)
+
+
+def test_where_there_is_no_gate_there_is_no_heading() -> None:
+    found = TrialRun((), Verdict(Outcome.INCONCLUSIVE, "the time budget ended", None, early=True), (), None, ())
+    assert "Gates" not in render_trial(document(found), width=80, color=False)
+    assert "Gates" in render_trial(document(run()), width=80, color=False)
+
+
+def test_that_nothing_was_tried_is_a_document_too() -> None:
+    found = nothing_tried(target="model.py:build", train=True, inner="eager", policy=POLICY)
+    written = json.loads(json.dumps(as_json(found), allow_nan=False))
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(written)
+    assert [arm["name"] for arm in written["arms"]] == ["baseline"]
+    assert (written["verdict"], written["samples"], written["gates"]) == ("inconclusive", [], [])
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -70,6 +70,8 @@ def test_exponents_that_yaml_takes_for_text_are_numbers(tmp_path: Path) -> None:
             "minimum_speedup: smallest gain worth a change",
         ),
         ("alpha: .nan", "alpha is nan: Input should be ", "alpha: probability of a false positive"),
+        ("seed: true", "seed is True: Input should not be true or false", "seed: of the order"),
+        ("alpha: false", "alpha is False: Input should not be true or false", "alpha: probability"),
         ("risk: none", "risk is 'none': Input should be 'LOW', 'MEDIUM' or 'HIGH'", "risk: highest tier"),
         (
             "process_pairs: 1",
