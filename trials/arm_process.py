@@ -231,6 +231,7 @@ class ArmProcess:
                 Cause.OUT_OF_MEMORY,
                 f"an arm used {used / 2**20:.0f} MiB, and may use {self._limits.memory_bytes / 2**20:.0f}",
                 self.output,
+                "end other programs, or take smaller inputs",
             )
 
     def _note_children(self) -> int:

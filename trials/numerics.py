@@ -145,13 +145,16 @@ def value_difference(
     if (found := _not_finite(ours, theirs)) is not None:
         return found
     dtype = ours.dtype
-    finite = torch.isfinite(ours) if exact is None else torch.isfinite(ours) & torch.isfinite(exact)
+    finite = torch.isfinite(ours)
+    doubt = ""
+    if exact is not None and (exact.shape != ours.shape or not bool(torch.isfinite(exact[finite]).all())):
+        exact, doubt = None, ", which is not finite in float64, or of another shape"
     ours, theirs = ours.double()[finite], theirs.double()[finite]
     reference = ours if exact is None else exact.double()[finite]
     if reference.numel() == 0:
         return None
     times = allowed.of(dtype)
-    own, doubt = _errors(reference, ours), ""
+    own = _errors(reference, ours)
     if exact is not None and not _rounded(own, max(_size(reference), least_size), dtype, times, noise):
         doubt = f", whose own error of {own.mean:.2e} against float64 is more than rounding explains"
         exact, reference, own = None, ours, Errors(0.0, 0.0)
@@ -159,13 +162,13 @@ def value_difference(
         own = own.at_least(noise)
     other = _errors(reference, theirs)
     tolerance = _TOLERANCE.get(dtype, _HALF_TOLERANCE) * min(1.0, _size(reference))
-    if doubt and (
-        other.mean > times * own.mean + tolerance or other.largest > _LARGEST * (times * own.largest + tolerance)
-    ):
+    more = other.mean > times * own.mean + (tolerance / 10 if exact is not None else tolerance)
+    larger = other.largest > _LARGEST * (times * own.largest + tolerance)
+    if doubt and (more or larger):
         return f"{other.mean:.2e} (root mean square), at most {other.largest:.2e}, from the baseline's{doubt}"
-    if other.mean > times * own.mean + (tolerance / 10 if exact is not None else tolerance):
+    if more:
         return f"error {other.mean:.2e} (root mean square) where the baseline's is {own.mean:.2e}"
-    if other.largest > _LARGEST * (times * own.largest + tolerance):
+    if larger:
         return f"an error of {other.largest:.2e} where the baseline's largest is {own.largest:.2e}"
     return None
 
@@ -192,7 +195,9 @@ def repeats(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
     if before.numel() == 0:
         return True
     most = _HALF_REPEATED if first.dtype in _HALF else _REPEATED
-    return _errors(before, after).mean <= most * max(_size(before), least_size)
+    # What is nothing but the rest of a sum is nothing but rounding.
+    rest = _TOLERANCE.get(first.dtype, _HALF_TOLERANCE) / 10
+    return _errors(before, after).mean <= most * max(_size(before), least_size) + rest
 
 
 def least_sizes(values: Mapping[str, Tensor]) -> dict[str, float]:

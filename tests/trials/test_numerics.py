@@ -165,6 +165,14 @@ def test_an_error_that_rounding_does_not_make_excuses_nothing(dtype: torch.dtype
     assert "more than rounding explains" in str(value_difference(ours, one, other, ALLOWED))
 
 
+def test_a_reference_that_is_not_finite_excuses_nothing() -> None:
+    exact = drawn()
+    ours = rounded(exact, 1)
+    for other in (torch.full_like(exact, torch.nan), exact[:-1]):
+        assert "not finite in float64, or of another shape" in str(value_difference(ours, ours + 0.5, other, ALLOWED))
+        assert value_difference(ours, rounded(exact, 2), other, ALLOWED) is None
+
+
 def test_an_error_that_rounding_makes_is_one() -> None:
     exact = drawn()
     ours, theirs = rounded(exact, 1, error=0.01), rounded(exact, 2, error=0.01)
@@ -193,7 +201,7 @@ def test_what_is_small_beside_others_may_be_rounding() -> None:
 def test_two_runs_are_the_same_but_for_the_order_of_sums(by: float, dtype: torch.dtype, same: bool) -> None:
     first = drawn()
     assert repeats(first.to(dtype), (first + by * drawn(1)).to(dtype)) is same
-    assert repeats(1e-9 * first.to(dtype), 1e-9 * drawn(1).to(dtype), 1.0)
+    assert repeats(1e-9 * first.to(dtype), 1e-9 * drawn(1).to(dtype))
 
 
 def test_integers_and_what_is_not_finite_repeat_exactly() -> None:
