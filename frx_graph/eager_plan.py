@@ -19,7 +19,6 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.aot_context import graph_id, report_output_strides, static_inputs, visible_outputs
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.gradient_strides import correct_weight_gradients
 from frx_graph.capture.whole_upsampling import whole_upsampling
 from frx_graph.capture.without_guards import without_guards
 from frx_graph.dynamo_rewriting import Compiled, Failed, Told, rewrite_or_leave
@@ -108,7 +107,6 @@ class EagerPlan:
         constants: frozenset[str] = frozenset(),
     ) -> RewrittenGraph:
         placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
-        correct_weight_gradients(module.graph)
         return rewrite_graph(
             module,
             graph_id=graph_id(),

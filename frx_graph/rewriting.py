@@ -13,6 +13,7 @@ from frx_graph.anchor_times import call_seconds, device_type_of, with_measured_t
 from frx_graph.aot_context import output_names
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.gradient_strides import correct_weight_gradients
 from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
@@ -59,6 +60,7 @@ def rewrite_graph(
     unmet = dict(given)
     seen = [name in visible for name in output_names(module)]
     signature = graph_signature(module.graph)
+    correct_weight_gradients(module.graph)
     captured = captured_from_aot(
         module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
     )
@@ -102,6 +104,7 @@ def rewrite_graph(
         if changed:
             # The next rewrite looks at the graph as this one has left it.
             settle_views(module.graph)
+            correct_weight_gradients(module.graph)
             subject = replace(
                 subject,
                 facts=build_graph_facts(renewed(captured)),

@@ -16,6 +16,7 @@ from frx_graph.passes.rewrites.misread_images import needs_plain_images
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
 from frx_graph.passes.rewrites.stride_sensitivity import (
+    gradient_lies_by_size,
     has_one_channel,
     is_told_places,
     is_told_strides,
@@ -74,6 +75,7 @@ class RewriteSubject:
             is_told_strides(op)
             or any(value.data_dependent for value in (*self.facts.input_values(op), *self.facts.output_values(op)))
             or needs_plain_images(op, self.facts)
+            or (not self.generates_loops and gradient_lies_by_size(op, self.facts))
             or (op.view and any(values[name].storage in self._kept_memory for name in op.outputs))
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch._ops import OpOverload
 
@@ -48,6 +50,17 @@ def reads_ambiguous_image(op: OpFacts, facts: GraphFacts) -> bool:
         return False
     image = facts.values[op.args[0].name]
     return image.producer is not None and has_one_channel(image)
+
+
+def gradient_lies_by_size(op: OpFacts, facts: GraphFacts) -> bool:
+    """True for the backward of a convolution of sizes that may change whose weight has one memory in both orders: the
+    kernel that runs decides which strides its gradient tells, and the sizes of each call decide the kernel
+    (`frx_graph.capture.gradient_strides` corrects what fakes say where sizes are known)."""
+    if op.operator != "aten.convolution_backward":
+        return False
+    image, weight = facts.input_values(op)[1:3]
+    one_memory = 1 in (weight.shape[1], math.prod(weight.shape[2:]))
+    return one_memory and bool(image.dynamic_dims)
 
 
 def has_one_channel(value: ValueFacts) -> bool:
