@@ -78,6 +78,13 @@ class Strides(Model):
         return y, y[:, :8]
 
 
+class Gradients(Model):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.linear(outside(x).detach())
+        y = y.detach() + (y - y.detach()) * 1.01
+        return y, y[:, :8]
+
+
 class Breaks(Model):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.linear(outside(x))
@@ -197,6 +204,7 @@ TARGETS = {
     "values": lambda: _made(Values),
     "one_value": lambda: _made(OneValue),
     "nan": lambda: _made(NotANumber),
+    "gradients": lambda: _made(Gradients),
     "strides": lambda: _made(Strides),
     "aliases": lambda: _made(Aliases),
     "breaks": lambda: _made(Breaks),

@@ -61,6 +61,10 @@ def test_the_gate_that_is_for_it_rejects(fault: str, gate: Gate) -> None:
     assert failed(tried(fault)) is gate
 
 
+def test_gradients_that_are_off_by_a_hundredth() -> None:
+    assert failed(tried("gradients", train=True)) is Gate.NUMERICS
+
+
 def test_one_that_hangs_is_given_up() -> None:
     assert failed(tried("hangs", policy=POLICY.model_copy(update={"patience_seconds": 15.0}))) is Gate.PROCESS
 

@@ -1,0 +1,62 @@
+"""A rewrite that is wrong, made by real arms from the names of its candidates, is rejected before it is timed."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from unproved_promotions import everything_made
+
+from frx_graph.arms import start_arm, where_this_is
+from frx_graph.trials.arm_messages import Load, TargetWorkload
+from frx_graph.trials.arm_process import ArmProcess
+from frx_graph.trials.executor import Programs, TrialRun, run_trial
+from frx_graph.trials.gates import Gate
+from frx_graph.trials.policy import TrialPolicy
+
+POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)
+ARM = Path(__file__).with_name("wrong_rewrite_arm.py")
+BEFORE = [Gate.PROCESS, Gate.PLAN, Gate.CAPTURE]
+
+
+def tried(inner: str, fault: str | None) -> TrialRun:
+    torch._dynamo.reset()
+    model, (x,) = runpy.run_path(str(ARM))["build"]()
+
+    def run(backend: Callable[..., Any]) -> None:
+        with torch.no_grad():
+            torch.compile(model, backend=backend)(x)
+
+    _, made = everything_made(inner, run)
+    candidates = tuple(candidate for candidate in made if candidate.rewrite == "propagate_layout")
+    assert candidates
+    torch._dynamo.reset()
+    base = Load(TargetWorkload(f"{ARM}:build"), False, inner, seed=0)
+
+    def start() -> ArmProcess:
+        if fault is None:
+            return start_arm()
+        return ArmProcess([sys.executable, str(ARM), fault], environment=where_this_is())
+
+    return run_trial(Programs(base, replace(base, candidates=candidates)), POLICY, start, pause=lambda _: None)
+
+
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("fault", "gate"), [("value", Gate.NUMERICS), ("stride", Gate.STRIDES)])
+def test_the_gate_that_is_for_it_rejects(inner: str, fault: str, gate: Gate) -> None:
+    run = tried(inner, fault)
+    assert [one.name for one in run.gates if one.passed is False] == [gate]
+    assert [one.name for one in run.gates[:3]] == BEFORE
+
+
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_as_it_is_it_passes_every_gate_before_it_is_timed(inner: str) -> None:
+    run = tried(inner, None)
+    assert [gate.name for gate in run.gates] == list(Gate)
+    assert all(gate.passed in (True, None) for gate in run.gates[:-1])
