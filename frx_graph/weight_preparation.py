@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from frx_graph.anchor_times import with_measured_times
 from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
 from frx_graph.capture.model import capture_model
-from frx_graph.capture.model_state import preserved_state
+from frx_graph.capture.observed_call import ObservedCall, observed_call
 from frx_graph.errors import first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.layout import inverse_order
@@ -24,6 +26,7 @@ from frx_graph.passes.rewrites import preconvert_weights
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order
+from frx_graph.stored_weights_check import computes_otherwise
 
 _ROOT = "model."
 
@@ -81,27 +84,46 @@ def prepare(
     reasons = {name: _reason_to_leave(parameters[name], with_state) for name in orders}
     refused.extend(Refusal(name, reason) for name, reason in reasons.items() if reason is not None)
     converted = {name: order for name, order in orders.items() if reasons[name] is None}
-    before = {name: (parameters[name].data, parameters[name].grad) for name in converted}
-    for name, order in converted.items():
-        store(parameters[name], order)
-    failure = _failure(model, args, kwargs) if converted else None
-    if failure is not None:
-        for name, (data, gradient) in before.items():
-            parameters[name].data, parameters[name].grad = data, gradient
-        refused.extend(Refusal(name, f"the model fails with it stored so: {failure}") for name in converted)
+    reason = _stored(model, converted, partial(observed_call, model, args, dict(kwargs or {}), train=train))
+    if reason is not None:
+        refused.extend(Refusal(name, reason) for name in converted)
         converted = {}
     return Prepared(converted, tuple(refused))
 
 
-def _failure(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> str | None:
-    """Why a run of the model fails; None where it does not."""
-    kwargs = dict(kwargs or {})
-    with preserved_state(model, args, kwargs):
-        try:
-            model(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - the model's own code
-            return first_line(error)
-    return None
+def _stored(model: nn.Module, orders: Mapping[str, Order], observe: Callable[..., ObservedCall]) -> str | None:
+    """Store the parameters anew; where the model then fails, or computes something else, they are put back, and why is
+    returned."""
+    if not orders:
+        return None
+    try:
+        before = observe()
+    except Exception as error:  # noqa: BLE001 - the model's own code, in torch's modes
+        return f"what the model computes cannot be observed: {first_line(error)}"
+    parameters = {name: model.get_parameter(name) for name in orders}
+    held = {name: (parameter.data, parameter.grad) for name, parameter in parameters.items()}
+    for name, order in orders.items():
+        store(parameters[name], order)
+    anew = {name: (parameter.data, parameter.grad) for name, parameter in parameters.items()}
+
+    def noisy(disturbance: AbstractContextManager[Any] | None) -> ObservedCall:
+        _put(parameters, held)
+        return observe(disturbance=disturbance)
+
+    try:
+        difference = computes_otherwise(before, observe(), noisy)
+        reason = None if difference is None else f"the model computes something else with it stored so: {difference}"
+    except Exception as error:  # noqa: BLE001 - the model's own code
+        reason = f"the model fails with it stored so: {first_line(error)}"
+    _put(parameters, anew if reason is None else held)
+    return reason
+
+
+def _put(
+    parameters: Mapping[str, nn.Parameter], memory: Mapping[str, tuple[torch.Tensor, torch.Tensor | None]]
+) -> None:
+    for name, (data, gradient) in memory.items():
+        parameters[name].data, parameters[name].grad = data, gradient
 
 
 def _reason_to_leave(parameter: nn.Parameter, with_state: Collection[int]) -> str | None:
