@@ -12,6 +12,7 @@ import torch
 from torch import fx, nn
 from torch._inductor import config as inductor_config
 from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
 
 from frx_graph.aot_context import graph_id
 from frx_graph.backend import frozen_backend
@@ -228,12 +229,35 @@ def _kind_of_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any
     return None if call is None else (call.key, call.strides, autocast, torch.is_inference_mode_enabled())
 
 
+def _own(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, with copies in the place of tensors that could not be put back after the program has written into
+    them: those made in inference mode cannot be written outside of it, and views not be taken out of autograd's graph
+    again."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def own(value: torch.Tensor) -> torch.Tensor:
+        if type(value) is not torch.Tensor or value.layout is not torch.strided:
+            return value
+        if not (value.is_inference() or value._is_view()) or 0 in value.stride():
+            return value
+        if id(value) not in copies:
+            copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+            copies[id(value)] = copy.copy_(value.detach()).requires_grad_(value.requires_grad)
+        return copies[id(value)]
+
+    owned: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(torch.Tensor, own, (args, dict(kwargs)))
+    return owned
+
+
 def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], inner: str) -> tuple[StoredAnew, ...]:
     """The weights that were stored anew. Never raises: the program goes on with its weights as they are."""
     before = [(parameter, parameter.stride()) for parameter in model.parameters() if not is_lazy(parameter)]
+    gradients = torch.is_grad_enabled()
     try:
-        with torch.inference_mode(mode=False):
-            prepare(model, args, kwargs, train=model.training and torch.is_grad_enabled(), inner=inner)
+        # Leaving inference mode switches gradients on.
+        with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients):
+            own_args, own_kwargs = _own(args, kwargs)
+            prepare(model, own_args, own_kwargs, train=model.training and gradients, inner=inner)
     except FrxError as error:
         warn(f"frx: the weights could not be prepared ({error}): the model is compiled with them as they are")
     except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was

@@ -130,6 +130,16 @@ def test_gradients_are_compared() -> None:
     assert any("computes something else" in r.reason and "gradient of" in r.reason for r in prepared.refused)
 
 
+def test_gradients_of_arguments_have_the_strides_that_they_had() -> None:
+    one = torch.randn(2, 3, 12, 10)[::2].requires_grad_()
+    prepared = prepare(Between(torch.relu).train(), (one,), train=True, inner="eager")
+    assert prepared.converted == {}
+    assert any("a gradient of what it is given" in refusal.reason for refusal in prepared.refused)
+    two = torch.randn(2, 3, 12, 10, requires_grad=True)
+    prepared = prepare(Between(torch.relu).train(), (two,), train=True, inner="eager")
+    assert converted(prepared) == {"first.weight", "second.weight"}
+
+
 def converted(prepared: Prepared) -> set[str]:
     return set(prepared.converted)
 

@@ -50,11 +50,13 @@ class Call:
 @dataclass(frozen=True)
 class ObservedCall:
     """`values` are copies, by name, of what the call returned, of the gradients that go through it, and of what it may
-    have written: arguments and buffers. `constants` is what it returned besides."""
+    have written: arguments and buffers. `constants` is what it returned besides. `kept_strides` are those of
+    arguments' gradients."""
 
     calls: tuple[Call, ...]
     values: Mapping[str, Tensor]
     constants: tuple[object, ...]
+    kept_strides: Mapping[str, tuple[int, ...]]
 
 
 def observed_call(
@@ -82,8 +84,9 @@ def observed_call(
         values |= {f"argument {i}": value for i, value in enumerate(given)}
         values |= {f"buffer {name}": value for name, value in model.named_buffers()}
         copies = {name: value.detach().clone() for name, value in values.items() if value.layout is torch.strided}
+        kept = _kept_strides(values, given)
     constants = tuple(_constant(leaf) for leaf in leaves if not isinstance(leaf, Tensor))
-    return ObservedCall(tuple(calls.found), copies, constants)
+    return ObservedCall(tuple(calls.found), copies, constants, kept)
 
 
 def calls_differ(one: ObservedCall, other: ObservedCall) -> str | None:
@@ -95,6 +98,8 @@ def calls_differ(one: ObservedCall, other: ObservedCall) -> str | None:
             return f"it calls {first.function} otherwise"
     if len(one.calls) != len(other.calls):
         return f"it makes {len(other.calls)} calls in place of {len(one.calls)}"
+    if one.kept_strides != other.kept_strides:
+        return "a gradient of what it is given would lie otherwise"
     return None if one.constants == other.constants else "it returns something else than tensors that differs"
 
 
@@ -118,6 +123,20 @@ def _gradients(model: nn.Module, outputs: Sequence[Tensor], given: Sequence[Tens
     return {
         f"gradient of {name}": gradient for name, gradient in zip(wanted, found, strict=True) if gradient is not None
     }
+
+
+def _kept_strides(values: Mapping[str, Tensor], given: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
+    """Strides of the gradients that leaves among the arguments get. Autograd takes a gradient as it is if it lies as
+    the leaf does, but for dimensions of size 1; else a copy that lies as the leaf (`accumulate_grad.h`, torch 2.15)."""
+    kept = {}
+    for index, leaf in enumerate(given):
+        gradient = values.get(f"gradient of argument {index}")
+        if gradient is None or not leaf.is_leaf or gradient.layout is not torch.strided:
+            continue
+        strides = zip(gradient.shape, gradient.stride(), leaf.stride(), strict=True)
+        taken = all(ours == theirs for size, ours, theirs in strides if size != 1)
+        kept[f"argument {index}"] = tuple(gradient.stride() if taken else leaf.stride())
+    return kept
 
 
 def _tangent(output: Tensor) -> Tensor:
