@@ -21,7 +21,13 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.errors import FrxError, OptionError, first_line
 from frx_graph.input_pinning import PinnedInputs
-from frx_graph.kept_output_strides import StoredAnew, as_they_were, keep_output_strides
+from frx_graph.kept_output_strides import (
+    StoredAnew,
+    as_they_were,
+    constants_as_they_were,
+    keep_output_strides,
+    keep_seen_strides,
+)
 from frx_graph.noted_graph import noted
 from frx_graph.options import BackendOptions, backend_options, check_together
 from frx_graph.records import Candidate, Refusal
@@ -77,7 +83,7 @@ def compile(
         # Where compiling is switched off, torch returns the model itself.
         return compiled
     forward: Callable[..., Any] = compiled.forward
-    frozen = _Frozen(model, checked, how) if checked.freeze else None
+    frozen = _Frozen(model, checked, how, backend) if checked.freeze else None
     preparation = None if backend is None else _Preparation(model, checked.inner, backend, frozen)
 
     @functools.wraps(forward)
@@ -117,6 +123,8 @@ class _PlannedBackend:
             outcome = graph_outcome(dynamo, before)
             graph = noted(graph_id(), dynamo, before, outcome)
             if before != inputs:
+                for refusal in keep_seen_strides(dynamo, inputs, before):
+                    _told(refusal)
                 for refusal in keep_output_strides(dynamo, inputs, before, outcome):
                     _told(refusal)
         except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
@@ -155,8 +163,11 @@ class _Preparation:
 class _Frozen:
     """A model compiled with its weights as constants, for as long as they are."""
 
-    def __init__(self, model: nn.Module, options: BackendOptions, how: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: nn.Module, options: BackendOptions, how: Mapping[str, Any], planned: _PlannedBackend | None
+    ) -> None:
         self._model = model
+        self._planned = planned
         self._options = options
         self._how = how
         self._lock = threading.RLock()
@@ -195,6 +206,8 @@ class _Frozen:
             if not inductor_config.freezing and self._watch is not None and self._watch.replaced():
                 # Dynamo has noticed. This call's program takes the new tensor as an input, the next one is frozen anew.
                 self._watch = None
+            if self._planned is not None and self._planned.stored:
+                _keep_strides(args[0], args[1], self._planned.stored)
             return inner(*args, **kwargs)
 
         compiled: Any = torch.compile(self._model, backend=backend, **self._how)
@@ -215,6 +228,22 @@ class _Frozen:
             return result
 
         return run
+
+
+def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: tuple[StoredAnew, ...]) -> None:
+    """Let a graph, which may hold its weights itself, return what it would have before they were stored anew."""
+    try:
+        inputs = graph_inputs(example_inputs)
+        before = as_they_were(inputs, stored)
+        with constants_as_they_were(dynamo, stored) as any_held:
+            wanted = graph_outcome(dynamo, before)
+        if any_held or before != inputs:
+            for refusal in keep_seen_strides(dynamo, inputs, before, stored):
+                _told(refusal)
+            for refusal in keep_output_strides(dynamo, inputs, before, wanted, stored):
+                _told(refusal)
+    except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
+        _told(Refusal("frx_graph.compile", f"a graph could not be looked at: {first_line(error)}"))
 
 
 def _told(outcome: Candidate | Refusal) -> None:

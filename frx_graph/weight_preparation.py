@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from frx_graph.anchor_times import with_measured_times
 from frx_graph.capture.call_check import check_call
@@ -67,6 +68,8 @@ def prepare(
         # `DistributedDataParallel` reduces gradients as their memory lay when it was built: the next step's were wrong,
         # and all of them where processes had stored weights differently (torch 2.15, gloo).
         return Prepared({}, (Refusal(preconvert_weights.NAME, "gradients may be reduced between processes"),))
+    if any(map(_is_of_another_kind, pytree.tree_leaves((args, dict(kwargs or {}))))):
+        return Prepared({}, (Refusal(preconvert_weights.NAME, _ANOTHER_KIND),))
     wanted: dict[str, Order] = {}
     refused: list[Refusal] = []
     disputed: set[str] = set()
@@ -77,6 +80,9 @@ def prepare(
             elif wanted.setdefault(outcome.path, outcome.order) != outcome.order and outcome.path not in disputed:
                 refused.append(Refusal(outcome.path, "graphs of the program want it in different orders"))
                 disputed.add(outcome.path)
+    # A model may make them in its first call, which it has had now.
+    if any(map(_is_of_another_kind, (*model.parameters(), *model.buffers()))):
+        return Prepared({}, (*refused, Refusal(preconvert_weights.NAME, _ANOTHER_KIND)))
     parameters = dict(model.named_parameters())
     agreed = {path.removeprefix(_ROOT): order for path, order in wanted.items() if path not in disputed}
     orders = {name: order for name, order in agreed.items() if name in parameters and f"{_ROOT}{name}" in wanted}
@@ -89,6 +95,16 @@ def prepare(
         refused.extend(Refusal(name, reason) for name in converted)
         converted = {}
     return Prepared(converted, tuple(refused))
+
+
+_ANOTHER_KIND = "the program is given tensors of another kind, whose strides cannot be followed through it"
+
+
+def _is_of_another_kind(value: object) -> bool:
+    """True for tensors of a subclass, which may be computed with in other ways, and of a layout without strides."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return type(value) not in (torch.Tensor, nn.Parameter, nn.Buffer) or value.layout is not torch.strided
 
 
 def _stored(model: nn.Module, orders: Mapping[str, Order], observe: Callable[..., ObservedCall]) -> str | None:

@@ -217,3 +217,49 @@ def test_state_and_random_numbers_are_as_before() -> None:
     assert [parameter._version for parameter in model.parameters()] == versions
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not math.isnan(float(model(IMAGE).sum().detach()))
+
+
+class Named(Tensor):
+    """A tensor of another kind."""
+
+
+def test_tensors_of_another_kind_keep_the_weights_where_they_are() -> None:
+    prepared = prepare(Between(torch.relu).eval(), (IMAGE.as_subclass(Named),), inner="eager")
+    assert prepared.converted == {}
+    assert any("tensors of another kind" in refusal.reason for refusal in prepared.refused)
+    model = Between(torch.relu).eval()
+    model.register_buffer("named", torch.ones(1).as_subclass(Named))
+    assert prepare(model, (IMAGE,), inner="eager").converted == {}
+
+
+class Later(nn.Module):
+    """Sees strides where it is told to."""
+
+    def __init__(self, seeing: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution = nn.Conv2d(3, 8, 3, padding=1)
+        self.seeing = seeing
+
+    def forward(self, x: Tensor, sees: bool) -> Tensor:
+        y = self.convolution(x)
+        return self.seeing(y) * 2 if sees else y
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+@pytest.mark.parametrize(
+    "seeing",
+    [with_operator, lambda y: torch.as_strided(y, (5,), (7,)), lambda y: y.as_strided((5,), (7,)), told_strides],
+)
+def test_what_a_later_call_compiles_sees_the_strides_from_before(
+    seeing: Callable[[Tensor], Tensor], freeze: bool
+) -> None:
+    model = Later(seeing).train()
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager", "freeze": freeze})
+    expected = model(IMAGE, True)
+    compiled(IMAGE, False)
+    assert not model.convolution.weight.is_contiguous()
+    model.eval()
+    for gradients in (False, True):
+        with torch.set_grad_enabled(gradients):
+            torch.testing.assert_close(compiled(IMAGE, True), expected, rtol=1e-4, atol=1e-5)

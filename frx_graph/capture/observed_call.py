@@ -158,7 +158,7 @@ class _Calls(TorchFunctionMode):
     ) -> Any:
         """Run `func`, and note it."""
         kwargs = kwargs or {}
-        name, sees = _name(func), _sees_memory(func)
+        name, sees = _name(func), sees_memory(func)
         # Before the call: it may move its operands.
         call = _noted(name, (args, kwargs), strides=sees)
         result = func(*args, **kwargs)
@@ -174,7 +174,7 @@ def _name(function: Any) -> str:
     return resolve_name(function) or str(getattr(function, "__name__", function))
 
 
-def _sees_memory(function: Any) -> bool:
+def sees_memory(function: Any) -> bool:
     """True for what is told how its operands lie, and for operators of which nothing is known."""
     if isinstance(function, OpOverload):
         return function.namespace not in _KNOWN_NAMESPACES or function.overloadpacket.__name__ in _TOLD_MEMORY
