@@ -54,15 +54,17 @@ def compile(
 ) -> Any:
     """`torch.compile(model, backend="frx", options=options, **how)`, whose weights are prepared at the first call.
 
-    A `policy`, as keys, the path of a YAML file, or a `TrialPolicy`, means the autopilot (option `mode`), by that.
-    With a plan in `options` the first call stores the weights as its inputs and the use of the moment (training, or
+    A `policy`, as keys, the path of a YAML file, or a `TrialPolicy`, means the autopilot (option `mode`), by that. With
+    a plan in `options` the first call stores the weights as its inputs and the use of the moment (training, or
     inference without gradients) make best, see `prepare`; what the compiled program returns keeps the strides that it
-    had before. Inputs whose strides change from call to call are brought to those that the program was compiled for
-    instead of compiling it again, where that is safe, see `PinnedInputs`; looking at strides takes a few microseconds a
-    call. With `freeze` calls without gradients, of a model in `eval()` mode, run with weights packed as constants, by
-    Inductor, or by frx with inner eager and a plan: they are packed anew the first two times that weights change, and
-    not any more from the third on, which a warning says; see `WeightWatch` for what is noticed. What is returned is
-    what `torch.compile` returns. Raises `OptionError` for options that the backend, or Inductor, does not know.
+    had before, but not where Dynamo falls back to eager (past `recompile_limit`, under a stance of `force_eager`), and
+    code that asks for strides is found in the first call only. Inputs whose strides change from call to call are
+    brought to those that the program was compiled for instead of compiling it again, where that is safe, see
+    `PinnedInputs`; looking at strides takes a few microseconds a call. With `freeze` calls without gradients, of a
+    model in `eval()` mode, run with weights packed as constants, by Inductor, or by frx with inner eager and a plan:
+    they are packed anew the first two times that weights change, and not any more from the third on, which a warning
+    says; see `WeightWatch` for what is noticed. What is returned is what `torch.compile` returns. Raises `OptionError`
+    for options that the backend, or Inductor, does not know.
     """
     checked = backend_options(options, mode)
     if policy is not None:

@@ -53,12 +53,15 @@ def prepare(
 
     Parameters stay the same objects with the same values: optimizers, tied weights and `load_state_dict` work as
     before. One that shares its memory with anything stays where it is, and so does one that an optimizer has updated
-    already; with a process group of `torch.distributed` all do. The model is run once, eagerly, on `args`, and once
-    more where weights were stored anew: one that fails with them, since it calls `view` on what a convolution returns,
-    gets them back as they were. `train` and `inner` say what it will be used for. What the model returns may lie in
-    channels-last from now on, as after `model.to(memory_format=...)`; see `frx_graph.compile` for a program that
-    returns the strides from before. Raises what `capture_model` raises, `TargetError` also for what is no call, and
-    `OptionError` for an unknown `inner`.
+    already, and one whose images reach an operator that sees strides; with a process group of `torch.distributed`, and
+    where tensors of a subclass are given, all do. The model is captured in one run on `args`, and run twice more,
+    before and after weights were stored anew, with `train` backwards as well: one that fails with them, since it calls
+    `view` on what a convolution returns, or computes something else, since it asks for strides, gets them back as they
+    were. Code that this call does not reach is not asked. `train` and `inner` say what the model will be used for. What
+    it returns may lie in channels-last from now on, as after `model.to(memory_format=...)`, and `view(-1)` of such a
+    weight raises, also in `torch.nn.utils.parameters_to_vector`; see `frx_graph.compile` for a program that returns the
+    strides from before. Raises what `capture_model` raises, `TargetError` also for what is no call, and `OptionError`
+    for an unknown `inner`.
     """
     check_inner(inner)
     check_call(model, args, kwargs, "prepare")
