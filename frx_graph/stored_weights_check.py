@@ -28,6 +28,8 @@ from frx_graph.trials.rounding_noise import RoundingNoise
 
 _NOISY_RUNS = 5
 """As many explain what channels-last does to gradients, see `RoundingNoise`."""
+_UNITS = 8.0
+"""Of the last place, that `RoundingNoise` moves results in single precision by."""
 _HALF = (torch.float16, torch.bfloat16)
 
 Run = Callable[[AbstractContextManager[Any] | None], ObservedCall]
@@ -70,7 +72,22 @@ def _moved(before: Mapping[str, Tensor], runs: Sequence[Mapping[str, Tensor]]) -
     tells what rounding does to it."""
     halves = {name: value for name, value in before.items() if value.dtype in _HALF}
     own = {name: _largest(value, [run[name] for run in runs if name in run]) for name, value in halves.items()}
-    return {**rounding_noise(before, runs), **own}
+    found = {**rounding_noise(before, runs), **own}
+    # A mean of many elements averages the noise out, but not what a sum in another order rounds off: of outputs and
+    # statistics the error is at least some units of the last place of what the model is given.
+    sizes = [_size(value) for name, value in before.items() if name.startswith("argument ")]
+    given = min(1.0, max(sizes, default=1.0))
+    for name, noise in found.items():
+        if not name.startswith("gradient of "):
+            least = _UNITS * torch.finfo(before[name].dtype).eps * given
+            found[name] = noise.at_least(Errors(least, least))
+    return found
+
+
+def _size(value: Tensor) -> float:
+    """The root mean square; 1 for what is no number, or none."""
+    finite = value[value.isfinite()].double() if value.is_floating_point() else torch.empty(0)
+    return float(finite.square().mean().sqrt()) if finite.numel() else 1.0
 
 
 def _largest(value: Tensor, runs: Iterable[Tensor]) -> Errors:
@@ -102,7 +119,3 @@ class _Noise(RoundingNoise):
                 moves = self._moves(single) * (torch.finfo(value.dtype).eps / torch.finfo(torch.float32).eps / _UNITS)
                 value.copy_(single * (1 + moves))
         return result
-
-
-_UNITS = 8.0
-"""That `RoundingNoise` moves results in single precision by."""

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 import frx_graph
 from frx_graph import anchor_times
+from frx_graph.capture.observed_call import ObservedCall
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders
+from frx_graph.stored_weights_check import computes_otherwise
 from frx_graph.weight_preparation import Prepared, prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
@@ -263,3 +265,14 @@ def test_what_a_later_call_compiles_sees_the_strides_from_before(
     for gradients in (False, True):
         with torch.set_grad_enabled(gradients):
             torch.testing.assert_close(compiled(IMAGE, True), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "is_found"),
+    [("buffer", 2e-7, False), ("buffer", 1e-4, True), ("gradient of parameter", 2e-7, True)],
+)
+def test_a_mean_of_many_may_be_off_by_what_it_sums(name: str, error: float, is_found: bool) -> None:
+    given = {"argument 0": torch.ones(4), f"{name} mean": torch.full((4,), 1e-5)}
+    before = ObservedCall((), given, (), {})
+    after = ObservedCall((), {**given, f"{name} mean": given[f"{name} mean"] + error}, (), {})
+    assert (computes_otherwise(before, after, lambda _disturbance: before) is not None) == is_found
