@@ -20,25 +20,19 @@ from unittest.mock import patch
 import torch
 from program_runs import Observation, Runnable, differences, distances, eager, observe
 from random_program import RandomProgram, copied
+from stored_arm import STORED, gradients_that_follow, stored, stored_anew
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.utils import counters
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor import config as inductor_config
 from torch_faults import TorchFaults
 
 import frx_graph
-from frx_graph import backend, compiled_model, weight_preparation
+from frx_graph import backend
 from frx_graph import planned_backend as compiler
-from frx_graph.capture.captured_graph import Phase
 from frx_graph.eager_plan import eager_partition
-from frx_graph.errors import FrxError
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites import preconvert_weights
-from frx_graph.passes.rewrites.anchor_calls import anchor_orders
-from frx_graph.passes.rewrites.rewrite import RewriteSubject
-from frx_graph.records import Candidate, Refusal
 from frx_graph.rewrite_log import RewriteLog
 from frx_graph.rewriting import RewrittenGraph
 
@@ -58,9 +52,6 @@ COARSE = frozenset({"torch.bfloat16"})
 
 FROZEN = "eager frozen"
 """In the place of an inner compiler: eager, through `frx_graph.compile`, with weights that are constants."""
-
-STORED = "eager stored"
-"""Eager, through `frx_graph.compile`, with every weight stored anew that may be, whatever measured times say."""
 
 ARMS = ("eager", "aot_eager", "inductor", FROZEN, STORED)
 """What a program can be compiled with."""
@@ -134,7 +125,7 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
     told: list[RewrittenGraph] = []
     failures: list[str] = []
     ours = run(_planned(inner, plan, told, failures))
-    excused = _gradients_that_follow(plain, ours, stored_anew(told))
+    excused = gradients_that_follow(plain, ours, stored_anew(told))
     found = [problem for problem in differences(plain, ours, exact) if problem not in excused]
     # One graph without a break is what no baseline can better; that it was compiled twice may be the size's fault.
     problems = [f"a rewrite failed: {failure}" for failure in failures]
@@ -224,7 +215,7 @@ def _planned(
     if inner == FROZEN:
         return lambda model, program: _frozen(model, program, plan, told, failures)
     if inner == STORED:
-        return lambda model, program: _stored(model, program, plan, told, failures)
+        return lambda model, program: stored(model, program, plan, told, lambda: _listening(told, failures))
     compiled = planned_backend(inner, plan, told, failures)
     return lambda model, program: torch.compile(model, backend=compiled, dynamic=program.dynamic or None)
 
@@ -247,77 +238,6 @@ def _frozen(
             return compiled(*inputs)
 
     return run
-
-
-def _stored(
-    model: nn.Module, program: RandomProgram, plan: str, told: list[RewrittenGraph], failures: list[str]
-) -> Callable[..., Any]:
-    options = {"inner": "eager", "plan": plan}
-    compiled = frx_graph.compile(model, options=options, dynamic=program.dynamic or None)
-
-    def prepared(*args: Any, **kwargs: Any) -> None:
-        # Capture compiles, too, which is not counted.
-        graphs, breaks = counters["stats"]["unique_graphs"], counters["graph_break"].copy()
-        try:
-            done = weight_preparation.prepare(*args, **kwargs)
-        except FrxError as error:
-            told.append(RewrittenGraph("", Phase.FORWARD, (), (Refusal(STORED, str(error)),)))
-        else:
-            stored = tuple(
-                Candidate(preconvert_weights.NAME, "", (name,), (str(order),)) for name, order in done.converted.items()
-            )
-            told.append(RewrittenGraph("", Phase.FORWARD, stored, done.refused))
-        finally:
-            counters["stats"]["unique_graphs"] = graphs
-            counters["graph_break"] = breaks
-
-    def run(*inputs: Tensor) -> Any:
-        with (
-            _listening(told, failures),
-            patch.object(compiled_model, "prepare", prepared),
-            patch.object(weight_preparation, "with_measured_times", _everything),
-        ):
-            return compiled(*inputs)
-
-    return run
-
-
-def _everything(subject: RewriteSubject, *, prepared: bool) -> RewriteSubject:  # noqa: ARG001 - as what it replaces
-    """As if every anchor were faster in another order than it is in, and conversions cost nothing."""
-    seconds = {
-        member.op.node: {order: _CHANGED if order != member.current else 1.0 for order in anchor_orders(member)}
-        for member in subject.anchors
-    }
-    return replace(subject, seconds=seconds, bandwidth_bytes_per_s=1e18)
-
-
-_CHANGED = 0.1
-
-
-def _gradients_that_follow(plain: Observation, ours: Observation, stored: frozenset[str]) -> set[str]:
-    """What is said of gradients that lie otherwise since weights do: that of a weight that was stored anew lies as the
-    weight, and that of any other may have another stride in dimensions of size 1 then, where none means anything."""
-    excused = set()
-    for number, (theirs, own) in enumerate(zip(plain.steps, ours.steps, strict=False)):
-        for name in theirs.values.keys() & own.values.keys() if stored else ():
-            parameter = name.removeprefix("gradient of parameter ")
-            if parameter == name:
-                continue
-            strides = zip(
-                theirs.values[name].shape,
-                theirs.facts[f"strides of {name}"],  # type: ignore[call-overload]
-                own.facts[f"strides of {name}"],
-                strict=True,
-            )
-            if parameter in stored or all(before == after for size, before, after in strides if size != 1):
-                excused.add(f"strides of {name} in step {number}")
-    return excused
-
-
-def stored_anew(told: Sequence[RewrittenGraph]) -> frozenset[str]:
-    """The parameters that were stored anew, by name."""
-    applied = (candidate for graph in told for candidate in graph.applied)
-    return frozenset(candidate.nodes[0] for candidate in applied if candidate.rewrite == preconvert_weights.NAME)
 
 
 def _alone(inner: str) -> Callable[[nn.Module, RandomProgram], Callable[..., Any]]:
