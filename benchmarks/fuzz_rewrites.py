@@ -1,6 +1,7 @@
 """Random programs, rewritten and compared with themselves: the long run.
 
-    python benchmarks/fuzz_rewrites.py [--examples 10000] [--inner eager|aot_eager|inductor|"eager frozen"]
+    python benchmarks/fuzz_rewrites.py [--examples 10000]
+                                       [--inner eager|aot_eager|inductor|"eager frozen"|"eager stored"]
                                        [--plan all|solved] [--seed 0] [--max-lines 10] [--show 5] [--json FILE]
 
 Prints how many programs stayed the same (rewritten, refused, or with nothing to rewrite), how many the inner compiler
@@ -30,7 +31,7 @@ from typing import Any
 
 from random_program import RandomProgram
 from random_programs import random_program
-from rewrite_oracle import FROZEN, Outcome, Verdict, check_program, general_reason
+from rewrite_oracle import ARMS, Outcome, Verdict, check_program, general_reason
 from smallest_program import smallest
 
 PER_PROCESS = 250
@@ -181,7 +182,7 @@ def _counts(summary: Summary) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Random programs, rewritten and compared with themselves.")
     parser.add_argument("--examples", type=int, default=10_000)
-    parser.add_argument("--inner", choices=("eager", "aot_eager", "inductor", FROZEN), default="eager")
+    parser.add_argument("--inner", choices=ARMS, default="eager")
     parser.add_argument("--plan", choices=("all", "solved"), default="all")
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--max-lines", type=int, default=10)

@@ -1,7 +1,7 @@
 """Every operator that torch tests (`op_db`) and every module (`module_db`), rewritten and compared with itself.
 
-    python benchmarks/opinfo_sweep.py [--inner eager|aot_eager|inductor] [--samples 3] [--only WORD] [--operators N]
-                                      [--seed 0] [--plan all|solved] [--json FILE]
+    python benchmarks/opinfo_sweep.py [--inner eager|aot_eager|inductor|"eager stored"] [--samples 3]
+                                      [--only WORD] [--operators N] [--seed 0] [--plan all|solved] [--json FILE]
 
 Each sample runs as it is and, where it has image-like operands, between convolutions: one in front of every 4-D operand
 and one behind every 4-D result, so that what is rewritten around the convolutions reaches the operator. Forward, and
@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from random_program import RandomProgram, copied
-from rewrite_oracle import Outcome, Verdict, check_loaded
+from rewrite_oracle import ARMS, FROZEN, Outcome, Verdict, check_loaded
 from torch import Tensor, nn
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
@@ -227,7 +227,7 @@ def _is_image(value: object) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Every operator and module that torch tests, rewritten.")
-    parser.add_argument("--inner", choices=("eager", "aot_eager", "inductor"), default="eager")
+    parser.add_argument("--inner", choices=tuple(arm for arm in ARMS if arm != FROZEN), default="eager")
     parser.add_argument("--plan", choices=("all", "solved"), default="all")
     parser.add_argument("--samples", type=int, default=3, help="of an operator, and as many between convolutions")
     parser.add_argument("--only", default="", metavar="WORD", help="operators whose name contains it")

@@ -12,6 +12,7 @@ import torch
 from torch import fx, nn
 from torch._inductor import config as inductor_config
 from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
 
 from frx_graph.aot_context import graph_id
 from frx_graph.backend import frozen_backend
@@ -20,7 +21,13 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.errors import FrxError, OptionError, first_line
 from frx_graph.input_pinning import PinnedInputs
-from frx_graph.kept_output_strides import StoredAnew, as_they_were, keep_output_strides
+from frx_graph.kept_output_strides import (
+    StoredAnew,
+    as_they_were,
+    constants_as_they_were,
+    keep_output_strides,
+    keep_seen_strides,
+)
 from frx_graph.noted_graph import noted
 from frx_graph.options import BackendOptions, backend_options, check_together
 from frx_graph.records import Candidate, Refusal
@@ -47,15 +54,17 @@ def compile(
 ) -> Any:
     """`torch.compile(model, backend="frx", options=options, **how)`, whose weights are prepared at the first call.
 
-    A `policy`, as keys, the path of a YAML file, or a `TrialPolicy`, means the autopilot (option `mode`), by that.
-    With a plan in `options` the first call stores the weights as its inputs and the use of the moment (training, or
+    A `policy`, as keys, the path of a YAML file, or a `TrialPolicy`, means the autopilot (option `mode`), by that. With
+    a plan in `options` the first call stores the weights as its inputs and the use of the moment (training, or
     inference without gradients) make best, see `prepare`; what the compiled program returns keeps the strides that it
-    had before. Inputs whose strides change from call to call are brought to those that the program was compiled for
-    instead of compiling it again, where that is safe, see `PinnedInputs`; looking at strides takes a few microseconds a
-    call. With `freeze` calls without gradients, of a model in `eval()` mode, run with weights packed as constants, by
-    Inductor, or by frx with inner eager and a plan: they are packed anew the first two times that weights change, and
-    not any more from the third on, which a warning says; see `WeightWatch` for what is noticed. What is returned is
-    what `torch.compile` returns. Raises `OptionError` for options that the backend, or Inductor, does not know.
+    had before, but not where Dynamo falls back to eager (past `recompile_limit`, under a stance of `force_eager`), and
+    code that asks for strides is found in the first call only. Inputs whose strides change from call to call are
+    brought to those that the program was compiled for instead of compiling it again, where that is safe, see
+    `PinnedInputs`; looking at strides takes a few microseconds a call. With `freeze` calls without gradients, of a
+    model in `eval()` mode, run with weights packed as constants, by Inductor, or by frx with inner eager and a plan:
+    they are packed anew the first two times that weights change, and not any more from the third on, which a warning
+    says; see `WeightWatch` for what is noticed. What is returned is what `torch.compile` returns. Raises `OptionError`
+    for options that the backend, or Inductor, does not know.
     """
     checked = backend_options(options, mode)
     if policy is not None:
@@ -76,7 +85,7 @@ def compile(
         # Where compiling is switched off, torch returns the model itself.
         return compiled
     forward: Callable[..., Any] = compiled.forward
-    frozen = _Frozen(model, checked, how) if checked.freeze else None
+    frozen = _Frozen(model, checked, how, backend) if checked.freeze else None
     preparation = None if backend is None else _Preparation(model, checked.inner, backend, frozen)
 
     @functools.wraps(forward)
@@ -116,6 +125,8 @@ class _PlannedBackend:
             outcome = graph_outcome(dynamo, before)
             graph = noted(graph_id(), dynamo, before, outcome)
             if before != inputs:
+                for refusal in keep_seen_strides(dynamo, inputs, before):
+                    _told(refusal)
                 for refusal in keep_output_strides(dynamo, inputs, before, outcome):
                     _told(refusal)
         except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
@@ -154,8 +165,11 @@ class _Preparation:
 class _Frozen:
     """A model compiled with its weights as constants, for as long as they are."""
 
-    def __init__(self, model: nn.Module, options: BackendOptions, how: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: nn.Module, options: BackendOptions, how: Mapping[str, Any], planned: _PlannedBackend | None
+    ) -> None:
         self._model = model
+        self._planned = planned
         self._options = options
         self._how = how
         self._lock = threading.RLock()
@@ -194,6 +208,8 @@ class _Frozen:
             if not inductor_config.freezing and self._watch is not None and self._watch.replaced():
                 # Dynamo has noticed. This call's program takes the new tensor as an input, the next one is frozen anew.
                 self._watch = None
+            if self._planned is not None and self._planned.stored:
+                _keep_strides(args[0], args[1], self._planned.stored)
             return inner(*args, **kwargs)
 
         compiled: Any = torch.compile(self._model, backend=backend, **self._how)
@@ -216,6 +232,22 @@ class _Frozen:
         return run
 
 
+def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: tuple[StoredAnew, ...]) -> None:
+    """Let a graph, which may hold its weights itself, return what it would have before they were stored anew."""
+    try:
+        inputs = graph_inputs(example_inputs)
+        before = as_they_were(inputs, stored)
+        with constants_as_they_were(dynamo, stored) as any_held:
+            wanted = graph_outcome(dynamo, before)
+        if any_held or before != inputs:
+            for refusal in keep_seen_strides(dynamo, inputs, before, stored):
+                _told(refusal)
+            for refusal in keep_output_strides(dynamo, inputs, before, wanted, stored):
+                _told(refusal)
+    except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
+        _told(Refusal("frx_graph.compile", f"a graph could not be looked at: {first_line(error)}"))
+
+
 def _told(outcome: Candidate | Refusal) -> None:
     applied, refused = ((outcome,), ()) if isinstance(outcome, Candidate) else ((), (outcome,))
     LOG.add(RewrittenGraph(outcome.graph_id if isinstance(outcome, Candidate) else "", Phase.FORWARD, applied, refused))
@@ -228,12 +260,35 @@ def _kind_of_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any
     return None if call is None else (call.key, call.strides, autocast, torch.is_inference_mode_enabled())
 
 
+def _own(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, with copies in the place of tensors that could not be put back after the program has written into
+    them: those made in inference mode cannot be written outside of it, and views not be taken out of autograd's graph
+    again."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def own(value: torch.Tensor) -> torch.Tensor:
+        if type(value) is not torch.Tensor or value.layout is not torch.strided:
+            return value
+        if not (value.is_inference() or value._is_view()) or 0 in value.stride():
+            return value
+        if id(value) not in copies:
+            copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+            copies[id(value)] = copy.copy_(value.detach()).requires_grad_(value.requires_grad)
+        return copies[id(value)]
+
+    owned: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(torch.Tensor, own, (args, dict(kwargs)))
+    return owned
+
+
 def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], inner: str) -> tuple[StoredAnew, ...]:
     """The weights that were stored anew. Never raises: the program goes on with its weights as they are."""
     before = [(parameter, parameter.stride()) for parameter in model.parameters() if not is_lazy(parameter)]
+    gradients = torch.is_grad_enabled()
     try:
-        with torch.inference_mode(mode=False):
-            prepare(model, args, kwargs, train=model.training and torch.is_grad_enabled(), inner=inner)
+        # Leaving inference mode switches gradients on.
+        with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients):
+            own_args, own_kwargs = _own(args, kwargs)
+            prepare(model, own_args, own_kwargs, train=model.training and gradients, inner=inner)
     except FrxError as error:
         warn(f"frx: the weights could not be prepared ({error}): the model is compiled with them as they are")
     except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was

@@ -8,7 +8,8 @@ graph that a break has cut off: what follows may look at strides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from frx_graph.capture.graph_outcome import GraphOutcome, InputTensor, graph_outcome, node_values
+from frx_graph.capture.observed_call import sees_memory
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
 from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
 from frx_graph.records import Refusal
@@ -46,20 +48,48 @@ def _as_it_was(value: Any, changed: Mapping[int, StoredAnew]) -> Any:
     return replace(value, strides=weight.before) if weight is not None and weight.after == value.strides else value
 
 
+@contextlib.contextmanager
+def constants_as_they_were(dynamo: fx.GraphModule, stored: Iterable[StoredAnew]) -> Iterator[bool]:
+    """Inside, the weights that the graph holds itself, as where it is frozen, have the strides that they had when the
+    program was given to us, and no values; False where it holds none that was stored anew."""
+    changed = {id(weight.parameter): weight for weight in stored}
+    held: list[tuple[nn.Module, str, nn.Parameter]] = []
+    for target in dict.fromkeys(str(node.target) for node in dynamo.graph.find_nodes(op="get_attr")):
+        path, _, name = target.rpartition(".")
+        owner = dynamo.get_submodule(path)
+        value = getattr(owner, name, None)
+        weight = changed.get(id(value))
+        if weight is not None and isinstance(value, nn.Parameter) and weight.after == value.stride():
+            held.append((owner, name, value))
+    try:
+        for owner, name, value in held:
+            like = torch.empty_strided(value.shape, changed[id(value)].before, dtype=value.dtype, device=value.device)
+            setattr(owner, name, nn.Parameter(like, requires_grad=value.requires_grad))
+        yield bool(held)
+    finally:
+        for owner, name, value in held:
+            setattr(owner, name, value)
+
+
 def keep_output_strides(
-    dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], wanted: GraphOutcome
+    dynamo: fx.GraphModule,
+    inputs: Sequence[Any],
+    before: Sequence[Any],
+    wanted: GraphOutcome,
+    stored: Iterable[StoredAnew] = (),
 ) -> tuple[Refusal, ...]:
     """Let `dynamo`, which is given `inputs`, return the strides that it returns for `before`: those of `wanted`.
 
-    The graph is changed in place. Refused, and left as they are, are outputs that no conversion gives their strides: a
-    parameter that is returned, an order that is none of a dense tensor.
+    `stored` are the weights that it may hold itself. The graph is changed in place. Refused, and left as they are, are
+    outputs that no conversion gives their strides: a parameter that is returned, an order that is none of a dense
+    tensor.
     """
     now = graph_outcome(dynamo, inputs)
     if now.strides == wanted.strides:
         return ()
     together = {index for index in _differing(now, wanted) if index in now.shared or _order(wanted, index) is None}
     if together:
-        _convert_memories(dynamo, inputs, before, together)
+        _convert_memories(dynamo, inputs, before, together, stored)
         now = graph_outcome(dynamo, inputs)
     _convert_outputs(dynamo, now, wanted)
     nodes = pytree.tree_leaves(dynamo.graph.output_node().args[0])
@@ -68,6 +98,48 @@ def keep_output_strides(
         for node, differs in zip(nodes, _differs(graph_outcome(dynamo, inputs), wanted), strict=True)
         if differs
     )
+
+
+def keep_seen_strides(
+    dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], stored: Iterable[StoredAnew] = ()
+) -> tuple[Refusal, ...]:
+    """Give operators of `dynamo` that see how their operands lie what they would get for `before`.
+
+    Whether a program that stores weights anew has such operators is asked of its first call (`prepare`); here stand
+    those of graphs that later calls compile. Refused is what no conversion gives its strides, or is written into.
+    """
+    seeing = [node for node in dynamo.graph.nodes if _sees_memory(node)]
+    if not seeing:
+        return ()
+    now = node_values(dynamo, inputs)
+    with constants_as_they_were(dynamo, stored):
+        wanted = node_values(dynamo, before)
+    refused = []
+    for node in seeing:
+        for operand in node.all_input_nodes:
+            if operand not in now or now[operand].strides == wanted[operand].strides:
+                continue
+            order = _order_of(wanted[operand].shape, wanted[operand].strides)
+            if order is None or _writes(node):
+                refused.append(
+                    Refusal(_NAME, "it sees strides, and no conversion gives it those from before", (str(node),))
+                )
+                continue
+            with dynamo.graph.inserting_before(node):
+                node.replace_input_with(operand, _converted(dynamo.graph, operand, order))
+    dynamo.recompile()
+    return tuple(refused)
+
+
+def _sees_memory(node: fx.Node) -> bool:
+    if node.op == "call_method":
+        return sees_memory(getattr(Tensor, str(node.target), None))
+    return node.op == "call_function" and sees_memory(node.target)
+
+
+def _writes(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return str(node.target).endswith("_") or (schema is not None and schema.is_mutable)
 
 
 def _differs(now: GraphOutcome, wanted: GraphOutcome) -> list[bool]:
@@ -91,10 +163,16 @@ def _order_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Order | None:
 
 
 def _convert_memories(
-    dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], outputs: Iterable[int]
+    dynamo: fx.GraphModule,
+    inputs: Sequence[Any],
+    before: Sequence[Any],
+    outputs: Iterable[int],
+    stored: Iterable[StoredAnew],
 ) -> None:
     """Convert what the outputs at these positions are views of, for all that reads it."""
-    now, wanted = node_values(dynamo, inputs), node_values(dynamo, before)
+    now = node_values(dynamo, inputs)
+    with constants_as_they_were(dynamo, stored):
+        wanted = node_values(dynamo, before)
     leaves = pytree.tree_leaves(dynamo.graph.output_node().args[0])
     for memory in {now[leaves[index]].memory for index in outputs}:
         # In the order of the graph: the first that lies in a memory is what the others are views of.

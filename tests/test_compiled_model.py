@@ -3,6 +3,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -319,6 +320,40 @@ def test_weights_that_cannot_be_looked_at_are_not_frozen() -> None:
     with torch.no_grad():
         torch.testing.assert_close(each(compiled, "_orig_mod."), each(model, ""))
         torch.testing.assert_close(compiled(x), model(x))
+
+
+class Adding(nn.Module):
+    """Writes into what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x.add_(self.convolution(x))
+        return x * 2
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[..., ::2]])
+def test_inputs_that_are_written_are_written_once_and_learn_nothing(
+    mode: Callable[[], Any],
+    view: Callable[[Tensor], Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    model = Adding().eval()
+    compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all"})
+    _fastest_in_channels_last(monkeypatch)
+    with mode():
+        image, same = IMAGE.clone(), IMAGE.clone()
+        expected = model(view(same))
+        result = compiled(view(image))
+    assert model.convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    assert (image.requires_grad, image.grad_fn) == (False, None)
+    torch.testing.assert_close(image, same, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 class Remembering(nn.Module):

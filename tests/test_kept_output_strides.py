@@ -150,3 +150,19 @@ def test_prepare_by_itself_leaves_outputs_as_the_weights_make_them() -> None:
         program = torch.compile(model, backend="frx", options={"plan": "all", "inner": "eager"})
         assert strides(program(IMAGE)) == strides(model(IMAGE))
         assert model(IMAGE)["image"].is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+def test_programs_that_are_frozen_later_keep_the_strides(inner: str) -> None:
+    model = Returned().train()
+    with torch.no_grad():
+        expected = strides(model(IMAGE))
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": inner, "freeze": True})
+    compiled(IMAGE)
+    assert model.second.weight.is_contiguous(memory_format=LAST)
+    assert not model.second.weight.is_contiguous()
+    model.eval()
+    with torch.no_grad():
+        result = compiled(IMAGE)
+        assert strides(result) == expected
+        torch.testing.assert_close(result, model(IMAGE), rtol=1e-4, atol=1e-5)

@@ -19,11 +19,13 @@ from frx_graph.capture.reachable_state import reachable
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """`values` lie in the host's memory; None for a tensor that has none to keep: sparse, nested, on meta."""
+    """`values` lie in the host's memory; None for a tensor that has none to keep: sparse, nested, on meta. `learns` is
+    None for what is no leaf of autograd's, else whether it requires a gradient."""
 
     tensor: Tensor
     values: Tensor | None
     gradient: Tensor | None
+    learns: bool | None
 
 
 class HeldState:
@@ -45,9 +47,9 @@ def preserved_state(*program: object) -> Iterator[HeldState]:
     """On leaving, also by an exception: all that `program` reaches is as it was.
 
     `program` is the callables that run and what they are given; `reachable` says what they reach. Parameters, buffers
-    and tensors hold the values and are the objects that they were, gradients are the ones from before, modules are in
-    training or evaluation mode as before, torch's, numpy's and Python's generators continue where they stood, and
-    containers and attributes hold what they held.
+    and tensors hold the values and are the objects that they were, gradients are the ones from before, leaves of
+    autograd's are leaves again, unless they are views, modules are in training or evaluation mode as before, torch's,
+    numpy's and Python's generators continue where they stood, and containers and attributes hold what they held.
 
     Inside, all gradients are None, and buffers are copies: writing to a buffer that a graph of the caller's has saved
     would break its backward.
@@ -89,6 +91,7 @@ def _saved(tensors: Iterable[Tensor]) -> list[_Saved]:
             tensor=t,
             values=t.detach().to("cpu", copy=True) if t.layout is torch.strided and not t.is_meta else None,
             gradient=t.grad if t.is_leaf else None,
+            learns=t.requires_grad if t.is_leaf else None,
         )
         for t in {id(t): t for t in tensors if not is_lazy(t)}.values()
     ]
@@ -104,6 +107,9 @@ def _replace_buffers(buffers: Sequence[tuple[nn.Module, Mapping[str, Tensor | No
 
 
 def _restore(entry: _Saved) -> None:
+    if entry.learns is not None and entry.tensor.requires_grad != entry.learns and not entry.tensor._is_view():
+        # Something that learns was written into it. Views cannot be taken out of a graph.
+        entry.tensor.detach_().requires_grad_(entry.learns)
     if entry.tensor.is_leaf:
         entry.tensor.grad = entry.gradient
     if entry.values is not None:
@@ -118,5 +124,6 @@ def _same_bytes(one: Tensor, other: Tensor) -> bool:
     """Also of types that have no comparison, and of what is not a number."""
     if one.shape != other.shape or one.is_quantized:
         return one.shape == other.shape and torch.equal(one, other)
-    flat = (value.resolve_conj().resolve_neg().reshape(-1).view(torch.uint8) for value in (one, other))
+    # Only of what is contiguous does `reshape` make memory that can be read as bytes: one column of a matrix has gaps.
+    flat = (value.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) for value in (one, other))
     return torch.equal(*flat)

@@ -4,9 +4,9 @@ Why: a convolution that runs in channels-last converts a plain weight each time,
 its gradient back; of a deep stage's convolution that is most of the traffic.
 How: the parameter itself is stored anew, before anything is traced: nothing is copied that could grow old, so that
 optimizers, `load_state_dict`, tied weights and writes through `.data` work as before.
-Assumes: convolutions alone read the weight, through casts at most.
+Assumes: convolutions alone read the weight, through casts at most, and no operator that sees strides what they compute.
 Safe: values stay; only the strides of parameters change, as `model.to(memory_format=...)` changes them. Code that calls
-`view` on such a weight fails, as it does after that.
+`view` on such a weight fails, as it does after that; whether the program asks for strides by itself only a run tells.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.operator_families import MATRIX_PRODUCTS
 from frx_graph.passes.rewrites.anchor_calls import weight_of
 from frx_graph.passes.rewrites.order_choice import BANDWIDTH_UNKNOWN, cheapest_orders
 from frx_graph.passes.rewrites.order_members import current_order
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.passes.rewrites.stride_sensitivity import sees_strides
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order, canonical
 
@@ -49,14 +52,35 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
     for name, path in {weight.name: weight.path for weight in weights.values()}.items():
         if name not in wanted:
             yield Refusal(path, "how long its convolution takes in either order could not be measured")
+    seen = _behind_what_sees_strides(facts)
     for name, orders in wanted.items():
         parameter = facts.values[name]
+        seer = next((seen[node] for node, weight in weights.items() if weight.name == name and node in seen), None)
         if len(orders) > 1:
             yield Refusal(parameter.path, "the convolutions that share it are fastest in different orders")
         elif not _read_by_convolutions_only(parameter, facts):
             yield Refusal(parameter.path, "something else than convolutions reads it")
         elif canonical(parameter.shape, order := orders.pop()) != current_order(parameter):
-            yield StoredWeight(parameter.path, order)
+            if seer is not None:
+                yield Refusal(parameter.path, f"what its convolution computes reaches {seer}, which sees how it lies")
+            else:
+                yield StoredWeight(parameter.path, order)
+
+
+def _behind_what_sees_strides(facts: GraphFacts) -> dict[str, str]:
+    """The operators of the forward whose results may lie otherwise in what an operator that sees strides is given, each
+    with that operator. Products of matrices make new ones, whatever they read."""
+    found: dict[str, str] = {}
+    for seer in facts.ops:
+        if seer.phase is not Phase.FORWARD or not sees_strides(seer):
+            continue
+        waiting = list(seer.inputs)
+        while waiting:
+            made = facts.producer(waiting.pop())
+            if made is not None and made.node not in found and made.operator not in MATRIX_PRODUCTS:
+                found[made.node] = seer.operator
+                waiting.extend(made.inputs)
+    return found
 
 
 def _weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:

@@ -29,12 +29,18 @@ _TOLD_STRIDES = _TOLD_PLACES | {
 def is_told_strides(op: OpFacts) -> bool:
     """True for operators that are told strides or storage, or tell them, that write into an operand, that draw random
     numbers in the order of memory, or of which nothing is known: they must be given what they were traced with."""
-    if op.opaque or op.operator in _TOLD_STRIDES or op.target == "aten.view.dtype":
+    if sees_strides(op):
         return True
     if op.operator in WRITING_COPIES:
         return False
     overload = find_overload(op.target)
     return overload is None or overload._schema.is_mutable or _draws(op, overload)
+
+
+def sees_strides(op: OpFacts) -> bool:
+    """True for operators whose values may be others for operands that lie otherwise: they are told strides or storage,
+    or tell them, or nothing is known of them."""
+    return op.opaque or op.operator in _TOLD_STRIDES or op.target == "aten.view.dtype"
 
 
 def is_told_places(op: OpFacts) -> bool:

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 from random_program import RandomProgram
-from rewrite_oracle import Outcome, check_program
+from rewrite_oracle import STORED, Outcome, check_program
 from smallest_program import smallest
 from torch import fx
 
+from frx_graph import weight_preparation
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate
 
@@ -321,3 +322,27 @@ def test_only_the_strides_that_torch_computes_wrongly_by_do() -> None:
 def test_a_fault_of_torch_hides_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, _other_values)
     assert check_program(WRONG_IN_EAGER).outcome is Outcome.WRONG
+
+
+STRIDES_ASKED = RandomProgram(
+    inputs=("torch.randn(n, 3, 8, 8)",),
+    modules=("self.m0 = nn.Conv2d(3, 4, 3)", "self.m1 = nn.Conv2d(4, 4, 3)"),
+    lines=("v0 = self.m0(i0)", "v1 = v0 if v0.is_contiguous() else v0 * 2", "v2 = self.m1(v1)"),
+    outputs=("v2",),
+)
+
+
+def test_weights_stored_anew_where_the_program_sees_it_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = check_program(STRIDES_ASKED, STORED)
+    assert (verdict.outcome is not Outcome.WRONG, verdict.applied["preconvert_weights"]) == (True, 0)
+    monkeypatch.setattr(weight_preparation, "computes_otherwise", lambda *_args: None)
+    verdict = check_program(STRIDES_ASKED, STORED)
+    assert (verdict.outcome, verdict.applied["preconvert_weights"]) == (Outcome.WRONG, 2)
+    assert "value of output 0 in step 0" in verdict.problems
+
+
+def test_weights_stored_anew_where_nobody_sees_it_pass() -> None:
+    blind = replace(STRIDES_ASKED, lines=("v0 = self.m0(i0)", "v2 = self.m1(v0)"))
+    for train in (False, True):
+        verdict = check_program(blind, STORED, train=train)
+        assert (verdict.outcome, verdict.applied["preconvert_weights"]) == (Outcome.OK, 2)

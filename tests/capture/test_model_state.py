@@ -219,3 +219,27 @@ def test_what_has_not_changed_is_not_written(dtype: torch.dtype) -> None:
     with preserved_state([values]):
         pass
     assert values._version == version
+
+
+@pytest.mark.parametrize("gap", [lambda x: x[..., ::2], lambda x: x[:, 0], lambda x: x.t()[1], lambda x: x[0, 0]])
+def test_tensors_with_gaps_are_put_back(gap: Callable[[Tensor], Tensor]) -> None:
+    whole = torch.arange(12.0).reshape(3, 4)
+    before, value = whole.clone(), gap(whole)
+    version = value._version
+    with preserved_state([value]):
+        pass
+    assert value._version == version
+    with preserved_state([value]):
+        value.mul_(2).add_(1)
+    assert torch.equal(whole, before)
+
+
+def test_what_something_that_learns_was_written_into_is_a_leaf_again() -> None:
+    weight, value = nn.Parameter(torch.ones(2)), torch.zeros(2)
+    with preserved_state([weight, value]):
+        value.add_(weight)
+        assert value.grad_fn is not None
+    assert (value.requires_grad, value.grad_fn, value.tolist()) == (False, None, [0.0, 0.0])
+    with preserved_state([weight, value]):
+        weight.requires_grad_(False)
+    assert weight.requires_grad

@@ -1,0 +1,247 @@
+"""One eager call of a model, as somebody sees it who does not ask how tensors lie in memory.
+
+Two calls whose weights lie differently are the same call if the program calls the same functions on the same shapes and
+gets the same numbers. Random numbers are drawn in the order of the elements, whatever the order in memory, so that both
+calls get the same ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from frx_graph.capture.model_state import preserved_state
+
+_NUMBER_TOLERANCE = 1e-3
+"""Relative, of numbers that Python has read from tensors: they carry the rounding of what was computed before."""
+
+_LAYOUT_ONLY = "torch.Tensor.contiguous"
+"""Changes no value: a program may call it or not, by how a tensor lies."""
+_TOLD_MEMORY = frozenset(
+    {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "resize_", "resize_as_"}
+    | {"untyped_storage", "storage", "_typed_storage", "data_ptr"}
+)
+"""What is told places in memory, or tells them."""
+_KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim"})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of torch's that the program called. `operands` are shapes and types of tensors, and all other
+    arguments that are constants; of a function that sees how tensors lie, their strides besides. `numbers` are those
+    arguments that may carry rounding."""
+
+    function: str
+    operands: tuple[object, ...]
+    numbers: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ObservedCall:
+    """`values` are copies, by name, of what the call returned, of the gradients that go through it, and of what it may
+    have written: arguments and buffers. `constants` is what it returned besides. `kept_strides` are those of
+    arguments' gradients."""
+
+    calls: tuple[Call, ...]
+    values: Mapping[str, Tensor]
+    constants: tuple[object, ...]
+    kept_strides: Mapping[str, tuple[int, ...]]
+
+
+def observed_call(
+    model: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    train: bool,
+    disturbance: AbstractContextManager[Any] | None = None,
+) -> ObservedCall:
+    """Call `model(*args, **kwargs)` in the grad mode of the moment, and with `train` its backward; put all state back.
+
+    `disturbance` is a mode that the call runs in. Raises whatever the model raises.
+    """
+    calls = _Calls()
+    with preserved_state(model, args, kwargs):
+        with disturbance or nullcontext(), _DrawsInOrder():
+            with calls:
+                returned = model(*args, **kwargs)
+            leaves = pytree.tree_leaves(returned)
+            values = {f"output {i}": leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
+            given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            if train:
+                values |= _gradients(model, list(values.values()), given)
+        values |= {f"argument {i}": value for i, value in enumerate(given)}
+        values |= {f"buffer {name}": value for name, value in model.named_buffers()}
+        copies = {name: value.detach().clone() for name, value in values.items() if value.layout is torch.strided}
+        kept = _kept_strides(values, given)
+    constants = tuple(_constant(leaf) for leaf in leaves if not isinstance(leaf, Tensor))
+    return ObservedCall(tuple(calls.found), copies, constants, kept)
+
+
+def calls_differ(one: ObservedCall, other: ObservedCall) -> str | None:
+    """Where the program has called other functions, or returned other constants; None if it has not."""
+    for first, second in zip(one.calls, other.calls, strict=False):
+        if first.function != second.function:
+            return f"it calls {second.function} in place of {first.function}"
+        if first.operands != second.operands or not _close(first.numbers, second.numbers):
+            return f"it calls {first.function} otherwise"
+    if len(one.calls) != len(other.calls):
+        return f"it makes {len(other.calls)} calls in place of {len(one.calls)}"
+    if one.kept_strides != other.kept_strides:
+        return "a gradient of what it is given would lie otherwise"
+    return None if one.constants == other.constants else "it returns something else than tensors that differs"
+
+
+def _close(ours: Sequence[float], theirs: Sequence[float]) -> bool:
+    return len(ours) == len(theirs) and all(
+        math.isclose(one, other, rel_tol=_NUMBER_TOLERANCE, abs_tol=_NUMBER_TOLERANCE)
+        or (math.isnan(one) and math.isnan(other))
+        for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+def _gradients(model: nn.Module, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> dict[str, Tensor]:
+    roots = list({id(value): value for value in outputs if value.grad_fn is not None}.values())
+    leaves: dict[str, Tensor] = {f"parameter {name}": value for name, value in model.named_parameters()}
+    leaves |= {f"argument {i}": value for i, value in enumerate(given)}
+    wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    if not roots or not wanted:
+        return {}
+    tangents = [_tangent(root) for root in roots]
+    found = torch.autograd.grad(roots, list(wanted.values()), tangents, allow_unused=True)
+    return {
+        f"gradient of {name}": gradient for name, gradient in zip(wanted, found, strict=True) if gradient is not None
+    }
+
+
+def _kept_strides(values: Mapping[str, Tensor], given: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
+    """Strides of the gradients that leaves among the arguments get. Autograd takes a gradient as it is if it lies as
+    the leaf does, but for dimensions of size 1; else a copy that lies as the leaf (`accumulate_grad.h`, torch 2.15)."""
+    kept = {}
+    for index, leaf in enumerate(given):
+        gradient = values.get(f"gradient of argument {index}")
+        if gradient is None or not leaf.is_leaf or gradient.layout is not torch.strided:
+            continue
+        strides = zip(gradient.shape, gradient.stride(), leaf.stride(), strict=True)
+        taken = all(ours == theirs for size, ours, theirs in strides if size != 1)
+        kept[f"argument {index}"] = tuple(gradient.stride() if taken else leaf.stride())
+    return kept
+
+
+def _tangent(output: Tensor) -> Tensor:
+    """Values of either sign, the same for each element in whatever order it lies: ones would cancel out behind a
+    normalisation."""
+    steps = torch.arange(output.numel(), dtype=torch.float32, device=output.device).reshape(output.shape)
+    return (steps * 0.7 + 0.3).cos().to(output.dtype)
+
+
+class _Calls(TorchFunctionMode):
+    """Notes what is called from Python and makes tensors or changes them: what torch calls inside follows from that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Call] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run `func`, and note it."""
+        kwargs = kwargs or {}
+        name, sees = _name(func), sees_memory(func)
+        # Before the call: it may move its operands.
+        call = _noted(name, (args, kwargs), strides=sees)
+        result = func(*args, **kwargs)
+        makes = result is None or any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(result))
+        if (makes or sees) and name != _LAYOUT_ONLY and not name.endswith(".__get__"):
+            self.found.append(call)
+        return result
+
+
+def _name(function: Any) -> str:
+    if isinstance(function, (OpOverload, OpOverloadPacket)):
+        return str(function)
+    return resolve_name(function) or str(getattr(function, "__name__", function))
+
+
+def sees_memory(function: Any) -> bool:
+    """True for what is told how its operands lie, and for operators of which nothing is known."""
+    if isinstance(function, OpOverload):
+        return function.namespace not in _KNOWN_NAMESPACES or function.overloadpacket.__name__ in _TOLD_MEMORY
+    if isinstance(function, OpOverloadPacket):
+        return function._qualified_op_name.partition("::")[0] not in _KNOWN_NAMESPACES
+    return getattr(function, "__name__", "") in _TOLD_MEMORY
+
+
+def _noted(name: str, arguments: Any, *, strides: bool) -> Call:
+    leaves = pytree.tree_leaves(arguments)
+    operands: list[object] = []
+    numbers: list[float] = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            operands.append((tuple(leaf.shape), leaf.dtype))
+            if strides and leaf.layout is torch.strided:
+                operands.append((tuple(leaf.stride()), leaf.storage_offset()))
+        elif isinstance(leaf, (float, complex)):
+            number = complex(leaf)
+            numbers.extend((number.real, number.imag))
+        else:
+            operands.append(_constant(leaf))
+    return Call(name, tuple(operands), tuple(numbers))
+
+
+def _constant(value: object) -> object:
+    """Of an object nothing but its type can be compared: it may be made anew in each call."""
+    known = (bool, int, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout)
+    return value if isinstance(value, known) else type(value)
+
+
+class _DrawsInOrder(TorchDispatchMode):
+    """Draws random numbers for operands in any order of dimensions as for plain ones."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run `func`; what it draws is drawn again into plain memory, and copied."""
+        kwargs = kwargs or {}
+        draws = isinstance(func, OpOverload) and torch.Tag.nondeterministic_seeded in func.tags
+        if not draws or all(map(_is_plain, pytree.tree_leaves((args, kwargs)))):
+            return func(*args, **kwargs)
+        plain = pytree.tree_map_only(
+            Tensor, lambda value: value.clone(memory_format=torch.contiguous_format), (args, kwargs)
+        )
+        with _generators_put_back(kwargs.get("generator")):
+            result = func(*args, **kwargs)
+        drawn = func(*plain[0], **plain[1])
+        for ours, theirs in zip(pytree.tree_leaves(result), pytree.tree_leaves(drawn), strict=True):
+            if isinstance(ours, Tensor) and ours is not theirs:
+                ours.copy_(theirs)
+        return result
+
+
+def _is_plain(value: object) -> bool:
+    return not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_contiguous()
+
+
+@contextlib.contextmanager
+def _generators_put_back(given: torch.Generator | None) -> Iterator[None]:
+    state = None if given is None else given.get_state()
+    with torch.random.fork_rng():
+        yield
+    if given is not None and state is not None:
+        given.set_state(state)
