@@ -20,12 +20,18 @@ from frx_graph.trials.executor import Programs, TrialRun, run_trial
 from frx_graph.trials.gates import Gate
 from frx_graph.trials.policy import TrialPolicy
 
-POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)
+POLICY = TrialPolicy(
+    process_pairs=2,
+    quads_per_pair=3,
+    steps_per_block=1,
+    void_quads_allowed=0,
+    memory_headroom=2.0,  # of next to nothing: a conversion is as large as anything here
+)
 ARM = Path(__file__).with_name("wrong_rewrite_arm.py")
 BEFORE = [Gate.PROCESS, Gate.PLAN, Gate.CAPTURE]
 
 
-def tried(inner: str, fault: str | None) -> TrialRun:
+def tried(inner: str, fault: str | None, cache: Path) -> TrialRun:
     torch._dynamo.reset()
     model, (x,) = runpy.run_path(str(ARM))["build"]()
 
@@ -42,21 +48,31 @@ def tried(inner: str, fault: str | None) -> TrialRun:
     def start() -> ArmProcess:
         if fault is None:
             return start_arm()
-        return ArmProcess([sys.executable, str(ARM), fault], environment=where_this_is())
+        # What it compiles must be found by nobody else.
+        environment = {**where_this_is(), "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+        return ArmProcess([sys.executable, str(ARM), fault], environment=environment)
 
     return run_trial(Programs(base, replace(base, candidates=candidates)), POLICY, start, pause=lambda _: None)
 
 
-@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("fault", "gate"), [("value", Gate.NUMERICS), ("stride", Gate.STRIDES)])
-def test_the_gate_that_is_for_it_rejects(inner: str, fault: str, gate: Gate) -> None:
-    run = tried(inner, fault)
+@pytest.mark.parametrize(
+    ("inner", "fault", "gate"),
+    [
+        ("eager", "value", Gate.NUMERICS),
+        ("eager", "stride", Gate.STRIDES),
+        pytest.param("inductor", "value", Gate.NUMERICS, marks=pytest.mark.slow),
+        # Inductor asserts by itself that results lie as the graph says.
+        pytest.param("inductor", "stride", Gate.PROCESS, marks=pytest.mark.slow),
+    ],
+)
+def test_the_gate_that_is_for_it_rejects(inner: str, fault: str, gate: Gate, tmp_path: Path) -> None:
+    run = tried(inner, fault, tmp_path)
     assert [one.name for one in run.gates if one.passed is False] == [gate]
-    assert [one.name for one in run.gates[:3]] == BEFORE
+    assert [one.name for one in run.gates][:3] == BEFORE[: len(run.gates)]
 
 
 @pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_as_it_is_it_passes_every_gate_before_it_is_timed(inner: str) -> None:
-    run = tried(inner, None)
+def test_as_it_is_it_passes_every_gate_before_it_is_timed(inner: str, tmp_path: Path) -> None:
+    run = tried(inner, None, tmp_path)
     assert [gate.name for gate in run.gates] == list(Gate)
     assert all(gate.passed in (True, None) for gate in run.gates[:-1])
