@@ -19,6 +19,7 @@ from frx_graph.backend import frozen_backend
 from frx_graph.call_signature import call_signature
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
+from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
 from frx_graph.errors import FrxError, OptionError, first_line
 from frx_graph.input_pinning import PinnedInputs
 from frx_graph.kept_output_strides import (
@@ -286,7 +287,7 @@ def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],
     gradients = torch.is_grad_enabled()
     try:
         # Leaving inference mode switches gradients on.
-        with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients):
+        with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients), unseen_by_saved_tensor_hooks():
             own_args, own_kwargs = _own(args, kwargs)
             prepare(model, own_args, own_kwargs, train=model.training and gradients, inner=inner)
     except FrxError as error:

@@ -266,11 +266,17 @@ def test_apply_mode_prints_nothing() -> None:
 
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 @pytest.mark.parametrize("plan", [None, "all"])
-def test_a_checkpoint_counts_what_the_program_saves_and_nothing_of_ours(inner: str, plan: str | None) -> None:
+@pytest.mark.parametrize("compiling", ["torch", "frx"])
+def test_a_checkpoint_counts_what_the_program_saves_and_nothing_of_ours(
+    inner: str, plan: str | None, compiling: str
+) -> None:
     """The program is compiled in the first forward, and only there."""
     options = {"inner": inner} if plan is None else {"inner": inner, "plan": plan}
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
-    compiled = torch.compile(model, backend="frx", options=options)
+    if compiling == "frx":
+        compiled = frx_graph.compile(model, options=options)
+    else:
+        compiled = torch.compile(model, backend="frx", options=options)
     x = torch.randn(2, 4, 8, 8, requires_grad=True)
     for _ in range(2):
         checkpoint(compiled, x, use_reentrant=False).sum().backward()
