@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import ledger_kills
@@ -68,6 +69,10 @@ def test_an_arm_that_is_left_would_be_seen(monkeypatch):
     mark = "left behind"
     with subprocess.Popen(["sleep", "60"], env={**os.environ, trial_writer.MARK: mark}) as left:
         try:
+            # A process has its environment a moment after it has become another program.
+            until = time.monotonic() + 10
+            while not trial_writer.marked(mark, but=0) and time.monotonic() < until:
+                time.sleep(0.01)
             assert trial_writer.marked(mark, but=0) == [left.pid]
             assert trial_writer.marked(mark, but=left.pid) == []
             assert trial_writer.seconds_until_gone(mark) is None
