@@ -205,7 +205,7 @@ class _Talk:
             self._store().wait([register], timedelta(seconds=max(0.001, self._remaining())))
         except RuntimeError:
             # What stores raise differs, for a timeout as for a lost connection. The next question tells.
-            return self.settle(register, self._silence(register))
+            return self.settle(register, self._in_the_end(register))
         return _read(self._store().get(register))
 
     def settle(self, register: str, verdict: _Verdict) -> _Verdict:
@@ -221,11 +221,17 @@ class _Talk:
         store = self._store()
         store.set(_vote(register, self.rank), "")
         if store.add(f"{register}/votes", 1) == len(self.ranks):
-            return self.settle(register, _Verdict(True, f"all {len(self.ranks)} ranks agree"))
+            return self.settle(register, self._all_agree())
         return self.outcome(register)
 
-    def _silence(self, register: str) -> _Verdict:
+    def _all_agree(self) -> _Verdict:
+        return _Verdict(True, f"all {len(self.ranks)} ranks agree")
+
+    def _in_the_end(self, register: str) -> _Verdict:
+        """What this rank decides when its time is up: who is silent, if that is still so."""
         ranks = self.ranks[:1] if register == _OFFERED else self._missing(register)
+        if not ranks:
+            return self._all_agree()
         names = ", ".join(map(str, ranks))
         return _Verdict(False, f"rank {names} has not {register} a plan within {self._seconds:g} s", ranks, silent=True)
 

@@ -253,6 +253,21 @@ def test_ranks_whose_time_is_up_at_different_moments_are_told_the_same(
     assert (said[0].plan is None) == bool(said[0].dissenters)
 
 
+def test_who_answers_while_the_time_is_up_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is named who has said yes when it is looked who has not."""
+    store = dist.HashStore()
+    talk = agreement._Talk(range(3), 0, 0.001, lambda: store)
+
+    def too_late(*_: Any) -> None:
+        for rank in (1, 2):
+            store.set(agreement._vote("validated", rank), "")
+        raise RuntimeError("timeout")
+
+    monkeypatch.setattr(dist.HashStore, "wait", too_late)
+    found = talk._all_say("validated")
+    assert (found.yes, found.ranks, found.silent) == (True, (), False)
+
+
 class Counted:
     """A store, and how often it was asked something."""
 
