@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch import distributed as dist
 
 from frx_graph.arms import start_arm
 from frx_graph.current_plan import ALL_REWRITES, recorded_plan
@@ -29,6 +28,7 @@ from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
 from frx_graph.options import BackendOptions
 from frx_graph.proposals import choices_in, chosen, known_alone, portions, proposed, rewrites_of
+from frx_graph.rank_opening import several_ranks
 from frx_graph.records import Candidate
 from frx_graph.reports.trial_document import as_json, trial_document
 from frx_graph.rewrite_risk import allowed
@@ -204,7 +204,7 @@ def _arms(
     try:
         write_graph(folder, dynamo, inputs)
     except TravelError as cannot:
-        if _one_of_several_ranks():
+        if several_ranks():
             # A collective of the graph would wait for the others, who wait for this rank.
             raise
         rewrites = allowed(ALL_REWRITES, policy.risk, isolated=False)
@@ -214,10 +214,6 @@ def _arms(
         held = stack.enter_context(InProcessArms(hold_graph(folder, dynamo, inputs)))
         return _Arms(held.start, rewrites, in_process=True)
     return _Arms(start_arm, allowed(ALL_REWRITES, policy.risk))
-
-
-def _one_of_several_ranks() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _the_only(graphs: Sequence[MadeGraph]) -> MadeGraph:

@@ -49,9 +49,8 @@ class FrozenGraph:
     def __call__(self, *args: Any) -> Any:
         """What the graph returns for `args`, its weights among them."""
         frozen = self._frozen
-        if frozen is None or any(args[index] is not weight for index, weight in self._weights.items()):
-            return self._baseline.program(args)(*args)
-        if not self._unchanged():
+        others = any(args[index] is not weight for index, weight in self._weights.items())
+        if frozen is None or others or not self._unchanged():
             return self._baseline.program(args)(*args)
         return frozen(*(args[index] for index in self._rest))
 

@@ -11,9 +11,9 @@ from torch import Tensor, fx
 
 from frx_graph.aot_context import graph_id
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.graph_copy import graph_as_it_is
 from frx_graph.dynamo_rewriting import Compiled, Failed, rewritten_before
 from frx_graph.eager_plan import EagerPlan
-from frx_graph.errors import RewriteError
 from frx_graph.frozen_graph import FrozenGraph, IsConstant
 from frx_graph.inductor_plan import frozen_options, inductor_options
 from frx_graph.options import BackendOptions
@@ -38,7 +38,7 @@ def planned_backend(
 
 def _chosen(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog) -> Compiled:
     """What compiles graphs by the inner compiler, and with the options for it, that the plan has recorded. Where
-    weights cannot be frozen, that is told, and they are compiled as without us."""
+    that fails, it is told, and they are compiled as without us."""
     chosen = plan.recorded_for(inner_choice.EVERY_GRAPH, inner_choice.NAME)
     own = options.model_copy(update=inner_choice.options_of(chosen[0]))
     rest = replace(plan, rewrites=tuple(name for name in plan.rewrites if name != inner_choice.NAME))
@@ -48,14 +48,15 @@ def _chosen(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog
         return EagerPlan(rest, log.add, failed, constant=constant) if own.inner == "eager" else _alone(own)
 
     def compile_and_tell(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
-        if not own.freeze:
-            compiled = (_rewriting(own, rest, failed, log) if rest.rewrites else _alone(own))(dynamo, inputs, **how)
-        else:
-            try:
-                compiled = FrozenGraph(dynamo, inputs, frozen, alone)
-            except (RewriteError, ValueError) as error:
-                failed(error)
-                return alone(dynamo, inputs, **how)
+        graph = graph_as_it_is(dynamo)
+        try:
+            if own.freeze:
+                compiled: Any = FrozenGraph(dynamo, inputs, frozen, alone)
+            else:
+                compiled = (_rewriting(own, rest, failed, log) if rest.rewrites else _alone(own))(dynamo, inputs, **how)
+        except Exception as error:  # noqa: BLE001 - what is the program's own, the baseline raises again
+            failed(error)
+            return alone(graph, inputs, **how)
         log.add(RewrittenGraph(graph_id(), Phase.FORWARD, chosen, (), plan=plan.hash))
         return compiled
 

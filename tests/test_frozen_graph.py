@@ -208,3 +208,14 @@ def test_weights_whose_writes_nobody_counts_are_not_frozen(compiler: Compiler) -
             program.first.weight.mul_(2)
     assert compiler.frozen == 0
     assert "inference mode" in str(compiler.failures[0])
+
+
+@torch.no_grad()
+def test_what_a_compiler_does_not_take_is_compiled_as_without_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr("frx_graph.planned_backend.FrozenGraph", fails)
+    program, compiler = model(), Compiler("freezing")
+    same(torch.compile(program, backend=compiler), program)
+    assert [str(error) for error in compiler.failures] == ["no such kernel"]

@@ -233,10 +233,10 @@ def test_under_inductor_a_program_that_draws_random_numbers_is_no_worse_than_its
     assert all(gate.passed in (True, None) for gate in run.gates[:-1]), run.gates
 
 
-def test_one_of_several_ranks_is_not_left_alone_with_its_collectives(
+def testseveral_ranks_is_not_left_alone_with_its_collectives(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autopilot, "_one_of_several_ranks", lambda: True)
+    monkeypatch.setattr(autopilot, "several_ranks", lambda: True)
 
     def refused(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
         with pytest.raises(TravelError, match="twice"), contextlib.ExitStack() as stack:
