@@ -1,7 +1,7 @@
 """Random programs, rewritten and compared with themselves: the long run.
 
     python benchmarks/fuzz_rewrites.py [--examples 10000]
-                                       [--inner eager|aot_eager|inductor|"eager frozen"|"eager stored"]
+                                       [--inner eager|aot_eager|inductor|"eager frozen"|"eager stored"|"eager chosen"]
                                        [--plan all|solved] [--seed 0] [--max-lines 10] [--show 5] [--json FILE]
 
 Prints how many programs stayed the same (rewritten, refused, or with nothing to rewrite), how many the inner compiler

@@ -1,6 +1,6 @@
 """Every operator that torch tests (`op_db`) and every module (`module_db`), rewritten and compared with itself.
 
-    python benchmarks/opinfo_sweep.py [--inner eager|aot_eager|inductor|"eager stored"] [--samples 3]
+    python benchmarks/opinfo_sweep.py [--inner eager|aot_eager|inductor|"eager stored"|"eager chosen"] [--samples 3]
                                       [--only WORD] [--operators N] [--seed 0] [--plan all|solved] [--json FILE]
 
 Each sample runs as it is and, where it has image-like operands, between convolutions: one in front of every 4-D operand

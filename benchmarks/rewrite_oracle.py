@@ -31,8 +31,14 @@ from torch_faults import TorchFaults
 import frx_graph
 from frx_graph import backend
 from frx_graph import planned_backend as compiler
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.current_plan import current_plan
 from frx_graph.eager_plan import eager_partition
+from frx_graph.errors import RewriteError
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.options import backend_options
+from frx_graph.passes.rewrites import inner_choice
+from frx_graph.records import Candidate, Refusal
 from frx_graph.rewrite_log import RewriteLog
 from frx_graph.rewriting import RewrittenGraph
 
@@ -53,7 +59,10 @@ COARSE = frozenset({"torch.bfloat16"})
 FROZEN = "eager frozen"
 """In the place of an inner compiler: eager, through `frx_graph.compile`, with weights that are constants."""
 
-ARMS = ("eager", "aot_eager", "inductor", FROZEN, STORED)
+CHOSEN = "eager chosen"
+"""The same without `frx_graph.compile`, as a trial has promoted it: of one graph, until its weights change."""
+
+ARMS = ("eager", "aot_eager", "inductor", FROZEN, STORED, CHOSEN)
 """What a program can be compiled with."""
 
 
@@ -96,7 +105,7 @@ def check_program(
     """The verdict on one program; `train` and `dynamic` are the program's own where they are None."""
     program = replace(
         program,
-        train=(program.train if train is None else train) and inner != FROZEN,
+        train=(program.train if train is None else train) and inner not in (FROZEN, CHOSEN),
         dynamic=program.dynamic if dynamic is None else dynamic,
         # Random numbers are drawn in the order of memory, which weights that are stored anew are known to change.
         lines=tuple(_DROPS.sub(r"\g<given>False)", line) if inner == STORED else line for line in program.lines),
@@ -193,7 +202,7 @@ def _listening(told: list[RewrittenGraph], failures: list[str]) -> Iterator[None
 def backend_alone(inner: str) -> str:
     """What a plan's graphs are compared with. Where a plan runs a graph in eager it goes through AOTAutograd, whose own
     faults are not ours either."""
-    return "aot_eager" if inner in ("eager", FROZEN, STORED) else inner
+    return "aot_eager" if inner in ("eager", FROZEN, STORED, CHOSEN) else inner
 
 
 def told_of(told: Sequence[RewrittenGraph]) -> tuple[Counter[str], Counter[str]]:
@@ -216,6 +225,8 @@ def _planned(
         return lambda model, program: _frozen(model, program, plan, told, failures)
     if inner == STORED:
         return lambda model, program: stored(model, program, plan, told, lambda: _listening(told, failures))
+    if inner == CHOSEN:
+        return lambda model, program: _chosen(model, program, plan, told, failures)
     compiled = planned_backend(inner, plan, told, failures)
     return lambda model, program: torch.compile(model, backend=compiled, dynamic=program.dynamic or None)
 
@@ -228,16 +239,46 @@ def _frozen(
 
     def run(*inputs: Tensor) -> Any:
         with _listening(told, failures):
-            # Weights change between steps: what a graph does to its constants shows where it runs twice on them.
-            with torch.random.fork_rng(devices=[]):
-                buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-                compiled(*copied(inputs))
-                for name, buffer in model.named_buffers():
-                    if not torch.equal(buffer, buffers[name]):
-                        buffer.copy_(buffers[name])
-            return compiled(*inputs)
+            return twice(*inputs)
+
+    twice = _run_twice(compiled, model)
+    return run
+
+
+def _run_twice(compiled: Callable[..., Any], model: nn.Module) -> Callable[..., Any]:
+    """Weights change between steps: what a graph does to its constants shows where it runs twice on them."""
+
+    def run(*inputs: Tensor) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+            compiled(*copied(inputs))
+            for name, buffer in model.named_buffers():
+                if not torch.equal(buffer, buffers[name]):
+                    buffer.copy_(buffers[name])
+        return compiled(*inputs)
 
     return run
+
+
+def _chosen(
+    model: nn.Module, program: RandomProgram, plan: str, told: list[RewrittenGraph], failures: list[str]
+) -> Callable[..., Any]:
+    choice = Candidate(inner_choice.NAME, inner_choice.EVERY_GRAPH, (), ("eager_freezing",))
+    rewrites = current_plan(plan)
+    chosen = replace(rewrites, rewrites=(inner_choice.NAME, *rewrites.rewrites), candidates=(choice,))
+
+    def compiled(dynamo: fx.GraphModule, example_inputs: Any) -> Any:
+        with _listening(told, failures):
+            options = backend_options({"inner": backend_alone(CHOSEN)}, None)
+            return compiler.planned_backend(options, chosen, failed)(dynamo, example_inputs)
+
+    def failed(error: Exception) -> None:
+        if isinstance(error, RewriteError):
+            told.append(RewrittenGraph("", Phase.FORWARD, (), (Refusal(CHOSEN, str(error)),)))
+        else:
+            backend._session.not_rewritten(error)
+
+    return _run_twice(torch.compile(model, backend=compiled, dynamic=program.dynamic or None), model)
 
 
 def _alone(inner: str) -> Callable[[nn.Module, RandomProgram], Callable[..., Any]]:

@@ -16,8 +16,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import frx_graph
+from frx_graph.current_plan import recorded_plan
 from frx_graph.errors import OptionError
 from frx_graph.options import backend_options
+from frx_graph.passes.rewrites import inner_choice
+from frx_graph.planned_backend import planned_backend
+from frx_graph.records import Candidate
 
 Program: TypeAlias = Callable[..., Any]
 Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -119,6 +123,18 @@ def _frx(name: str, inner: str, *, prepared: bool = False, freeze: bool = False)
     return Arm(name, Kind.FRX, compiled, frozen=freeze, frx_options=options)
 
 
+def _chosen(choice: str, *, frozen: bool = False) -> Arm:
+    """A program as it is once a trial has promoted this way to compile it, without the ledger."""
+    plan = recorded_plan((Candidate(inner_choice.NAME, inner_choice.EVERY_GRAPH, (), (choice,)),))
+    backend = planned_backend(backend_options(None, None), plan, _raise)
+    name = f"frx: {choice.replace('_', ' ')}"
+    return Arm(name, Kind.FRX, lambda model: torch.compile(model, backend=backend, **_ISOLATED), frozen=frozen)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
 _FRX_EAGER = (
     _frx("frx eager", "eager"),
     _frx("frx eager prepared", "eager", prepared=True),
@@ -137,6 +153,9 @@ INDUCTOR_ARMS: tuple[Arm, ...] = (
     _frx("frx", "inductor"),
     _frx("frx prepared", "inductor", prepared=True),
     _frx("frx frozen", "inductor", freeze=True),
+    _chosen("layout_optimization_off"),
+    _chosen("layout_optimization_forced"),
+    _chosen("freezing", frozen=True),
     *_FRX_EAGER,
 )
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
+from frx_graph.evidence.available_memory import available_memory
 from frx_graph.trials.arm_process import ArmProcess, Limits
 
 MEMORY_SHARE = 0.8
@@ -19,8 +18,13 @@ has a share of what the first has left."""
 def start_arm(limits: Limits | None = None) -> ArmProcess:
     """`python -m frx_graph.arm_start`, with the same interpreter and the same package; without `limits` it may use
     `MEMORY_SHARE`. Raises `ArmError`."""
-    limits = limits or Limits(memory_bytes=int(MEMORY_SHARE * psutil.virtual_memory().available))
+    limits = limits or _own_limits()
     return ArmProcess([sys.executable, "-m", "frx_graph.arm_start"], limits=limits, environment=where_this_is())
+
+
+def _own_limits() -> Limits:
+    available = available_memory()
+    return Limits() if available is None else Limits(memory_bytes=int(MEMORY_SHARE * available))
 
 
 def where_this_is() -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._dynamo.exc import RestartAnalysis
 
 from frx_graph.aot_context import graph_id
 from frx_graph.capture.captured_graph import Phase
@@ -54,6 +55,9 @@ def _chosen(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog
                 compiled: Any = FrozenGraph(dynamo, inputs, frozen, alone)
             else:
                 compiled = (_rewriting(own, rest, failed, log) if rest.rewrites else _alone(own))(dynamo, inputs, **how)
+        except RestartAnalysis:
+            # No failure: Dynamo traces the frame once more, and comes back.
+            raise
         except Exception as error:  # noqa: BLE001 - what is the program's own, the baseline raises again
             failed(error)
             return alone(graph, inputs, **how)

@@ -93,18 +93,14 @@ class PromotedPlans:
         subject = functools.cache(lambda: Subject.of(dynamo, inputs, options))
 
         def find() -> bytes | None:
-            found = self._standing(subject())
-            if found is None and not _worth_trying(subject(), options):
-                return None
-            return _offer(subject(), options, found).encoded()
+            return self.offer(subject(), options)
 
         def prove() -> bytes | None:
             found = self._proved(dynamo, inputs, options, subject())
             return None if found is None else _offer(subject(), options, found).encoded()
 
         def valid(found: bytes) -> str | None:
-            offer = PlanOffer.model_validate_json(found)
-            return offer.objection(_offer(subject(), options, None)) or self._own_objection(subject(), offer)
+            return self.objection(subject(), options, found)
 
         # Not by the options: where they differ this is said, instead of waited for.
         about = f"{graph_signature(dynamo.graph)} {torch.is_grad_enabled()}"
@@ -114,6 +110,19 @@ class PromotedPlans:
             budget = _policy(options).time_budget_seconds
             found = ranks.ask(Ask(f"{about} tried", budget + seconds), prove, valid)
         return None if found is None else Promotion(PlanOffer.model_validate_json(found).made(), subject())
+
+    def offer(self, subject: Subject, options: BackendOptions) -> bytes | None:
+        """What the first rank offers the others: the plan that stands, or that the autopilot would try for one; None
+        for neither. Raises `LedgerError`."""
+        found = self._standing(subject)
+        if found is None and not _worth_trying(subject, options):
+            return None
+        return _offer(subject, options, found).encoded()
+
+    def objection(self, subject: Subject, options: BackendOptions, offered: bytes) -> str | None:
+        """What this rank has against what the first one offers; None if nothing."""
+        offer = PlanOffer.model_validate_json(offered)
+        return offer.objection(_offer(subject, options, None)) or self._own_objection(subject, offer)
 
     def _proved(
         self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject

@@ -219,3 +219,29 @@ def test_what_a_compiler_does_not_take_is_compiled_as_without_us(monkeypatch: py
     program, compiler = model(), Compiler("freezing")
     same(torch.compile(program, backend=compiler), program)
     assert [str(error) for error in compiler.failures] == ["no such kernel"]
+
+
+class WithNumber(nn.Module):
+    """With sizes that may change its `eps` is a number that Dynamo traces; no operator takes it so, and Dynamo begins
+    once more when it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(8, 8, 3)
+        self.norm = nn.LayerNorm([8, 4, 4])
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed: Tensor = self.norm(self.first(x))
+        return normed
+
+
+def test_a_frame_that_dynamo_begins_again() -> None:
+    compiler = Compiler("eager_freezing")
+    model = WithNumber().eval()
+    compiled = torch.compile(model, backend=compiler, dynamic=True)
+    with torch.no_grad():
+        for batch in (3, 5):
+            x = torch.randn(batch, 8, 6, 6)
+            torch.testing.assert_close(compiled(x), model(x))
+    assert compiler.failures == []
+    assert compiler.frozen == compiler.calls == 2

@@ -1,15 +1,18 @@
-"""Whatever happens, in whatever order: what is applied is promoted and valid, and what was rolled back leaves nothing.
+"""Whatever happens, in whatever order: what is applied is promoted, valid and agreed, and what was rolled back leaves
+nothing.
 
-Random sequences of decisions, processes that apply what stands, run, are harmed by it, and crash, against a model that
-knows the events alone.
+Random sequences of decisions, processes and groups of ranks that apply what stands, run, are harmed by it, and crash,
+against a model that knows the events alone.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -20,9 +23,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, consumes, invariant, multiple, rule
 from torch import Tensor, fx
+from torch import distributed as dist
 
+from frx_graph import agreement
+from frx_graph.agreement import Agreement
 from frx_graph.current_plan import recorded_plan
 from frx_graph.errors import LedgerError
 from frx_graph.kept_baseline import KeptBaseline
@@ -32,8 +38,10 @@ from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.verification import verify
+from frx_graph.options import BackendOptions
+from frx_graph.plan_offer import PlanOffer
 from frx_graph.promoted_plan import PromotedPlans
-from frx_graph.promotion import Subject
+from frx_graph.promotion import Promotion, Subject
 from frx_graph.records import Candidate
 from frx_graph.trials.canary import Footprint
 from frx_graph.trials.live_signs import LOOK_STEPS
@@ -50,6 +58,10 @@ CANDIDATES = tuple((Candidate("reuse_memory", SIGNATURE, (name,), ()),) for name
 VERDICTS = (Kind.PROMOTED, Kind.REJECTED, Kind.INCONCLUSIVE)
 TRIAL = '{"schema": "frx_trial_v1"}'
 X = torch.randn(3, 4).t()
+OPTIONS = BackendOptions(inner="eager")
+OTHERS_WAIT_SECONDS = 0.02
+"""For a rank that has died: it will not come."""
+RANKS_WAIT_SECONDS = 60.0
 
 
 def failing(result: Tensor) -> Tensor:
@@ -89,9 +101,9 @@ class Reading:
 class Process:
     """One that has compiled a graph, by the plan that it has found, or by none."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.plans = PromotedPlans()
-        self.found = self.plans._standing(subject)
+    def __init__(self, plans: PromotedPlans, found: Promotion | None) -> None:
+        self.plans = plans
+        self.found = found
         self.harm = HARMS["none"]
         self.planned_runs = 0
         self.reasons: list[str] = []
@@ -129,6 +141,33 @@ class Process:
         return same and self.planned_runs == before
 
 
+class Rank(enum.Enum):
+    """How one of several ranks differs from the first."""
+
+    THE_SAME = "not at all"
+    ELSEWHERE = "runs in another environment"
+    WITHDREW = "has rolled back what stands, where its own ledger could not be written"
+    DECIDED_AGAINST = "has a ledger of its own, in which what stands was rejected"
+    DEAD = "never answers"
+
+
+def agreed(subjects: Sequence[Subject], plans: Sequence[PromotedPlans], dead: Sequence[bool]) -> list[Agreement]:
+    """What ranks say, each in a thread, that are told by the first what stands; the dead say nothing."""
+    store = dist.HashStore()
+    seconds = OTHERS_WAIT_SECONDS if any(dead) else RANKS_WAIT_SECONDS
+
+    def one(rank: int) -> Agreement:
+        talk = agreement._Talk(range(len(plans)), rank, seconds, lambda: store)
+        return agreement._agreed(
+            talk,
+            lambda: plans[rank].offer(subjects[rank], OPTIONS),
+            lambda offered: plans[rank].objection(subjects[rank], OPTIONS, offered),
+        )
+
+    with ThreadPoolExecutor(len(plans)) as threads:
+        return list(threads.map(one, [rank for rank in range(len(plans)) if not dead[rank]]))
+
+
 class Lives(RuleBasedStateMachine):
     processes = Bundle("processes")
 
@@ -138,6 +177,7 @@ class Lives(RuleBasedStateMachine):
         self.place = parse_location(str(Path(self.folder) / "ledger.sqlite3"))
         self.ledger = open_ledger(self.place)
         self.events: list[Decision] = []
+        self.own_ledgers = 0
 
     def teardown(self) -> None:
         assert verify(self.ledger).problem is None
@@ -219,19 +259,70 @@ class Lives(RuleBasedStateMachine):
     @rule(target=processes, environment=st.sampled_from(ENVIRONMENTS))
     def a_process_starts(self, environment: str) -> Process:
         standing = self.standing(environment)
-        process = Process(self.subject(environment))
-        new = self.catch_up()
-        if not standing:
-            assert process.found is None
-            assert new == []
-        elif datetime.now(UTC) - standing[0].recorded_at > timedelta(days=POLICY.decision_max_age_days):
-            assert process.found is None
-            assert [(event.kind, event.plan) for event in new] == [(Kind.EXPIRED, standing[0].plan)]
-        else:
-            assert process.found is not None
-            assert process.found.plan.hash == standing[0].plan
-            assert [(event.kind, event.plan) for event in new] == [(Kind.APPLIED, standing[0].plan)]
+        plans = PromotedPlans()
+        process = Process(plans, plans._standing(self.subject(environment)))
+        applied = self.applied(environment, standing)
+        assert (None if process.found is None else process.found.plan.hash) == applied
         return process
+
+    def applied(self, environment: str, standing: Sequence[Decision]) -> str | None:
+        """The plan that whoever has just started applies, of those that were `standing`; it has been recorded."""
+        new = [(event.kind, event.plan) for event in self.catch_up()]
+        if not standing:
+            assert new == []
+            return None
+        if datetime.now(UTC) - standing[0].recorded_at > timedelta(days=POLICY.decision_max_age_days):
+            assert new == [(Kind.EXPIRED, standing[0].plan)]
+            return None
+        assert new == [(Kind.APPLIED, standing[0].plan)]
+        return standing[0].plan
+
+    @rule(
+        target=processes,
+        environment=st.sampled_from(ENVIRONMENTS),
+        others=st.lists(st.sampled_from(Rank), min_size=1, max_size=3),
+    )
+    def ranks_start(self, environment: str, others: list[Rank]) -> MultipleResults[Process]:
+        standing = self.standing(environment)
+        kinds = [Rank.THE_SAME, *others]
+        subjects = [self.subject_of(kind, environment, standing) for kind in kinds]
+        plans = [self.plans_of(kind, subject, standing) for kind, subject in zip(kinds, subjects, strict=True)]
+        said = agreed(subjects, plans, [kind is Rank.DEAD for kind in kinds])
+
+        applied = self.applied(environment, standing)
+        assert len({(one.plan, one.reason) for one in said}) == 1
+        assert all(one.certain for one in said)
+        if applied is not None and set(kinds) == {Rank.THE_SAME}:
+            assert said[0].plan is not None
+            made = PlanOffer.model_validate_json(said[0].plan).made()
+            assert made.hash == applied
+            return multiple(
+                *(Process(own, Promotion(made, subject)) for own, subject in zip(plans, subjects, strict=True))
+            )
+        assert said[0].plan is None
+        return multiple()
+
+    def subject_of(self, kind: Rank, environment: str, standing: Sequence[Decision]) -> Subject:
+        """What a rank is asked about, with a ledger of its own if it has one."""
+        if kind is Rank.ELSEWHERE:
+            return self.subject("c" * 16)
+        if kind is not Rank.DECIDED_AGAINST:
+            return self.subject(environment)
+        self.own_ledgers += 1
+        place = parse_location(str(Path(self.folder) / f"rank-{self.own_ledgers}.sqlite3"))
+        if standing:
+            at = datetime.now(UTC)
+            proposed = replace(standing[0], kind=Kind.PROPOSED, trial=None, recorded_at=at)
+            tried = replace(proposed, kind=Kind.TRIED, trial=TRIAL)
+            open_ledger(place).append([proposed, tried, replace(proposed, kind=Kind.REJECTED)])
+        return Subject(place, SIGNATURE, environment, POLICY)
+
+    def plans_of(self, kind: Rank, subject: Subject, standing: Sequence[Decision]) -> PromotedPlans:
+        """What a rank knows when it starts to compile."""
+        plans = PromotedPlans()
+        if kind is Rank.WITHDREW and standing:
+            plans._withdrawn.add(Promotion(recorded_plan(standing[0].candidates), subject).key)
+        return plans
 
     @rule(process=processes, harm=st.sampled_from(tuple(HARMS)))
     def it_runs(self, process: Process, harm: str) -> None:
@@ -250,7 +341,10 @@ class Lives(RuleBasedStateMachine):
         # Where somebody was faster there is nothing left to record.
         assert new == ([(Kind.ROLLED_BACK, found.plan.hash)] if stands else [])
         assert process.runs_the_baseline()
-        assert process.plans._standing(found.subject) is None
+        # Another plan may have been promoted since.
+        again = process.plans._standing(found.subject)
+        assert again is None or again.plan.hash != found.plan.hash
+        self.catch_up()
 
     @rule(process=consumes(processes))
     def it_crashes(self, process: Process) -> None:

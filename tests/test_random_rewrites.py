@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from random_program import RandomProgram
 from random_programs import programs
-from rewrite_oracle import FROZEN, STORED, Outcome, check_program
+from rewrite_oracle import CHOSEN, FROZEN, STORED, Outcome, check_program
 from smallest_program import smallest
 
 _SETTINGS = {
@@ -38,6 +38,12 @@ def test_rewritten_programs_are_the_same_programs(part: int, data: st.DataObject
 @given(data=st.data())
 def test_so_are_those_whose_weights_are_frozen(part: int, data: st.DataObject) -> None:
     _check(data.draw(programs(max_lines=8, part=7 + part)), FROZEN)
+
+
+@settings(max_examples=25, **_SETTINGS)
+@given(program=programs(max_lines=8, part=10))
+def test_so_are_those_that_were_chosen_to_be_frozen(program: RandomProgram) -> None:
+    _check(program, CHOSEN)
 
 
 @settings(max_examples=25, **_SETTINGS)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import psutil
 
+from frx_graph.evidence.available_memory import available_memory
+from frx_graph.evidence.control_groups import CGROUPS, OWN_CGROUP, number_in, numbers_by_name, own_groups
+
 _CPUS = Path("/sys/devices/system/cpu")
-_CGROUPS = Path("/sys/fs/cgroup")
-_OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +40,27 @@ class ProcessorState:
     load_average: float | None
     """Of the last minute: threads that ran or wanted to run."""
     available_bytes: int | None
-    """Memory that can be had without swapping."""
+    """Memory that this process can have, see `available_memory`."""
     throttling: CpuThrottling
 
 
 def processor_state() -> ProcessorState:
     """The processors now."""
-    frequency = limit = load = available = None
+    frequency = limit = load = None
     with contextlib.suppress(OSError, NotImplementedError, AttributeError):
         if (told := psutil.cpu_freq()) is not None:
             # psutil says 0.0 for what it does not know.
             frequency, limit = told.current or None, told.max or None
     with contextlib.suppress(OSError, AttributeError):
         load = os.getloadavg()[0]
-    with contextlib.suppress(OSError, psutil.Error):
-        available = psutil.virtual_memory().available
-    return ProcessorState(frequency, limit, load, available, cpu_throttling())
+    return ProcessorState(frequency, limit, load, available_memory(), cpu_throttling())
 
 
-def cpu_throttling(cpus: Path = _CPUS, cgroups: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> CpuThrottling:
+def cpu_throttling(cpus: Path = _CPUS, cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> CpuThrottling:
     """The counters now."""
-    events = [count for file in _thermal_files(cpus, _allowed()) if (count := _number(file)) is not None]
-    groups = [numbers for file in _cgroup_files(cgroups, own) if "nr_throttled" in (numbers := _table(file))]
+    events = [count for file in _thermal_files(cpus, _allowed()) if (count := number_in(file)) is not None]
+    tables = (numbers_by_name(file) for file in _cpu_files(cgroups, own))
+    groups = [numbers for numbers in tables if "nr_throttled" in numbers]
     return CpuThrottling(
         thermal_events=sum(events) if events else None,
         cgroup_periods=sum(numbers["nr_throttled"] for numbers in groups) if groups else None,
@@ -95,31 +95,5 @@ def _thermal_files(cpus: Path, numbers: frozenset[int]) -> tuple[Path, ...]:
 
 
 @cache
-def _cgroup_files(cgroups: Path, own: Path) -> tuple[Path, ...]:
-    """`cpu.stat` of this process's group and all above it: any of them may have a quota. In a container its own group
-    is the root of what it sees."""
-    try:
-        (path,) = (line.split(":", 2)[2] for line in own.read_text().splitlines() if line.startswith("0::"))
-    except (OSError, ValueError):
-        return ()
-    group = Path(os.path.normpath(path.strip())).relative_to("/")
-    folders = [cgroups / above for above in (group, *group.parents)]
-    return tuple(file for folder in dict.fromkeys(folders) if (file := folder / "cpu.stat").exists())
-
-
-def _number(file: Path) -> int | None:
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _table(file: Path) -> dict[str, int]:
-    """The lines `name number` of a file; those that it has."""
-    found = {}
-    with contextlib.suppress(OSError):
-        for line in file.read_text().splitlines():
-            name, _, number = line.partition(" ")
-            if number.isdecimal():
-                found[name] = int(number)
-    return found
+def _cpu_files(cgroups: Path, own: Path) -> tuple[Path, ...]:
+    return tuple(file for group in own_groups(cgroups, own) if (file := group / "cpu.stat").exists())

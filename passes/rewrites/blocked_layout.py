@@ -145,7 +145,7 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
                 yield Refusal(NAME, packed, (op.node,))
             else:
                 forms = (*forms_of(call, tuple(map(spec_of, facts.output_values(op)))), packed)
-                added = _sum_of(result, subject) if packed.calls[0].target == PACKED_CONVOLUTION else None
+                added = _sum_of(result, subject) if _may_add(packed.calls[0]) else None
                 if added is not None and added.node in sums:
                     # It is computed with the other of its operands.
                     added = None
@@ -153,6 +153,13 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
                     sums.add(added.node)
                     result = facts.values[added.node]
                 yield _Choice(op, forms, result.name, added, _activation_of(result, subject, summed=added is not None))
+
+
+def _may_add(packed: OperatorSignature) -> bool:
+    """Whether oneDNN's operator can add something to its result. With several groups torch adds behind the convolution,
+    by an operator that bfloat16 lacks ("Unsupported datatype for add_relu", 2.13 and 2.15)."""
+    groups = 6
+    return packed.target == PACKED_CONVOLUTION and packed.args[groups] == 1
 
 
 def _sum_of(result: ValueFacts, subject: RewriteSubject) -> _Sum | None:

@@ -86,7 +86,7 @@ def test_a_machine_of_which_nothing_is_known(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(psutil, "cpu_freq", lambda: None)
     monkeypatch.setattr(os, "getloadavg", refuse)
-    monkeypatch.setattr(psutil, "virtual_memory", refuse)
+    monkeypatch.setattr("frx_graph.evidence.processor_state.available_memory", lambda: None)
     state = dataclasses.asdict(processor_state())
     del state["throttling"]
     assert set(state.values()) == {None}

@@ -165,8 +165,7 @@ def test_the_kernel_ends_it_before_others(start) -> None:
 
 def test_an_arm_has_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than torch takes to be imported."""
-    available = type("Memory", (), {"available": 50 * 2**20})
-    monkeypatch.setattr(arms.psutil, "virtual_memory", lambda: available)
+    monkeypatch.setattr(arms, "available_memory", lambda: 50 * 2**20)
     question = {
         "ask": "load",
         "workload": {"kind": "graph", "folder": "-"},

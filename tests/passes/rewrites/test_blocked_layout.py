@@ -122,9 +122,9 @@ def test_an_activation_that_onednn_does_not_know_stays(freeze: Freeze) -> None:
 class Residual(nn.Module):
     """Both summands are convolutions' results; each sum is read once, or also returned."""
 
-    def __init__(self, activation: nn.Module, *, returned: bool = False, alpha: int = 1) -> None:
+    def __init__(self, activation: nn.Module, *, returned: bool = False, alpha: int = 1, groups: int = 1) -> None:
         super().__init__()
-        self.convolutions = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(3))
+        self.convolutions = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1, groups=groups) for _ in range(3))
         self.activation, self.returned, self.alpha = activation, returned, alpha
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -161,6 +161,14 @@ def test_a_weighted_sum_stays(freeze: Freeze) -> None:
     frozen = freeze(Residual(nn.ReLU(), alpha=2))
     frozen.run(IMAGE)
     assert "aten.add.Tensor" in frozen.targets()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_sum_behind_several_groups_stays(freeze: Freeze, dtype: torch.dtype) -> None:
+    frozen = freeze(Residual(nn.ReLU(), groups=2).to(dtype))
+    frozen.run(IMAGE.to(dtype))
+    assert PACKED_SUM not in frozen.targets()
+    assert any("relu" in target for target in frozen.targets())
 
 
 class Doubled(nn.Module):
