@@ -175,6 +175,7 @@ class _Frozen:
         self._how = how
         self._lock = threading.RLock()
         self._watch: WeightWatch | None = None
+        self._attributes: list[WeightWatch] = []
         self._program: Callable[..., Any] | None = None
         self._versions = 0
 
@@ -184,10 +185,11 @@ class _Frozen:
             return None
         with self._lock:
             try:
-                if self._watch is None or not self._watch.unchanged():
+                if self._watch is None or not all(watch.unchanged() for watch in (self._watch, *self._attributes)):
                     self._versions += 1
                     if self._versions > _MOST_VERSIONS:
                         raise ValueError("they change from call to call")
+                    self._attributes = []
                     self._watch, self._program = WeightWatch(self._model), self._compiled()
             except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
                 self._versions = _MOST_VERSIONS + 1
@@ -201,6 +203,19 @@ class _Frozen:
         with self._lock:
             self._watch = self._program = None
 
+    def _watch_attributes(self, dynamo: fx.GraphModule) -> None:
+        """Watch the tensors, too, that a graph holds though they are no parameters or buffers of the model: Inductor
+        takes them for constants as well."""
+        watched = self._watch
+        if watched is None or all(map(watched.watches, (*dynamo.parameters(), *dynamo.buffers()))):
+            return
+        try:
+            self._attributes.append(WeightWatch(dynamo))
+        except ValueError as error:
+            # Right for this call.
+            self._versions = _MOST_VERSIONS + 1
+            warn(f"frx: the weights are frozen for one call only: {error}")
+
     def _compiled(self) -> Callable[..., Any]:
         # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights.
         inner = frozen_backend(self._options, lambda weight: self._watch is not None and self._watch.watches(weight))
@@ -209,6 +224,7 @@ class _Frozen:
             if not inductor_config.freezing and self._watch is not None and self._watch.replaced():
                 # Dynamo has noticed. This call's program takes the new tensor as an input, the next one is frozen anew.
                 self._watch = None
+            self._watch_attributes(args[0])
             if self._planned is not None and self._planned.stored:
                 _keep_strides(args[0], args[1], self._planned.stored)
             return inner(*args, **kwargs)

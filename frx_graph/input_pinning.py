@@ -7,7 +7,11 @@ Assumes: the program is captured whole, in one graph, so that the graph is all t
 Safe: refused, with a reason, are inputs that the program writes into, returns, keeps, or shares memory of with what it
 returns; inputs with gaps or overlaps, parameters, and what lies in lists and dictionaries; and programs whose outputs'
 strides follow the input's, since eager would return others than the compiled graph. Graphs are run on fakes to tell,
-whenever one is compiled; what the program keeps is told by who refers to its inputs before and after.
+whenever one is compiled; what the program keeps is told by who refers to its inputs before and after. Strides that
+Python reads leave no trace in a graph, and some operators go by them; so before strides are pinned the program is
+called without being compiled, on what it is given and on copies, and has to compute the same
+(`frx_graph/observed_difference.py`). Refused, too, are programs that draw random numbers for tensors, which are drawn
+in the order of memory.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,9 +30,12 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.call_signature import CallSignature, Strides, call_signature, places, with_replaced
 from frx_graph.capture.graph_outcome import InputTensor
+from frx_graph.capture.observed_call import observed_call
 from frx_graph.capture.referrers import is_kept, referrers
+from frx_graph.errors import first_line
 from frx_graph.facts.layout import dimension_order, is_dense
 from frx_graph.noted_graph import NotedGraph, PlacedGraph, seen_outside
+from frx_graph.observed_difference import computes_otherwise
 from frx_graph.records import Candidate, Refusal
 
 NAME = "pin_strides"
@@ -170,6 +178,8 @@ class PinnedInputs:
                 reasons[found[i][0]] = reason
         if not reasons and (reason := seen_outside(known.graphs, known.strides, call.strides, differing)) is not None:
             reasons = {found[i][0]: reason for i in differing}
+        if not reasons and (seen := self._seen_by_program(known, call, args, kwargs, differing)) is not None:
+            reasons = {found[i][0]: seen for i in differing}
         for place, reason in reasons.items():
             self._report(place, Refusal(NAME, reason, (place,)))
         how = () if reasons else tuple(differing)
@@ -179,6 +189,29 @@ class PinnedInputs:
             self._report(found[i][0], Candidate(NAME, known.graphs[0].graph.graph_id, (found[i][0],), (choice,)))
         known.how[call.strides] = how
         return how
+
+    def _seen_by_program(
+        self,
+        known: _Known,
+        call: CallSignature,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        differing: Sequence[int],
+    ) -> str | None:
+        """What the program computes otherwise on copies of the tensors that differ, with the strides that are known."""
+        pinned = known.strides
+        assert pinned is not None
+        strides = {id(call.tensors[i]): pinned[i] for i in differing}
+        runs = [
+            partial(observed_call, _OnCopies(self._model, chosen), args, kwargs, train=torch.is_grad_enabled())
+            for chosen in ({}, strides)
+        ]
+        try:
+            as_given, on_copies = (run() for run in runs)
+            reason = computes_otherwise(as_given, on_copies, lambda mode: runs[0](disturbance=mode))
+        except Exception as error:  # noqa: BLE001 - the user's model may raise anything
+            return f"what the program computes cannot be observed: {first_line(error)}"
+        return None if reason is None else f"the program computes something else on other strides: {reason}"
 
     def _reason(self, known: _Known, call: CallSignature, i: int, *, fixed: bool, place: str) -> str | None:
         tensor = call.tensors[i]
@@ -258,6 +291,26 @@ class PinnedInputs:
         if key not in self._reported:
             self._reported.add(key)
             self._told(outcome)
+
+
+class _OnCopies(nn.Module):
+    """A program that is given copies of some tensors, those whose identities `strides` has, with the strides there."""
+
+    def __init__(self, program: nn.Module, strides: Mapping[int, tuple[int, ...]]) -> None:
+        super().__init__()
+        self.program = program
+        self._strides = strides
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        # The copies are none of the program's calls.
+        with torch._C.DisableTorchFunction():
+            given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            strides = {id(leaf): self._strides[id(leaf)] for leaf in given if id(leaf) in self._strides}
+            copies = {id(leaf): _with_strides(leaf, strides[id(leaf)]) for leaf in given if id(leaf) in strides}
+        return self.program(
+            *[with_replaced(value, copies) for value in args],
+            **{name: with_replaced(value, copies) for name, value in kwargs.items()},
+        )
 
 
 def _frames() -> tuple[int, int]:

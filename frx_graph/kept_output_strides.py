@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from frx_graph.capture.graph_outcome import GraphOutcome, InputTensor, graph_outcome, node_values
+from frx_graph.capture.graph_outcome import GraphOutcome, InputTensor, NodeValue, graph_outcome, node_values
 from frx_graph.capture.observed_call import sees_memory
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
 from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
+from frx_graph.passes.rewrites.doubtful_strides import makes_other_strides
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order
 
@@ -86,11 +87,13 @@ def keep_output_strides(
     """
     now = graph_outcome(dynamo, inputs)
     if now.strides == wanted.strides:
+        _say_orders(dynamo, now, wanted)
         return ()
     together = {index for index in _differing(now, wanted) if index in now.shared or _order(wanted, index) is None}
     if together:
         _convert_memories(dynamo, inputs, before, together, stored)
         now = graph_outcome(dynamo, inputs)
+    _say_orders(dynamo, now, wanted)
     _convert_outputs(dynamo, now, wanted)
     nodes = pytree.tree_leaves(dynamo.graph.output_node().args[0])
     return tuple(
@@ -103,15 +106,17 @@ def keep_output_strides(
 def keep_seen_strides(
     dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], stored: Iterable[StoredAnew] = ()
 ) -> tuple[Refusal, ...]:
-    """Give operators of `dynamo` that see how their operands lie what they would get for `before`.
+    """Give operators of `dynamo` that see how their operands lie what they would get for `before`, and those that lay
+    out their results as nobody can foretell, so that what is behind them lies as it would, too.
 
-    Whether a program that stores weights anew has such operators is asked of its first call (`prepare`); here stand
-    those of graphs that later calls compile. Refused is what no conversion gives its strides, or is written into.
+    Whether a program that stores weights anew has operators of the first kind is asked of its first call (`prepare`);
+    here stand those of graphs that later calls compile. Refused is what no conversion gives its strides, or is written
+    into.
     """
-    seeing = [node for node in dynamo.graph.nodes if _sees_memory(node)]
+    now = node_values(dynamo, inputs)
+    seeing = [node for node in dynamo.graph.nodes if _sees_memory(node) or _is_doubtful(now.get(node))]
     if not seeing:
         return ()
-    now = node_values(dynamo, inputs)
     with constants_as_they_were(dynamo, stored):
         wanted = node_values(dynamo, before)
     refused = []
@@ -135,6 +140,10 @@ def _sees_memory(node: fx.Node) -> bool:
     if node.op == "call_method":
         return sees_memory(getattr(Tensor, str(node.target), None))
     return node.op == "call_function" and sees_memory(node.target)
+
+
+def _is_doubtful(value: NodeValue | None) -> bool:
+    return value is not None and any(map(makes_other_strides, value.operators))
 
 
 def _writes(node: fx.Node) -> bool:
@@ -199,6 +208,30 @@ def _convert_outputs(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOut
                 converted[leaves[index]] = _converted(dynamo.graph, leaves[index], order)
     output.args = fx.map_arg(output.args, lambda node: converted.get(node, node))
     dynamo.recompile()
+
+
+def _say_orders(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOutcome) -> None:
+    """Let plain outputs that need no conversion be asked for plain. Nothing is run for that, but where a compiler
+    decomposes an operator into others that follow their operands: Inductor's `index_select` does (torch 2.15)."""
+    output = dynamo.graph.output_node()
+    leaves = pytree.tree_leaves(output.args[0])
+    said: dict[fx.Node, fx.Node] = {}
+    for index, node in enumerate(leaves):
+        computed = isinstance(node, fx.Node) and node.op not in ("placeholder", "get_attr") and node not in said
+        shape, agree = now.shapes[index], now.strides[index] == wanted.strides[index]
+        if not computed or shape is None or not agree or index in now.shared or len(shape) < _LEAST_RANK:
+            continue
+        if _order(wanted, index) == tuple(range(len(shape))):
+            with dynamo.graph.inserting_before(output):
+                said[node] = _call(
+                    dynamo.graph, torch.ops.aten.contiguous.default, node, memory_format=torch.contiguous_format
+                )
+    output.args = fx.map_arg(output.args, lambda node: said.get(node, node))
+    dynamo.recompile()
+
+
+_LEAST_RANK = 3
+"""Of what can lie in another order for a convolution's sake."""
 
 
 def _converted(graph: fx.Graph, node: fx.Node, order: Order) -> fx.Node:

@@ -57,6 +57,8 @@ def seen_outside(
             )
         except Exception as error:  # noqa: BLE001 - an operator may refuse strides with whatever it likes
             return f"the graph could not be looked at: {first_line(error)}"
+        if own.draws:
+            return "random numbers are drawn in the order in which tensors lie"
         if ours.strides != own.strides:
             return "strides of what the program returns follow those of the input"
     return None

@@ -22,12 +22,12 @@ from frx_graph.capture.observed_call import ObservedCall, observed_call
 from frx_graph.errors import first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.layout import inverse_order
+from frx_graph.observed_difference import computes_otherwise
 from frx_graph.options import check_inner
 from frx_graph.passes.rewrites import preconvert_weights
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order
-from frx_graph.stored_weights_check import computes_otherwise
 
 _ROOT = "model."
 

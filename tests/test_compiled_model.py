@@ -117,6 +117,44 @@ def test_frozen_weights_may_give_way_to_other_tensors() -> None:
                 torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
 
 
+class Attributed(nn.Module):
+    """Holds tensors that are neither parameters nor buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3)
+        self.offset = torch.ones(8, 1, 1)
+        self.several = [torch.ones(8, 1, 1)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(x) * self.several[0] + self.offset
+
+
+@pytest.mark.parametrize("options", [{}, {"inner": "eager", "plan": "all"}])
+def test_tensors_that_are_no_buffers_are_watched_too(options: dict[str, str]) -> None:
+    model = Attributed().eval()
+    compiled = frx_graph.compile(model, options={"freeze": True, **options})
+    image = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        for change in (lambda: None, lambda: model.offset.add_(1), lambda: model.several[0].mul_(2)):
+            change()
+            torch.testing.assert_close(compiled(image), model(image), rtol=1e-4, atol=1e-5)
+
+
+def test_tensors_whose_writes_nobody_counts_are_frozen_for_one_call() -> None:
+    model = Attributed().eval()
+    with torch.inference_mode():
+        model.offset = torch.ones(8, 1, 1)
+    compiled = frx_graph.compile(model, options={"freeze": True})
+    image = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        with pytest.warns(RuntimeWarning, match="frozen for one call"):
+            torch.testing.assert_close(compiled(image), model(image), rtol=1e-4, atol=1e-5)
+        with torch.inference_mode():
+            model.offset.add_(1)
+        torch.testing.assert_close(compiled(image), model(image), rtol=1e-4, atol=1e-5)
+
+
 def test_weights_that_change_all_the_time_are_not_frozen() -> None:
     model = network()
     compiled = frx_graph.compile(model, options={"freeze": True, "inner_options": {"max_autotune": False}})

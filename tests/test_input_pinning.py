@@ -146,6 +146,16 @@ def test_gradients_reach_the_input(leaf: bool) -> None:
     assert len(pins()) == 1
 
 
+@torch.library.custom_op("frx_tests_pinning::first_in_memory", mutates_args=())
+def _first_in_memory(x: Tensor) -> Tensor:
+    return x.as_strided((4,), (1,)).clone()
+
+
+@_first_in_memory.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(4)
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "written": (lambda self, x: x.add_(1).sum(), "writes into it"),
     "written through a view": (lambda self, x: x[0].mul_(2).sum(), "writes into it"),
@@ -153,6 +163,13 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "returned": (lambda self, x: (x, x.sum()), "returns it"),
     "returned as a view": (lambda self, x: x[:, 1:], "returns it"),
     "kept": (lambda self, x: (self.kept.append(x), x.sum())[1], "keeps it"),
+    "asked whether it is plain": (lambda self, x: x.sum() * (1.0 if x.is_contiguous() else 2.0), "something else"),
+    "asked for a stride": (lambda self, x: x.sum() * x.stride(1), "something else"),
+    "asked for a stride behind": (lambda self, x: x.sum() * (x * self.scale).stride(1), "something else"),
+    "told places": (lambda self, x: x.sum() + x.as_strided((4,), (1,)), "something else"),
+    "told places behind": (lambda self, x: x.sum() + (x * self.scale).as_strided((4,), (1,)), "something else"),
+    "an unknown operator": (lambda self, x: x.sum() + _first_in_memory(x), "something else"),
+    "an unknown operator behind": (lambda self, x: x.sum() + _first_in_memory((x * self.scale).detach()), "something"),
     "outputs follow": (lambda self, x: x + 1, "follow those of the input"),
 }
 
@@ -337,3 +354,35 @@ def test_a_graph_that_fails_while_it_is_looked_at_leaves_gradients_on() -> None:
     with pytest.raises(Exception, match="view"):
         program(LAST)
     assert torch.is_grad_enabled()
+
+
+def test_random_numbers_are_drawn_as_they_would_be() -> None:
+    def dropped(self: Program, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, 0.5, True).flatten(2).sum(2)
+
+    program, twin = compiled(Program(dropped)), Program(dropped)
+    for image in (PLAIN, LAST, PLAIN):
+        torch.manual_seed(0)
+        ours = program(image)
+        torch.manual_seed(0)
+        torch.testing.assert_close(ours, twin(image))
+    assert pins() == []
+    assert any("random numbers" in reason for reason in reasons())
+
+
+def test_a_program_that_cannot_be_called_once_more_is_not_pinned() -> None:
+    calls: list[int] = []
+
+    def failing(self: Program, x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            calls.append(1)
+            raise RuntimeError("not like this")
+        return x.sum()
+
+    model = Program(failing)
+    program = compiled(model)
+    with torch.no_grad():
+        for image in (PLAIN, LAST):
+            torch.testing.assert_close(program(image), image.sum())
+    assert pins() == []
+    assert any("cannot be observed" in reason for reason in reasons())

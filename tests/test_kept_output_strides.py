@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 import frx_graph
@@ -166,3 +167,71 @@ def test_programs_that_are_frozen_later_keep_the_strides(inner: str) -> None:
         result = compiled(IMAGE)
         assert strides(result) == expected
         torch.testing.assert_close(result, model(IMAGE), rtol=1e-4, atol=1e-5)
+
+
+class ForetoldWrongly(nn.Module):
+    """Operators behind a convolution whose results lie otherwise than their fakes where the convolution's do."""
+
+    def __init__(self, operator: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 8, 3)
+        self.last = nn.Conv2d(8, 6, 2)
+        self.operator = operator
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.first(x)
+        if self.operator == "roll":
+            z = y.roll(1, 0)
+        elif self.operator == "channel_shuffle":
+            z = F.channel_shuffle(y, 2)
+        elif self.operator == "group_norm":
+            z = F.group_norm(y, 2)
+        else:
+            # The gradient of the shuffle, channels-last, is multiplied.
+            z = F.channel_shuffle(y @ y.transpose(-1, -2), 2)
+        return z.relu(), self.last(z)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("operator", ["roll", "channel_shuffle", "group_norm", "product"])
+@pytest.mark.parametrize("last", [False, True])
+def test_operators_whose_fakes_are_wrong_keep_strides_too(operator: str, batch: int, train: bool, last: bool) -> None:
+    model = ForetoldWrongly(operator).train(train)
+    if last:
+        model = model.to(memory_format=LAST)
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    with torch.set_grad_enabled(train):
+        ours, own = program(IMAGE[:batch]), twin(IMAGE[:batch])
+    assert strides(ours) == strides(own)
+    torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
+    assert model.first.weight.is_contiguous(memory_format=LAST)
+    if train:
+        for results in (ours, own):
+            sum(result.square().mean() for result in results).backward()
+        for ours, own in zip(model.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, own.grad, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("plan", ["all", "solved"])
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+def test_what_a_compiler_decomposes_keeps_strides_too(inner: str, plan: str) -> None:
+    class Selected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.convolution = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.convolution(x).index_select(1, torch.tensor([3, 1]))
+
+    model = Selected().eval()
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": plan, "inner": inner})
+    with torch.no_grad():
+        ours, own = program(IMAGE), twin(IMAGE)
+    assert strides(ours) == strides(own)
+    torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
+    assert model.convolution.weight.is_contiguous(memory_format=LAST)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -37,13 +38,15 @@ class InputTensor:
 class GraphOutcome:
     """`shapes` and `strides` of every output, in elements; None for what is no tensor. `written` are the inputs that
     the graph writes into or moves to other memory, `returned` those whose memory an output shares, both by position;
-    `shared` are the outputs that share memory with another output or with an input."""
+    `shared` are the outputs that share memory with another output or with an input. `draws` is true where random
+    numbers are drawn for a tensor: in the order in which it lies."""
 
     shapes: tuple[tuple[int, ...] | None, ...]
     strides: tuple[tuple[int, ...] | None, ...]
     written: frozenset[int]
     returned: frozenset[int]
     shared: frozenset[int]
+    draws: bool
 
 
 def graph_inputs(example_inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -104,16 +107,19 @@ def graph_outcome(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> GraphOutcome
             for index, memory in enumerate(memories)
             if memory is not None and (memory in places or memories.count(memory) > 1)
         ),
+        draws=watch.draws,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class NodeValue:
-    """How a node's tensor lies in memory, in elements, and in which: equal numbers are one."""
+    """How a node's tensor lies in memory, in elements, and in which: equal numbers are one. `operators` are those that
+    make it."""
 
     memory: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    operators: frozenset[OpOverload]
 
 
 def node_values(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, NodeValue]:
@@ -135,10 +141,35 @@ class _Values(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         """As torch's."""
-        value = super().run_node(n)
+        with _Operators() as seen:
+            value = super().run_node(n)
         if isinstance(value, Tensor) and n.op != "output":
-            self.values[n] = NodeValue(_memory(value), tuple(value.shape), tuple(value.stride()))
+            operators = frozenset(seen.operators)
+            self.values[n] = NodeValue(_memory(value), tuple(value.shape), tuple(value.stride()), operators)
         return value
+
+
+class _Operators(TorchDispatchMode):
+    """Notes what operators are called."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operators: set[OpOverload] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, OpOverload):
+            self.operators.add(func)
+        return _as_run(func, args, func(*args, **(kwargs or {})))
+
+
+def _as_run(operator: Any, args: Sequence[Any], result: Any) -> Any:
+    """What a fake operator gives, with the strides of the real one: group norm makes a new tensor in the format that
+    its image suggests, and its fakes miss strides of dimensions of size 1 (torch 2.15)."""
+    if operator is not torch.ops.aten.native_group_norm.default or args[0].dim() not in (4, 5):
+        return result
+    image = args[0]
+    like = torch.empty_like(image, memory_format=suggest_memory_format(image))
+    return (result[0].as_strided(like.shape, like.stride()), *result[1:])
 
 
 def _fake(value: InputTensor) -> Tensor:
@@ -155,17 +186,21 @@ def _memory(value: Tensor) -> int:
 
 
 class _Writes(TorchDispatchMode):
-    """Notes the memory that operators write into, by their schemas: writes through `.data` count as well."""
+    """Notes the memory that operators write into, by their schemas: writes through `.data` count as well. Notes, too,
+    whether one draws random numbers for a tensor."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.memories: set[int] = set()
+        self.draws = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, OpOverload):
             self.memories.update(_memory(value) for value in _written(func, args, kwargs))
-        return func(*args, **kwargs)
+            given = any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves((args, kwargs)))
+            self.draws = self.draws or (given and torch.Tag.nondeterministic_seeded in func.tags)
+        return _as_run(func, args, func(*args, **kwargs))
 
 
 _STATISTICS = ("running_mean", "running_var")

@@ -17,9 +17,9 @@ def own_groups(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> tuple[Path, .
     groups. In a container its own group is the root of what it sees."""
     try:
         (path,) = (line.split(":", 2)[2] for line in own.read_text().splitlines() if line.startswith("0::"))
+        group = Path(os.path.normpath(path.strip())).relative_to("/")
     except (OSError, ValueError):
         return ()
-    group = Path(os.path.normpath(path.strip())).relative_to("/")
     return tuple(dict.fromkeys(cgroups / above for above in (group, *group.parents)))
 
 

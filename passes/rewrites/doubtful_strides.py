@@ -58,11 +58,25 @@ def is_doubtful(node: fx.Node) -> bool:
         if is_view(call):
             return False
         name = str(call.target.overloadpacket)
-        if name in _OTHER_THAN_FAKE or (name in _OTHER_WHERE_PERMUTED and _reads_permuted(call)):
+        if makes_other_strides(call.target) or (name in _OTHER_WHERE_PERMUTED and _reads_permuted(call)):
             return True
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
     # A batch of one stands outermost in every order that is asked for.
     return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
+
+
+def makes_other_strides(called: object) -> bool:
+    """True for operators that are known to make other strides than their fakes of channels-last operands."""
+    return isinstance(called, OpOverload) and str(called.overloadpacket) in _OTHER_THAN_FAKE
+
+
+def lies_otherwise_as_traced(node: fx.Node) -> bool:
+    """True where the result lies otherwise than traced though nothing was changed, and with it all that follows: the
+    fast encoder layer of torch makes plain results, its fakes lay them out as what it is given (torch 2.15)."""
+    if node.target is not torch.ops.aten._transformer_encoder_layer_fwd.default:
+        return False
+    given = node.all_input_nodes[0].meta.get("val")
+    return isinstance(given, Tensor) and layout_of(shape_hint(given), stride_hint(given)) is not Layout.PLAIN
 
 
 def as_run(node: fx.Node, value: Any) -> Any:

@@ -22,7 +22,14 @@ from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_copy, aten_pin, exact_strides
-from frx_graph.passes.rewrites.doubtful_strides import as_run, is_doubtful, is_view, misread_gradient
+from frx_graph.passes.rewrites.doubtful_strides import (
+    as_run,
+    is_doubtful,
+    is_view,
+    lies_otherwise_as_traced,
+    makes_other_strides,
+    misread_gradient,
+)
 from frx_graph.passes.rewrites.fake_values import fake_mode_of, run_on_fakes, running_fakes
 from frx_graph.rules.dimension_map import Order, named_order, plain_order
 from frx_graph.traced_strides import noted_strides
@@ -118,6 +125,9 @@ def relayout(
     stand, and results whose strides their fakes cannot be trusted with are brought to what was predicted. Raises
     `RewriteError`, the graph left as it was, where an operator cannot run on the strides that it would get.
     """
+    unknown = next(filter(lies_otherwise_as_traced, graph.nodes), None) if pins else None
+    if unknown is not None:
+        raise RewriteError(f"{unknown.name} lies otherwise than its fake, and so does what is behind it")
     mode = fake_mode_of(graph)
     edit = _Edit(graph, convert, frozenset(graph.nodes))
     for node in graph.find_nodes(op="placeholder"):
@@ -132,7 +142,7 @@ def relayout(
                     if node.name in freed:
                         edit.free(node)
                     _relayout_node(edit, node, demands.get(node.name, {}), reads(node.name), pins)
-                    if pins and node in edit.before and is_doubtful(node):
+                    if pins and (_misleads_views(node) or (node in edit.before and is_doubtful(node))):
                         _pin(edit, node)
                     if node.name in made:
                         _say(edit, node, made[node.name])
@@ -257,10 +267,17 @@ def _sharing(outputs: Sequence[Any]) -> list[int | None]:
     ]
 
 
+def _misleads_views(node: fx.Node) -> bool:
+    """True where a view was traced of strides that `node` need not have. Nothing has to have changed here: torch's own
+    graph raises where the gradient that comes in is channels-last, as of weights that were stored so."""
+    return makes_other_strides(node.target) and any(map(is_view, node.users))
+
+
 def _pin(edit: _Edit, node: fx.Node) -> None:
     """Let what reads `node` read it with the strides that are predicted; with those that it had before where they mean
     the same."""
-    value, original = node.meta["val"], edit.before[node]
+    value = node.meta["val"]
+    original = edit.before.get(node, value)
     if same_strides(value, stride_hint(original)):
         value = original
     if 0 in shape_hint(value) or not is_dense(shape_hint(value), stride_hint(value)):

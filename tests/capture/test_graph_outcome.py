@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import Tensor, fx, nn
 
@@ -68,3 +69,37 @@ def test_every_value_lies_in_the_memory_that_it_views() -> None:
     assert added.memory == transposed.memory
     assert len({value.memory for value in (placeholder, added, product)}) == 3
     assert (added.strides, transposed.strides) == ((3, 1), (1, 3))
+    assert (placeholder.operators, added.operators) == (frozenset(), {torch.ops.aten.add.Tensor})
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(
+    "image",
+    [
+        *(torch.randn(batch, 6, 4, 5).to(memory_format=torch.channels_last) for batch in (1, 2)),
+        torch.randn(1, 6, 2, 4, 5).to(memory_format=torch.channels_last_3d),
+        torch.randn(1, 6, 4, 5),
+        torch.randn(2, 2, 4, 5)[:, :1].as_strided((2, 1, 4, 5), (20, 1, 5, 1)),
+        torch.randn(1, 6, 4),
+    ],
+)
+def test_normed_groups_of_one_image_lie_as_they_do(image: Tensor, gradients: bool) -> None:
+    module = fx.symbolic_trace(lambda x: nn.functional.group_norm(x, 1) * 2)
+    given = image.clone().requires_grad_(gradients)
+    inputs = graph_inputs((given,))
+    real = module(given).stride()
+    assert graph_outcome(module, inputs).strides == (real,)
+    assert [value.strides for value in node_values(module, inputs).values()][-1] == real
+
+
+@pytest.mark.parametrize(
+    ("function", "draws"),
+    [
+        (lambda x: nn.functional.dropout(x, 0.5, True), True),
+        (lambda x: nn.functional.dropout(x, 0.5, False), False),
+        (lambda x: torch.rand_like(x), True),
+        (lambda x: x + torch.rand(3, 4, 4), False),
+    ],
+)
+def test_numbers_that_are_drawn_for_a_tensor_are_found(function, draws: bool) -> None:
+    assert outcome(function, IMAGE).draws is draws

@@ -10,8 +10,9 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from frx_graph.errors import RewriteError
 from frx_graph.passes.rewrites.conversion import aten_conversion, exact_strides
-from frx_graph.passes.rewrites.doubtful_strides import is_doubtful
+from frx_graph.passes.rewrites.doubtful_strides import is_doubtful, lies_otherwise_as_traced
 from frx_graph.passes.rewrites.relayout import Reads, Wanted, relayout
 
 CHANNELS_LAST = Wanted((0, 2, 3, 1))
@@ -114,3 +115,23 @@ def test_strides_that_mean_nothing_are_given_exactly(symbolic: bool, strides: tu
         result = module(given)
         assert result.stride() == strides
         assert torch.equal(result, given.sin())
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_nothing_is_laid_out_behind_what_lies_otherwise_as_traced(plain: bool) -> None:
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+
+    def program(x: Tensor) -> Tensor:
+        return layer(x if plain else x.mT).sin()
+
+    with torch.no_grad():
+        module = make_fx(program, tracing_mode="fake")(torch.randn((2, 4, 4)))
+    node = next(node for node in module.graph.nodes if "encoder_layer_fwd" in str(node.target))
+    assert lies_otherwise_as_traced(node) is not plain
+    call = [str(node) for node in module.graph.nodes]
+    if plain:
+        relayout(module.graph, {}, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
+    else:
+        with pytest.raises(RewriteError, match="otherwise than its fake"):
+            relayout(module.graph, {}, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
+        assert [str(node) for node in module.graph.nodes] == call

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import frx_graph
 from frx_graph import anchor_times
 from frx_graph.capture.observed_call import ObservedCall
+from frx_graph.observed_difference import computes_otherwise
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders
-from frx_graph.stored_weights_check import computes_otherwise
 from frx_graph.weight_preparation import Prepared, prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")

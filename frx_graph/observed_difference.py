@@ -1,4 +1,4 @@
-"""Whether a model still computes the same after its weights were stored anew.
+"""Whether a model computes the same when weights are stored anew, or inputs given, with other strides.
 
 Torch's operators do, up to rounding. A program need not: it may ask for strides and go another way, be told places in
 memory by `as_strided`, or call operators of which nothing is known. So the functions that the program calls have to be
