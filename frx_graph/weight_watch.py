@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import operator
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+
+from frx_graph.process_memory import Addresses, gather
+from frx_graph.tensor_headers import TensorHeaders
 
 _SAMPLES = 4
 """Elements looked at in each tensor. What rewrites a tensor changes nearly all of them; see `WeightWatch`."""
@@ -25,8 +27,8 @@ class WeightWatch:
     a parameter's or buffer's place is for Dynamo's guards to notice; `replaced` looks for it, too. Counts of batches,
     which no output depends on without gradients, are not watched.
 
-    A check takes some 100 microseconds for the 102 tensors of a ResNet-18 on a CPU after the model has run, 15 where
-    everything is in the caches. Raises `ValueError` for tensors made in inference mode, which count no writes, and for
+    A check takes some 0.3 microseconds a tensor on a CPU after the model has run, and 0.02 where everything is in the
+    caches (384 tensors). Raises `ValueError` for tensors made in inference mode, which count no writes, and for
     what is not dense memory: other layouts, wrappers of tensors, tensors without values.
     """
 
@@ -36,21 +38,17 @@ class WeightWatch:
         if not all(map(_is_plain, self._tensors)):
             raise ValueError("the module holds tensors made in inference mode, or no plain ones")
         self._identities = frozenset(map(id, self._tensors))
-        self._storages = [tensor.untyped_storage() for tensor in self._tensors]
-        self._fetch = _gather(np.array(list(_headers(self._tensors, self._storages)), dtype=np.int64))
-        self._addresses, self._versions = self._read()
+        self._headers = TensorHeaders(self._tensors)
         filled = [tensor for tensor in self._tensors if tensor.numel() > 0]
         here = [tensor for tensor in filled if tensor.device.type == "cpu"]
-        self._readers = [_reader_of_memory(here)] if here else []
+        self._readers = list(_readers_of_memory(here))
         self._readers.extend(_reader_on_device(group) for group in _groups(filled))
         self._seen = [read() for read in self._readers]
 
     def unchanged(self) -> bool:
         """True if nothing was noticed."""
-        # After a run of the model nothing of this is in the caches; fetched at once it takes half as long as in turn.
-        self._fetch()
         # The samples are read from where the tensors were, and only if they are still there.
-        return self._read() == (self._addresses, self._versions) and self._seen == [read() for read in self._readers]
+        return self._headers.unchanged() and self._seen == [read() for read in self._readers]
 
     def watches(self, tensor: Tensor) -> bool:
         """True for a tensor that would be noticed if it changed."""
@@ -61,12 +59,6 @@ class WeightWatch:
         return any(
             place.get(name) is not tensor for (place, name), tensor in zip(self._places, self._tensors, strict=True)
         )
-
-    def _read(self) -> tuple[list[int], list[int]]:
-        return list(map(Tensor.data_ptr, self._tensors)), list(map(_VERSION, self._tensors))
-
-
-_VERSION = operator.attrgetter("_version")
 
 
 def _is_plain(tensor: Tensor) -> bool:
@@ -86,38 +78,19 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
             )
 
 
-_LINE = 64
-"""Bytes that a processor fetches at once."""
+def _readers_of_memory(tensors: Sequence[Tensor]) -> Iterator[Callable[[], bytes]]:
+    """Read samples of tensors in this process's memory, in as large pieces as where they lie allows."""
+    places: dict[int, list[Addresses]] = {}
+    for tensor in tensors:
+        start, size = tensor.data_ptr(), tensor.element_size()
+        unit = math.gcd(start, size, _LARGEST_UNIT)
+        elements = np.array(_sampled_elements(tensor), dtype=np.int64)
+        pieces = elements[:, None] * size + np.arange(0, size, unit)
+        places.setdefault(unit, []).append(start + pieces.reshape(-1))
+    return (gather(np.concatenate(found), unit) for unit, found in places.items())
 
 
-def _headers(tensors: Sequence[Tensor], storages: Sequence[torch.UntypedStorage]) -> Iterator[int]:
-    """Where the objects lie that versions and addresses are read from; they live as long as the tensors do."""
-    for tensor, storage in zip(tensors, storages, strict=True):
-        yield id(tensor)
-        yield from (tensor._cdata + line * _LINE for line in range(3))
-        yield storage._cdata
-
-
-def _gather(addresses: np.ndarray[Any, np.dtype[np.int64]]) -> Callable[[], np.ndarray[Any, Any]]:
-    """Reads bytes of this process's memory, all at once: the processor waits for many of them together."""
-    if addresses.size == 0:
-        return lambda: np.empty(0, dtype=np.uint8)
-    first = int(addresses.min())
-    offsets = addresses - first
-    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (int(offsets.max()) + 1)).from_address(first))
-    return lambda: memory.take(offsets)
-
-
-def _reader_of_memory(tensors: Sequence[Tensor]) -> Callable[[], bytes]:
-    """Reads samples of tensors in this process's memory."""
-    read = _gather(np.concatenate([tensor.data_ptr() + _sampled_bytes(tensor) for tensor in tensors]))
-    return lambda: read().tobytes()
-
-
-def _sampled_bytes(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Offsets in bytes from the tensor's first element."""
-    elements = np.array(_sampled_elements(tensor), dtype=np.int64)
-    return (elements[:, None] * tensor.element_size() + np.arange(tensor.element_size())).reshape(-1)
+_LARGEST_UNIT = 8
 
 
 def _sampled_elements(tensor: Tensor) -> range:

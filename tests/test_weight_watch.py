@@ -99,3 +99,18 @@ def test_tensors_that_count_no_writes_are_refused() -> None:
         model = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="inference mode"):
         WeightWatch(model)
+
+
+def test_samples_that_lie_askew_are_read_in_smaller_pieces() -> None:
+    bytes_ = torch.zeros(4 * 32 + 2, dtype=torch.uint8)
+    askew = torch.frombuffer(memoryview(bytes_.numpy())[2:], dtype=torch.float32)
+    module = nn.Module()
+    module.register_buffer("askew", askew)
+    module.register_buffer("straight", torch.zeros(8, dtype=torch.complex128))
+    watch = WeightWatch(module)
+    assert watch.unchanged()
+    askew.data.fill_(1)
+    assert not watch.unchanged()
+    watch = WeightWatch(module)
+    module.straight.data.fill_(1j)
+    assert not watch.unchanged()

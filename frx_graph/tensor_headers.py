@@ -1,0 +1,139 @@
+"""Whether tensors have other memory than before, or have been written into as autograd counts it.
+
+Why: asked one by one, `data_ptr()` and `_version` take 0.15 microseconds a tensor, some of it waiting for memory, and
+frozen programs ask in every call. How: a `Tensor` of Python's points to a `c10::TensorImpl`, that to a storage and to a
+counter of writes; these pointers, the storage's address, and the count are words of eight bytes, which are read for all
+tensors at once. Where in their objects they lie is found out once in a process, by looking for values that are known
+and that are made to change (`_layout`). Assumes: CPython, whose `id` is an address; where the words are not found, as
+in a torch that is built otherwise, tensors are asked one by one.
+Safe: a word is read through a pointer only after that pointer has been read and is what it was, so that what it
+points to, which its owner keeps, is still there.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from frx_graph.process_memory import gather, word_at
+
+_WORD = 8
+_IMPL_WORDS = 24
+"""Of a `c10::TensorImpl` (192 bytes or more, torch 2.11 to 2.15)."""
+_STORAGE_WORDS = 6
+_COUNTER_WORDS = 3
+"""Of a `c10::VariableVersion::VersionCounter`: its functions, its references, the count."""
+_OBJECT_WORDS = 4
+"""Of a `THPVariable`: `PyObject`, and whether it owns the pointer that follows."""
+_SMALLEST_ADDRESS = 1 << 16
+_PROBES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Places in words: of the implementation in Python's object; of storage, offset and counter in the implementation;
+    of the address in the storage; and of the count in the counter."""
+
+    implementation: int
+    storage: int
+    offset: int
+    counter: int
+    address: int
+    count: int
+
+
+class TensorHeaders:
+    """Remembers where some tensors, plain strided ones, lie in memory and how often they have been written into. They
+    are kept alive, with the storages that they have now. Raises `ValueError` for those that count no writes."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        if any(tensor.is_inference() for tensor in tensors):
+            raise ValueError("tensors made in inference mode count no writes")
+        self._tensors = list(tensors)
+        self._storages = [tensor.untyped_storage() for tensor in tensors]
+        layout = _layout()
+        self._asked = self._ask() if layout is None else None
+        self._seen = [] if layout is None else [(read, read()) for read in self._reads(layout)]
+
+    def unchanged(self) -> bool:
+        """True if every tensor has the memory that it had, and nobody has written into it."""
+        return all(read() == seen for read, seen in self._seen) if self._asked is None else self._ask() == self._asked
+
+    def _reads(self, layout: _Layout) -> list[Callable[[], bytes]]:
+        """Each may be made if those before it have given what they gave first."""
+        implementations = [tensor._cdata for tensor in self._tensors]
+        counters = [word_at(start + layout.counter * _WORD) for start in implementations]
+        places = (
+            [id(tensor) + layout.implementation * _WORD for tensor in self._tensors],
+            [
+                start + word * _WORD
+                for start in implementations
+                for word in (layout.storage, layout.offset, layout.counter)
+            ],
+            [
+                *(storage._cdata + layout.address * _WORD for storage in self._storages),
+                *(counter + layout.count * _WORD for counter in counters),
+            ],
+        )
+        return [gather(addresses, _WORD) for addresses in places]
+
+    def _ask(self) -> tuple[list[int], list[int]]:
+        return list(map(Tensor.data_ptr, self._tensors)), list(map(_VERSION, self._tensors))
+
+
+_VERSION = operator.attrgetter("_version")
+
+
+@cache
+def _layout() -> _Layout | None:
+    """None where a place is not found, or more than one could be it."""
+    offset, shape, strides = 37, (1, 1, 1, 3, 5), (15, 15, 15, 5, 1)
+    with torch.inference_mode(mode=False), torch.no_grad(), torch.device("cpu"):
+        # Of five dimensions, for which there is room in the implementation: of fewer some words mean nothing.
+        probe, *others = (torch.zeros(64).as_strided(shape, strides, offset) for _ in range(_PROBES))
+        aliases = [probe.detach() for _ in range(_PROBES)]
+        storage = probe.untyped_storage()
+        words = _words(probe._cdata, _IMPL_WORDS)
+        same, different = ([_words(t._cdata, _IMPL_WORDS) for t in found] for found in (aliases, others))
+        counter = _only(
+            i
+            for i, word in enumerate(words)
+            # Aliases count together, and share nothing else but their storage.
+            if word > _SMALLEST_ADDRESS
+            and word != storage._cdata
+            and all(alias[i] == word for alias in same)
+            and len({word, *(other[i] for other in different)}) == _PROBES
+        )
+        if counter is None:
+            return None
+        before = _words(words[counter], _COUNTER_WORDS)
+        probe.add_(0)
+        after = _words(words[counter], _COUNTER_WORDS)
+        found = (
+            _first(_words(id(probe), _OBJECT_WORDS), probe._cdata),
+            _only(i for i, word in enumerate(words) if word == storage._cdata),
+            _only(i for i, word in enumerate(words) if word == offset),
+            counter,
+            _first(_words(storage._cdata, _STORAGE_WORDS), storage.data_ptr()),
+            _only(i for i in range(_COUNTER_WORDS) if after[i] == before[i] + 1),
+        )
+    known = [place for place in found if place is not None]
+    return _Layout(*known) if len(known) == len(found) else None
+
+
+def _words(address: int, count: int) -> list[int]:
+    return [word_at(address + i * _WORD) for i in range(count)]
+
+
+def _only(places: Iterable[int]) -> int | None:
+    found = list(places)
+    return found[0] if len(found) == 1 else None
+
+
+def _first(words: Sequence[int], value: int) -> int | None:
+    return words.index(value) if value in words else None
