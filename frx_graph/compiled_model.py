@@ -193,7 +193,7 @@ class _Frozen:
                     self._watch, self._program = WeightWatch(self._model), self._compiled()
             except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
                 self._versions = _MOST_VERSIONS + 1
-                self._watch = self._program = None
+                self.let_go()
                 reason = error if isinstance(error, ValueError) else first_line(error)
                 warn(f"frx: the weights are not frozen: {reason}")
             return self._program
@@ -202,15 +202,21 @@ class _Frozen:
         """Hold the weights' memory no longer: they are frozen anew when they are needed."""
         with self._lock:
             self._watch = self._program = None
+            self._attributes = []
 
     def _watch_attributes(self, dynamo: fx.GraphModule) -> None:
         """Watch the tensors, too, that a graph holds though they are no parameters or buffers of the model: Inductor
         takes them for constants as well."""
-        watched = self._watch
-        if watched is None or all(map(watched.watches, (*dynamo.parameters(), *dynamo.buffers()))):
+        if self._watch is None:
             return
+        watches = (self._watch, *self._attributes)
+        others = nn.Module()
+        for name, tensor in enumerate((*dynamo.parameters(), *dynamo.buffers())):
+            if not any(watch.watches(tensor) for watch in watches):
+                others.register_buffer(str(name), tensor)
         try:
-            self._attributes.append(WeightWatch(dynamo))
+            if others._buffers:
+                self._attributes.append(WeightWatch(others))
         except ValueError as error:
             # Right for this call.
             self._versions = _MOST_VERSIONS + 1

@@ -19,6 +19,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,7 +31,7 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.call_signature import CallSignature, Strides, call_signature, places, with_replaced
 from frx_graph.capture.graph_outcome import InputTensor
-from frx_graph.capture.observed_call import observed_call
+from frx_graph.capture.observed_call import ObservedCall, observed_call
 from frx_graph.capture.referrers import is_kept, referrers
 from frx_graph.errors import first_line
 from frx_graph.facts.layout import dimension_order, is_dense
@@ -135,10 +136,7 @@ class PinnedInputs:
         versions = {key: copy._version for key, copy in copies.items()}
         self._compiled.clear()
         frames = _frames()
-        result = program(
-            *[with_replaced(value, copies) for value in args],
-            **{name: with_replaced(value, copies) for name, value in kwargs.items()},
-        )
+        result = _called_with(program, args, kwargs, copies)
         if self._compiled or _frames() != frames:
             # The program is in a state that it was not in when its graph was looked at: from now on without copies.
             with torch.no_grad():
@@ -169,60 +167,54 @@ class PinnedInputs:
     ) -> tuple[int, ...]:
         if known.strides is None or known.strides == call.strides:
             return ()
-        found = places(args, kwargs)
-        differing = [i for i, (own, seen) in enumerate(zip(call.strides, known.strides, strict=True)) if own != seen]
+        found, pinned = places(args, kwargs), known.strides
+        differing = [i for i, (own, seen) in enumerate(zip(call.strides, pinned, strict=True)) if own != seen]
         reasons = {}
         for i in differing:
-            reason = self._reason(known, call, i, fixed=found[i][1], place=found[i][0])
+            reason = self._reason(call.tensors[i], pinned[i], fixed=found[i][1], place=found[i][0])
             if reason is not None:
                 reasons[found[i][0]] = reason
-        if not reasons and (reason := seen_outside(known.graphs, known.strides, call.strides, differing)) is not None:
+        if not reasons and (reason := seen_outside(known.graphs, pinned, call.strides, differing)) is not None:
             reasons = {found[i][0]: reason for i in differing}
-        if not reasons and (seen := self._seen_by_program(known, call, args, kwargs, differing)) is not None:
-            reasons = {found[i][0]: seen for i in differing}
+        if not reasons:
+            strides = {id(call.tensors[i]): pinned[i] for i in differing}
+            if (reason := self._seen_by_program(args, kwargs, strides)) is not None:
+                reasons = {found[i][0]: reason for i in differing}
         for place, reason in reasons.items():
             self._report(place, Refusal(NAME, reason, (place,)))
         how = () if reasons else tuple(differing)
         for i in how:
-            order = dimension_order(call.tensors[i].shape, known.strides[i])
+            order = dimension_order(call.tensors[i].shape, pinned[i])
             choice = ",".join(map(str, order))
             self._report(found[i][0], Candidate(NAME, known.graphs[0].graph.graph_id, (found[i][0],), (choice,)))
         known.how[call.strides] = how
         return how
 
     def _seen_by_program(
-        self,
-        known: _Known,
-        call: CallSignature,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        differing: Sequence[int],
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], pinned: Mapping[int, tuple[int, ...]]
     ) -> str | None:
-        """What the program computes otherwise on copies of the tensors that differ, with the strides that are known."""
-        pinned = known.strides
-        assert pinned is not None
-        strides = {id(call.tensors[i]): pinned[i] for i in differing}
-        runs = [
-            partial(observed_call, _OnCopies(self._model, chosen), args, kwargs, train=torch.is_grad_enabled())
-            for chosen in ({}, strides)
-        ]
+        """What the program computes otherwise on copies of tensors, by their identities, with strides of `pinned`."""
+
+        def run(
+            strides: Mapping[int, tuple[int, ...]], disturbance: AbstractContextManager[Any] | None = None
+        ) -> ObservedCall:
+            model, train = _OnCopies(self._model, strides), torch.is_grad_enabled()
+            return observed_call(model, args, kwargs, train=train, disturbance=disturbance)
+
         try:
-            as_given, on_copies = (run() for run in runs)
-            reason = computes_otherwise(as_given, on_copies, lambda mode: runs[0](disturbance=mode))
+            reason = computes_otherwise(run({}), run(pinned), partial(run, {}))
         except Exception as error:  # noqa: BLE001 - the user's model may raise anything
             return f"what the program computes cannot be observed: {first_line(error)}"
         return None if reason is None else f"the program computes something else on other strides: {reason}"
 
-    def _reason(self, known: _Known, call: CallSignature, i: int, *, fixed: bool, place: str) -> str | None:
-        tensor = call.tensors[i]
-        assert known.strides is not None
+    def _reason(self, tensor: Tensor, pinned: tuple[int, ...], *, fixed: bool, place: str) -> str | None:
         if not fixed:
             return "it lies in a list or a dictionary, which the program could change"
         if type(tensor) is not Tensor:
             return "it is a parameter or a buffer"
         if tensor.is_complex() or tensor.is_quantized:
             return "it is complex or quantized"
-        if not all(is_dense(tensor.shape, strides) for strides in (call.strides[i], known.strides[i])):
+        if not all(is_dense(tensor.shape, strides) for strides in (tensor.stride(), pinned)):
             return "it has gaps or overlaps in memory, which a copy would not have"
         if self._model._forward_hooks or self._model._forward_pre_hooks:
             return "hooks of the program see its inputs"
@@ -302,15 +294,21 @@ class _OnCopies(nn.Module):
         self._strides = strides
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        copied = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if id(leaf) in self._strides]
         # The copies are none of the program's calls.
         with torch._C.DisableTorchFunction():
-            given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-            strides = {id(leaf): self._strides[id(leaf)] for leaf in given if id(leaf) in self._strides}
-            copies = {id(leaf): _with_strides(leaf, strides[id(leaf)]) for leaf in given if id(leaf) in strides}
-        return self.program(
-            *[with_replaced(value, copies) for value in args],
-            **{name: with_replaced(value, copies) for name, value in kwargs.items()},
-        )
+            copies = {id(leaf): _with_strides(leaf, self._strides[id(leaf)]) for leaf in copied}
+        return _called_with(self.program, args, kwargs, copies)
+
+
+def _called_with(
+    program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], copies: Mapping[int, Tensor]
+) -> Any:
+    """`program(*args, **kwargs)`, on copies of some tensors, by their identities."""
+    return program(
+        *[with_replaced(value, copies) for value in args],
+        **{name: with_replaced(value, copies) for name, value in kwargs.items()},
+    )
 
 
 def _frames() -> tuple[int, int]:

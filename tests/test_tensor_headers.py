@@ -39,10 +39,8 @@ CHANGES: dict[str, Callable[[Tensor], object]] = {
     "in place": lambda tensor: tensor.detach().zero_(),
     "through an alias": lambda tensor: tensor.detach().view(tensor.shape).zero_(),
     ".data swapped": lambda tensor: setattr(tensor, "data", tensor.detach().clone()),
-    "set_": lambda tensor: (
-        tensor.detach().set_(torch.zeros(100).untyped_storage(), 3, tensor.shape, tensor.stride())
-        if tensor.dtype is torch.float32
-        else tensor.detach().zero_()
+    "set_": lambda tensor: tensor.detach().set_(
+        torch.zeros(100, dtype=tensor.dtype).untyped_storage(), 3, tensor.shape, tensor.stride()
     ),
 }
 
