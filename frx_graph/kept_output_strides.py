@@ -79,17 +79,16 @@ def keep_output_strides(
     wanted: GraphOutcome,
     stored: Iterable[StoredAnew] = (),
 ) -> tuple[Refusal, ...]:
-    """Let `dynamo`, which is given `inputs`, return the strides that it returns for `before`: those of `wanted`.
+    """Let `dynamo`, which is given `inputs`, return the strides that it returns for `before`: those of `wanted`; and
+    let outputs share memory as they do there.
 
     `stored` are the weights that it may hold itself. The graph is changed in place. Refused, and left as they are, are
     outputs that no conversion gives their strides: a parameter that is returned, an order that is none of a dense
     tensor.
     """
     now = graph_outcome(dynamo, inputs)
-    if now.strides == wanted.strides:
-        _say_orders(dynamo, now, wanted)
-        return ()
-    together = {index for index in _differing(now, wanted) if index in now.shared or _order(wanted, index) is None}
+    shared = now.shared | wanted.shared
+    together = {index for index in _differing(now, wanted) if index in shared or _order(wanted, index) is None}
     if together:
         _convert_memories(dynamo, inputs, before, together, stored)
         now = graph_outcome(dynamo, inputs)
@@ -97,9 +96,12 @@ def keep_output_strides(
     _convert_outputs(dynamo, now, wanted)
     nodes = pytree.tree_leaves(dynamo.graph.output_node().args[0])
     return tuple(
-        Refusal(_NAME, "no conversion gives it the strides that it had before weights were stored anew", (str(node),))
-        for node, differs in zip(nodes, _differs(graph_outcome(dynamo, inputs), wanted), strict=True)
-        if differs
+        Refusal(
+            _NAME,
+            "no conversion gives it the strides that it had before weights were stored anew",
+            (str(nodes[index]),),
+        )
+        for index in _differing(graph_outcome(dynamo, inputs), wanted)
     )
 
 
@@ -151,12 +153,14 @@ def _writes(node: fx.Node) -> bool:
     return str(node.target).endswith("_") or (schema is not None and schema.is_mutable)
 
 
-def _differs(now: GraphOutcome, wanted: GraphOutcome) -> list[bool]:
-    return [ours != theirs for ours, theirs in zip(now.strides, wanted.strides, strict=True)]
-
-
 def _differing(now: GraphOutcome, wanted: GraphOutcome) -> list[int]:
-    return [index for index, differs in enumerate(_differs(now, wanted)) if differs]
+    """The outputs with other strides, and those that share memory in one of both only."""
+    alone = now.shared ^ wanted.shared
+    return [
+        index
+        for index, (ours, theirs) in enumerate(zip(now.strides, wanted.strides, strict=True))
+        if ours != theirs or index in alone
+    ]
 
 
 def _order(outcome: GraphOutcome, index: int) -> Order | None:
@@ -178,14 +182,19 @@ def _convert_memories(
     outputs: Iterable[int],
     stored: Iterable[StoredAnew],
 ) -> None:
-    """Convert what the outputs at these positions are views of, for all that reads it."""
+    """Convert what the outputs at these positions are views of, or were, for all that reads it: a reshape that was a
+    view of a plain image is a copy of one that lies otherwise."""
     now = node_values(dynamo, inputs)
     with constants_as_they_were(dynamo, stored):
         wanted = node_values(dynamo, before)
     leaves = pytree.tree_leaves(dynamo.graph.output_node().args[0])
-    for memory in {now[leaves[index]].memory for index in outputs}:
-        # In the order of the graph: the first that lies in a memory is what the others are views of.
-        base = next(node for node, value in now.items() if value.memory == memory)
+    # In the order of the graph: the first that lies in a memory is what the others are views of.
+    bases = [
+        next(node for node, value in values.items() if value.memory == values[leaves[index]].memory)
+        for values in (wanted, now)
+        for index in outputs
+    ]
+    for base in dict.fromkeys(bases):
         order = _order_of(wanted[base].shape, wanted[base].strides)
         if base.op == "placeholder" or order is None or now[base].strides == wanted[base].strides:
             continue
@@ -202,7 +211,7 @@ def _convert_outputs(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOut
     leaves = pytree.tree_leaves(output.args[0])
     converted: dict[fx.Node, fx.Node] = {}
     for index in _differing(now, wanted):
-        order = _order(wanted, index)
+        order = None if now.strides[index] == wanted.strides[index] else _order(wanted, index)
         if order is not None and index not in now.shared and leaves[index] not in converted:
             with dynamo.graph.inserting_before(output):
                 converted[leaves[index]] = _converted(dynamo.graph, leaves[index], order)

@@ -235,3 +235,37 @@ def test_what_a_compiler_decomposes_keeps_strides_too(inner: str, plan: str) -> 
     assert strides(ours) == strides(own)
     torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
     assert model.convolution.weight.is_contiguous(memory_format=LAST)
+
+
+VIEWED = {
+    "a slice and a reshape": lambda y: (y[:1], y.reshape(y.shape[0], -1)),
+    "two reshapes": lambda y: (y.reshape(y.shape[0], -1), y.flatten(2)),
+    "a reshape and what it reshapes": lambda y: (y.reshape(y.shape[0], 2, -1).transpose(1, 2), y),
+    "a copy and what it copies": lambda y: (y.flatten(1) * 2, y),
+}
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("viewed", VIEWED)
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+def test_outputs_share_memory_as_they_did(inner: str, viewed: str, batch: int, train: bool) -> None:
+    class Viewed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.convolution = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: Tensor) -> Any:
+            return VIEWED[viewed](self.convolution(x))
+
+    model = Viewed().train(train)
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": inner})
+    with torch.set_grad_enabled(train):
+        ours, own = program(IMAGE[:batch]), twin(IMAGE[:batch])
+    assert model.convolution.weight.is_contiguous(memory_format=LAST)
+    assert strides(ours) == strides(own)
+    torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
+    one, other = ({leaf.untyped_storage().data_ptr() for leaf in pytree.tree_leaves(result)} for result in (ours, own))
+    assert len(one) == len(other)

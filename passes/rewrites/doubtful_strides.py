@@ -15,7 +15,8 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from frx_graph.errors import RewriteError
-from frx_graph.facts.layout import Layout, layout_of
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.layout import Layout, is_contiguous, layout_of
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
 from frx_graph.rules.dimension_map import view_strides
@@ -63,6 +64,22 @@ def is_doubtful(node: fx.Node) -> bool:
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
     # A batch of one stands outermost in every order that is asked for.
     return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
+
+
+def doubtful_values(facts: GraphFacts) -> frozenset[str]:
+    """The values of a graph as it was traced whose strides may be others when it is run: those that `is_doubtful` tells
+    of, where not all operands are plain, and what is computed of them."""
+    found: set[str] = set()
+    for op in facts.ops:
+        operands = facts.input_values(op)
+        mixed = not op.view and not all(is_contiguous(value.shape, value.strides) for value in operands)
+        listed = op.operator in _OTHER_THAN_FAKE | _OTHER_WHERE_PERMUTED
+        for result in facts.output_values(op):
+            like = [value.shape for value in operands[:2] if len(value.shape) == len(result.shape)]
+            ambiguous = len(result.shape) > 2 and any(1 in shape[1:] for shape in (result.shape, *like))
+            if (mixed and (listed or ambiguous)) or any(value.name in found for value in operands):
+                found.add(result.name)
+    return frozenset(found)
 
 
 def makes_other_strides(called: object) -> bool:

@@ -3,10 +3,12 @@
 Why: `contiguous()` on a contiguous tensor costs nothing in eager, but `clone`, `to(memory_format=...)` and what tracing
 makes of a reshape copy whether there is anything to change or not; and once values lie as their readers want them, the
 copies that were written to make them so are of no use any more.
-How: readers of the copy read its source.
+How: readers of the copy read its source; where that may lie otherwise than predicted (`doubtful_strides.py`), they read
+it through a copy that is made only if it does.
 Assumes: the graph is functional but for the writes into inputs at its end.
 Safe: a copy stays where somebody could tell: where it is returned beside, or instead of, an input or another output,
-and where its source is an input that the graph writes into.
+where its source is an input that the graph writes into, and where it is returned and its source may lie otherwise than
+predicted.
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.layout import dimension_order, is_dense
 from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.rewrites.conversion import aten_pin, exact_strides
+from frx_graph.passes.rewrites.doubtful_strides import doubtful_values
+from frx_graph.passes.rewrites.fake_values import fake_mode_of, running_fakes
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -41,6 +48,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     views: set[str] = set()
     """Results of dropped copies that will be views."""
     dropped: list[str] = []
+    doubtful = doubtful_values(facts)
     for op in facts.ops:
         if op.operator not in _COPIES or not _changes_nothing(op, facts):
             continue
@@ -50,35 +58,55 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         is_returned = result.storage in returned
         maker = facts.producer(source.name)
         viewed = source.name in views or (maker is not None and maker.view)
+        is_doubtful = source.name in doubtful
         is_input = any(value.producer is None for value in shared)
         if is_input and any(value.mutated for value in shared):
             yield Refusal(NAME, "its source is an input that is written into", (op.node,))
         elif result.name in facts.outputs and viewed:
             yield Refusal(NAME, "it is returned, and its source is a view, which nobody could write into", (op.node,))
+        elif result.name in facts.outputs and is_doubtful:
+            yield Refusal(NAME, "it is returned, and its source may lie otherwise than predicted", (op.node,))
         elif is_returned and (is_input or storage in returned):
             yield Refusal(NAME, "it is returned, and shares no memory with an input or another output", (op.node,))
         else:
             if is_returned:
                 returned.add(storage)
             read_instead[result.storage] = storage
-            if viewed:
+            if viewed or is_doubtful:
                 views.add(result.name)
             dropped.append(op.node)
     if dropped:
         yield Candidate(NAME, facts.graph_id, tuple(dropped))
 
 
-def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
-    """Let the copies' readers read their sources; nothing is inserted."""
+def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Let the copies' readers read their sources; no copy is inserted that is always made."""
     copies = set(candidate.nodes)
+    doubtful = doubtful_values(subject.facts)
     for node in list(module.graph.nodes):
         if node.name not in copies:
             continue
         source = node.args[0]
-        if isinstance(source, fx.Node) and _same_strides(source, node):
-            node.replace_all_uses_with(source)
+        if not isinstance(source, fx.Node) or not _same_strides(source, node):
+            continue
+        is_doubtful = subject.facts.op_by_node[node.name].inputs[0] in doubtful
+        instead = _pinned(module.graph, source, node) if is_doubtful else source
+        if instead is not None:
+            node.replace_all_uses_with(instead)
             module.graph.erase_node(node)
     return ()
+
+
+def _pinned(graph: fx.Graph, source: fx.Node, copy: fx.Node) -> fx.Node | None:
+    """What lies as `copy` does, and is copied only where `source` does not; None where that cannot be said."""
+    value = copy.meta["val"]
+    shape, strides = shape_hint(value), stride_hint(value)
+    known = all(isinstance(n, int) for n in (*value.shape, *value.stride()))
+    if 0 in shape or not is_dense(shape, strides) or (1 in shape and not known):
+        return None
+    with running_fakes(fake_mode_of(graph)), graph.inserting_before(copy):
+        pin = aten_pin(graph, source, dimension_order(shape, strides))
+        return exact_strides(graph, pin, value) if 1 in shape else pin
 
 
 REWRITE = Rewrite(NAME, propose, apply)

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -55,3 +56,40 @@ def test_why_a_copy_stays_is_said(rewrite) -> None:
     (graph,) = rewrite(lambda x: (y := x + 1, y.clone()), torch.randn(2, 3)).graphs
     (refusal,) = graph.done.refused
     assert "shares no memory" in refusal.reason
+
+
+ONE_CHANNEL = torch.randn(3, 6, 5, 4)
+ONE_WEIGHT = torch.randn(1, 6, 3, 3).contiguous(memory_format=torch.channels_last)
+
+
+def one_channel(x: Tensor, weight: Tensor) -> Tensor:
+    """In channels-last, which for one channel is as good as plain: fakes and kernels disagree which of them it is."""
+    return torch.nn.functional.conv2d(x, weight)
+
+
+def rolled(x: Tensor, _weight: Tensor) -> Tensor:
+    """Plain, which its fakes of channels-last images are not."""
+    return x.contiguous(memory_format=torch.channels_last).roll(1, 0)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("behind", [lambda x: x, lambda x: x * 2, lambda x: (x * 2).flatten(2), lambda x: x.mT])
+@pytest.mark.parametrize("unclear", [one_channel, rolled])
+def test_copies_of_what_may_lie_otherwise_keep_its_strides(
+    rewrite, unclear: Callable[..., Tensor], behind: Callable[[Tensor], Tensor], memory_format: Any, dynamic: bool
+) -> None:
+    def program(x: Tensor, weight: Tensor) -> Tensor:
+        return behind((unclear(x, weight) + 12).clone(memory_format=memory_format))
+
+    found = rewrite(program, ONE_CHANNEL, ONE_WEIGHT, dynamic=dynamic)
+    assert found.outputs[0].stride() == program(ONE_CHANNEL, ONE_WEIGHT).stride()
+
+
+def test_what_may_lie_otherwise_is_copied_only_if_it_does(rewrite) -> None:
+    def program(x: Tensor, weight: Tensor) -> Tensor:
+        return (one_channel(x, weight) + 12).clone(memory_format=torch.channels_last) * 2
+
+    (graph,) = rewrite(program, ONE_CHANNEL, ONE_WEIGHT).graphs
+    assert graph.targets().count(CLONE) == len(graph.done.conversions)
+    assert "aten.contiguous.default" in graph.targets()
