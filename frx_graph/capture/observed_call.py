@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload, OpOverloadPacket
+from torch._prims_common import make_contiguous_strides_for
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -127,15 +128,18 @@ def _gradients(model: nn.Module, outputs: Sequence[Tensor], given: Sequence[Tens
 
 def _kept_strides(values: Mapping[str, Tensor], given: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
     """Strides of the gradients that leaves among the arguments get. Autograd takes a gradient as it is if it lies as
-    the leaf does, but for dimensions of size 1; else a copy that lies as the leaf (`accumulate_grad.h`, torch 2.15)."""
+    the leaf does, but for dimensions of size 1, or as a plain tensor if the leaf has gaps in memory; else a copy that
+    lies so (`accumulate_grad.h`, torch 2.15)."""
     kept = {}
     for index, leaf in enumerate(given):
         gradient = values.get(f"gradient of argument {index}")
         if gradient is None or not leaf.is_leaf or gradient.layout is not torch.strided:
             continue
-        strides = zip(gradient.shape, gradient.stride(), leaf.stride(), strict=True)
+        dense = torch.ops.aten.is_non_overlapping_and_dense(leaf)
+        wanted = leaf.stride() if dense else make_contiguous_strides_for(leaf.shape)
+        strides = zip(gradient.shape, gradient.stride(), wanted, strict=True)
         taken = all(ours == theirs for size, ours, theirs in strides if size != 1)
-        kept[f"argument {index}"] = tuple(gradient.stride() if taken else leaf.stride())
+        kept[f"argument {index}"] = tuple(gradient.stride() if taken else wanted)
     return kept
 
 
