@@ -210,13 +210,21 @@ def _convert_outputs(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOut
     output = dynamo.graph.output_node()
     leaves = pytree.tree_leaves(output.args[0])
     converted: dict[fx.Node, fx.Node] = {}
-    for index in _differing(now, wanted):
-        order = None if now.strides[index] == wanted.strides[index] else _order(wanted, index)
-        if order is not None and index not in now.shared and leaves[index] not in converted:
+    for index, leaf in enumerate(leaves):
+        order = _order(wanted, index)
+        if order is None or (now.strides[index] == wanted.strides[index] and not _is_ambiguous(wanted.shapes[index])):
+            continue
+        if index not in now.shared and leaf not in converted:
             with dynamo.graph.inserting_before(output):
-                converted[leaves[index]] = _converted(dynamo.graph, leaves[index], order)
+                converted[leaf] = _converted(dynamo.graph, leaf, order)
     output.args = fx.map_arg(output.args, lambda node: converted.get(node, node))
     dynamo.recompile()
+
+
+def _is_ambiguous(shape: tuple[int, ...] | None) -> bool:
+    """True where dimensions of size 1 let more than one order be told: operators choose one, their fakes another, as a
+    sum with a number does after a convolution to one channel (torch 2.15)."""
+    return shape is not None and len(shape) >= _LEAST_RANK and 1 in shape[1:]
 
 
 def _say_orders(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOutcome) -> None:

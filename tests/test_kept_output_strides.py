@@ -269,3 +269,37 @@ def test_outputs_share_memory_as_they_did(inner: str, viewed: str, batch: int, t
     torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
     one, other = ({leaf.untyped_storage().data_ptr() for leaf in pytree.tree_leaves(result)} for result in (ours, own))
     assert len(one) == len(other)
+
+
+ONE_CHANNEL = {
+    "a sum with a number": lambda y: y + 1,
+    "rectified": torch.relu,
+    "squared": lambda y: y * y,
+    "several": lambda y: (y + 1, y * 2.5, y.sigmoid()),
+}
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("behind", ONE_CHANNEL)
+@pytest.mark.parametrize("rank", [4, 5])
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+def test_one_channel_lies_as_it_did(inner: str, rank: int, behind: str, train: bool) -> None:
+    class OneChannel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.convolution = nn.Conv2d(3, 1, 3) if rank == 4 else nn.Conv3d(3, 1, 3)
+
+        def forward(self, x: Tensor) -> Any:
+            return ONE_CHANNEL[behind](self.convolution(x))
+
+    model = OneChannel().train(train)
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": inner})
+    with torch.set_grad_enabled(train):
+        for batch in (2, 3, 1):
+            image = torch.randn(batch, 3, *(6, 5, 4)[: rank - 2])
+            ours, own = program(image), twin(image)
+            assert strides(ours) == strides(own)
+            torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
+    assert not model.convolution.weight.is_contiguous()
