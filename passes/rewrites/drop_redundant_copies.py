@@ -3,12 +3,12 @@
 Why: `contiguous()` on a contiguous tensor costs nothing in eager, but `clone`, `to(memory_format=...)` and what tracing
 makes of a reshape copy whether there is anything to change or not; and once values lie as their readers want them, the
 copies that were written to make them so are of no use any more.
-How: readers of the copy read its source; where that may lie otherwise than predicted (`doubtful_strides.py`), they read
-it through a copy that is made only if it does.
+How: readers of the copy read its source; where that may lie otherwise than predicted (`doubtful_strides.py`), and the
+copy was told an order, they read it through a copy that is made only if it does.
 Assumes: the graph is functional but for the writes into inputs at its end.
 Safe: a copy stays where somebody could tell: where it is returned beside, or instead of, an input or another output,
-where its source is an input that the graph writes into, and where it is returned and its source may lie otherwise than
-predicted.
+where its source is an input that the graph writes into, and where it is returned in an order that it was told and its
+source may lie otherwise than predicted.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         is_returned = result.storage in returned
         maker = facts.producer(source.name)
         viewed = source.name in views or (maker is not None and maker.view)
-        is_doubtful = source.name in doubtful
+        is_doubtful = source.name in doubtful and _is_told(op)
         is_input = any(value.producer is None for value in shared)
         if is_input and any(value.mutated for value in shared):
             yield Refusal(NAME, "its source is an input that is written into", (op.node,))
@@ -89,7 +89,8 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
         source = node.args[0]
         if not isinstance(source, fx.Node) or not _same_strides(source, node):
             continue
-        is_doubtful = subject.facts.op_by_node[node.name].inputs[0] in doubtful
+        op = subject.facts.op_by_node[node.name]
+        is_doubtful = op.inputs[0] in doubtful and _is_told(op)
         instead = _pinned(module.graph, source, node) if is_doubtful else source
         if instead is not None:
             node.replace_all_uses_with(instead)
@@ -120,6 +121,11 @@ def _changes_nothing(op: OpFacts, facts: GraphFacts) -> bool:
         result.dtype,
         result.device,
     )
+
+
+def _is_told(op: OpFacts) -> bool:
+    """True for copies that do not lie as their source does, whatever that is."""
+    return op.kwargs.get("memory_format") not in (None, torch.preserve_format)
 
 
 def _same_strides(first: fx.Node, second: fx.Node) -> bool:

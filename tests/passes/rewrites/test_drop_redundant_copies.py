@@ -73,7 +73,7 @@ def rolled(x: Tensor, _weight: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last, torch.preserve_format])
 @pytest.mark.parametrize("behind", [lambda x: x, lambda x: x * 2, lambda x: (x * 2).flatten(2), lambda x: x.mT])
 @pytest.mark.parametrize("unclear", [one_channel, rolled])
 def test_copies_of_what_may_lie_otherwise_keep_its_strides(
