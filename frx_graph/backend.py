@@ -93,7 +93,10 @@ class _Session:
                 "and your program is unaffected",
             )
             return None
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the baseline
+        except Exception as error:
+            if type(error).__module__ == "pydantic_core._pydantic_core" and "KeyboardInterrupt" in str(error):
+                # An interrupt that comes while pydantic builds a schema is made an error that only names it.
+                raise KeyboardInterrupt from error
             self._warn_once(
                 "ledger",
                 f"frx could not look up what was promoted ({error}); graphs are compiled as without it, and your "

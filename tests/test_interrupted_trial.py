@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from pydantic_core import SchemaError
 from trial_writer import MARK, marked, seconds_until_gone
 
 from frx_graph.arms import where_this_is
@@ -21,6 +24,7 @@ from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.verification import Verification, verify
+from frx_graph.promoted_plan import PromotedPlans
 
 MODEL = """
 import torch
@@ -148,12 +152,26 @@ def test_a_program_goes_on_after_ctrl_c(started: Callable[..., subprocess.Popen[
         assert list((tmp_path / "temporary").iterdir())
         to_all(process)
         assert process.stdout is not None
+        # Rather than to wait for ever for what does not come.
+        end = threading.Timer(120, process.kill)
+        end.start()
         assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "interrupted\n"]
+        end.cancel()
         assert seconds_until_gone(str(tmp_path), but=process.pid) is not None
         assert list((tmp_path / "temporary").iterdir()) == []
         said, warned = process.communicate("\n", timeout=120)
     assert (process.returncode, said) == (0, "goes on\n"), warned
     nothing_is_left(tmp_path)
+
+
+def test_an_interrupt_that_pydantic_makes_an_error_of_its_own_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise SchemaError("Error building `literal` serializer:\n  KeyboardInterrupt: ")
+
+    monkeypatch.setattr(PromotedPlans, "find", interrupted)
+    compiled = torch.compile(lambda x: x + 1, backend="frx", options={"mode": "autopilot", "inner": "eager"})
+    with pytest.raises(KeyboardInterrupt):
+        compiled(torch.ones(2))
 
 
 def test_a_program_that_is_terminated(started: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
