@@ -21,7 +21,7 @@ from frx_graph.capture.graph_outcome import GraphOutcome, InputTensor, NodeValue
 from frx_graph.capture.observed_call import sees_memory
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
 from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
-from frx_graph.passes.rewrites.doubtful_strides import makes_other_strides
+from frx_graph.passes.rewrites.doubtful_strides import is_ambiguous, makes_other_strides
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order
 
@@ -211,20 +211,16 @@ def _convert_outputs(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOut
     leaves = pytree.tree_leaves(output.args[0])
     converted: dict[fx.Node, fx.Node] = {}
     for index, leaf in enumerate(leaves):
-        order = _order(wanted, index)
-        if order is None or (now.strides[index] == wanted.strides[index] and not _is_ambiguous(wanted.shapes[index])):
+        shape, order = wanted.shapes[index], _order(wanted, index)
+        if shape is None or order is None:
+            continue
+        if now.strides[index] == wanted.strides[index] and not is_ambiguous(shape):
             continue
         if index not in now.shared and leaf not in converted:
             with dynamo.graph.inserting_before(output):
                 converted[leaf] = _converted(dynamo.graph, leaf, order)
     output.args = fx.map_arg(output.args, lambda node: converted.get(node, node))
     dynamo.recompile()
-
-
-def _is_ambiguous(shape: tuple[int, ...] | None) -> bool:
-    """True where dimensions of size 1 let more than one order be told: operators choose one, their fakes another, as a
-    sum with a number does after a convolution to one channel (torch 2.15)."""
-    return shape is not None and len(shape) >= _LEAST_RANK and 1 in shape[1:]
 
 
 def _say_orders(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOutcome) -> None:

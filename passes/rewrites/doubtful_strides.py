@@ -8,6 +8,7 @@ running torch's operator database on channels-last and permuted operands, real a
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -76,10 +77,16 @@ def doubtful_values(facts: GraphFacts) -> frozenset[str]:
         listed = op.operator in _OTHER_THAN_FAKE | _OTHER_WHERE_PERMUTED
         for result in facts.output_values(op):
             like = [value.shape for value in operands[:2] if len(value.shape) == len(result.shape)]
-            ambiguous = len(result.shape) > 2 and any(1 in shape[1:] for shape in (result.shape, *like))
+            ambiguous = any(map(is_ambiguous, (result.shape, *like)))
             if (mixed and (listed or ambiguous)) or any(value.name in found for value in operands):
                 found.add(result.name)
     return frozenset(found)
+
+
+def is_ambiguous(shape: Sequence[int]) -> bool:
+    """True where dimensions of size 1 let more than one order be told: operators choose one, their fakes another, as a
+    sum with a number does after a convolution to one channel (torch 2.15)."""
+    return len(shape) > 2 and 1 in shape[1:]
 
 
 def makes_other_strides(called: object) -> bool:
