@@ -22,9 +22,7 @@ from program_runs import Observation, Runnable, differences, distances, eager, o
 from random_program import RandomProgram, copied
 from stored_arm import STORED, gradients_that_follow, stored, stored_anew
 from torch import Tensor, fx, nn
-from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
-from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._inductor import config as inductor_config
 from torch_faults import TorchFaults
 
@@ -33,9 +31,7 @@ from frx_graph import backend
 from frx_graph import planned_backend as compiler
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.current_plan import current_plan
-from frx_graph.eager_plan import eager_partition
 from frx_graph.errors import RewriteError
-from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.options import backend_options
 from frx_graph.passes.rewrites import inner_choice
 from frx_graph.records import Candidate, Refusal
@@ -148,8 +144,6 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
             problems += [problem for problem in found if problem in own]
             if not problems:
                 return Verdict(Outcome.BASELINE, tuple(found))
-            if _only_strides(problems) and (lies := _lies(run)):
-                return Verdict(Outcome.BASELINE, (f"fakes predict other strides: {', '.join(lies)}", *problems))
             if _only_rounding(problems) and (faults := _torch_faults(run, ours, problems)):
                 return Verdict(Outcome.EAGER, (f"torch computes something else by strides: {', '.join(faults)}",))
             if _only_rounding(problems) and _unstable(program, run, plain, exact, ours, problems):
@@ -286,33 +280,6 @@ def _alone(inner: str) -> Callable[[nn.Module, RandomProgram], Callable[..., Any
     return lambda model, program: torch.compile(model, backend=name, dynamic=program.dynamic or None)
 
 
-def _lies(run: Callable[..., Observation]) -> list[str]:
-    """Operators of the graphs as they were traced that give other strides than their fakes: what is planned from such
-    a graph is planned from wrong facts."""
-    found: dict[str, None] = {}
-
-    class Compared(fx.Interpreter):
-        def run_node(self, n: fx.Node) -> Any:
-            result, predicted = super().run_node(n), n.meta.get("val")
-            if isinstance(result, Tensor) and isinstance(predicted, Tensor) and _lies_otherwise(result, predicted):
-                found[str(n.target)] = None
-            return result
-
-    def compiled(module: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
-        return make_boxed_func(lambda *args: Compared(module).run(*args))
-
-    traced = aot_autograd(fw_compiler=compiled, partition_fn=eager_partition, keep_inference_input_mutations=True)
-    run(lambda model, program: torch.compile(model, backend=traced, dynamic=program.dynamic or None))
-    return list(found)
-
-
-def _lies_otherwise(result: Tensor, predicted: Tensor) -> bool:
-    """True if strides differ; at another size than the traced one they cannot be compared."""
-    if result.numel() == 0 or result.shape != shape_hint(predicted):
-        return False
-    return result.stride() != stride_hint(predicted)
-
-
 def _torch_faults(run: Callable[..., Observation], ours: Observation, problems: list[str]) -> list[str]:
     """Operators that torch computes wrongly in eager, if `ours` has none of the problems beside a run without that."""
     faults = TorchFaults()
@@ -320,10 +287,6 @@ def _torch_faults(run: Callable[..., Observation], ours: Observation, problems: 
         exact = run(eager, in_fp64=True)
         mended = run(eager)
     return [] if set(problems) & set(differences(mended, ours, exact)) else sorted(set(faults.found))
-
-
-def _only_strides(problems: list[str]) -> bool:
-    return all(problem.startswith("strides of") for problem in problems)
 
 
 def _only_rounding(problems: list[str]) -> bool:

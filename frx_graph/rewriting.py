@@ -22,6 +22,7 @@ from frx_graph.passes.rewrites.inner_choice import inner_choices
 from frx_graph.passes.rewrites.memory_of_views import settle_views
 from frx_graph.passes.rewrites.order_choice import meet_inputs
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.passes.rewrites.views_as_run import correct_views
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
 
@@ -61,6 +62,8 @@ def rewrite_graph(
     seen = [name in visible for name in output_names(module)]
     signature = graph_signature(module.graph)
     correct_weight_gradients(module.graph)
+    if inner == "eager":
+        correct_views(module.graph, given)
     captured = captured_from_aot(
         module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
     )

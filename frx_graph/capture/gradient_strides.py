@@ -1,8 +1,8 @@
 """Corrects what fakes say of the strides of a convolution's weight gradient.
 
 Where a weight has one memory in both orders, as one of size 1x1 has, fakes say channels-last if the image is. The
-kernel that torch runs for single small images follows the weight instead (torch 2.15 and 2.13, CPU), and callers can
-see it.
+kernels that torch runs for single small images, and in double precision, follow the weight instead (torch 2.15 and
+2.13, CPU), and callers can see it.
 """
 
 from __future__ import annotations
@@ -37,4 +37,5 @@ def _follows_the_weight(node: fx.Node) -> bool:
         return False
     # Private: torch's own fakes ask it, and nothing public tells which kernel is taken.
     kernel = torch._C._select_conv_backend(image, weight, None, *node.args[4:10], None)
-    return bool(kernel == torch._C._ConvBackend.Slow2d)  # type: ignore[attr-defined]
+    backends = torch._C._ConvBackend  # type: ignore[attr-defined]
+    return kernel in (backends.Slow2d, backends.SlowTranspose2d)

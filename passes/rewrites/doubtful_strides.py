@@ -8,7 +8,7 @@ running torch's operator database on channels-last and permuted operands, real a
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -16,11 +16,12 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from frx_graph.errors import RewriteError
-from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.facts.layout import Layout, is_contiguous, layout_of
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import Layout, layout_of, strides_for_order
+from frx_graph.facts.operator_families import FOLDED_PRODUCTS, LAYOUT_COPIES
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
-from frx_graph.rules.dimension_map import view_strides
+from frx_graph.rules.dimension_map import plain_order, view_strides
 
 _OTHER_THAN_FAKE = frozenset(
     {
@@ -69,18 +70,47 @@ def is_doubtful(node: fx.Node) -> bool:
 
 def doubtful_values(facts: GraphFacts) -> frozenset[str]:
     """The values of a graph as it was traced whose strides may be others when it is run: those that `is_doubtful` tells
-    of, where not all operands are plain, and what is computed of them."""
+    of, where not all operands are plain, views that have others than their fakes for some size, and what lies as these
+    do."""
     found: set[str] = set()
     for op in facts.ops:
+        if is_told_order(op) or op.operator in FOLDED_PRODUCTS:
+            continue
         operands = facts.input_values(op)
-        mixed = not op.view and not all(is_contiguous(value.shape, value.strides) for value in operands)
+        mixed = not op.view and not all(map(_is_plain, operands))
         listed = op.operator in _OTHER_THAN_FAKE | _OTHER_WHERE_PERMUTED
         for result in facts.output_values(op):
             like = [value.shape for value in operands[:2] if len(value.shape) == len(result.shape)]
             ambiguous = any(map(is_ambiguous, (result.shape, *like)))
-            if (mixed and (listed or ambiguous)) or any(value.name in found for value in operands):
+            if (mixed and (listed or ambiguous)) or _is_misread_view(op, facts) or _follows(op, result, facts, found):
                 found.add(result.name)
     return frozenset(found)
+
+
+def _is_plain(value: ValueFacts) -> bool:
+    """True for the strides of a new tensor, those of dimensions of size 1 included."""
+    return value.strides == strides_for_order(value.shape, plain_order(value.shape))
+
+
+def is_told_order(op: OpFacts) -> bool:
+    """True for copies that do not lie as their source does, whatever that is."""
+    return op.operator in LAYOUT_COPIES and op.kwargs.get("memory_format") not in (None, torch.preserve_format)
+
+
+def _is_misread_view(op: OpFacts, facts: GraphFacts) -> bool:
+    if op.operator not in ("aten.view", "aten._unsafe_view"):
+        return False
+    source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
+    return result.numel > 0 and view_strides(source.shape, source.strides, result.shape) != result.strides
+
+
+def _follows(op: OpFacts, result: ValueFacts, facts: GraphFacts, doubtful: Collection[str]) -> bool:
+    """True if `result` may lie otherwise since an operand may: where none of its own shape, of which the order is sure,
+    tells how."""
+    operands = facts.input_values(op)
+    sure = (value for value in operands if value.name not in doubtful and not is_ambiguous(value.shape))
+    leads = op.pointwise and any(value.shape == result.shape for value in sure)
+    return any(value.name in doubtful for value in operands) and not leads
 
 
 def is_ambiguous(shape: Sequence[int]) -> bool:
@@ -95,9 +125,10 @@ def makes_other_strides(called: object) -> bool:
 
 
 def lies_otherwise_as_traced(node: fx.Node) -> bool:
-    """True where the result lies otherwise than traced though nothing was changed, and with it all that follows: the
-    fast encoder layer of torch makes plain results, its fakes lay them out as what it is given (torch 2.15)."""
-    if node.target is not torch.ops.aten._transformer_encoder_layer_fwd.default:
+    """True where the result lies otherwise than traced though nothing was changed, and with it all that follows:
+    operators that make plain results, and whose fakes lay them out as what they are given (torch 2.15)."""
+    fast_layer = node.target is torch.ops.aten._transformer_encoder_layer_fwd.default
+    if not (fast_layer or makes_other_strides(node.target)):
         return False
     given = node.all_input_nodes[0].meta.get("val")
     return isinstance(given, Tensor) and layout_of(shape_hint(given), stride_hint(given)) is not Layout.PLAIN
@@ -108,7 +139,7 @@ def as_run(node: fx.Node, value: Any) -> Any:
     known: fakes of views have others where dimensions are of size 1, and some are views where a copy is needed, as of
     (6, 1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those, and for strides that are
     not known for all sizes."""
-    if node.target not in _VIEWS or value.numel() == 0:
+    if node.target not in _VIEWS or 0 in shape_hint(value):
         return value
     source = node.all_input_nodes[0].meta["val"]
     strides = view_strides(shape_hint(source), stride_hint(source), shape_hint(value))
@@ -123,9 +154,16 @@ def as_run(node: fx.Node, value: Any) -> Any:
 
 
 def is_view(node: fx.Node) -> bool:
-    """True for operators whose result lies in an operand's memory: views, and those that write in place."""
+    """True for operators that say that their result lies in an operand's memory: views, and those that write in
+    place."""
     target = node.target
     return isinstance(target, OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
+
+
+def lies_in_operand(node: fx.Node) -> bool:
+    """True for operators whose result lies in an operand's memory, whether they say so or not: `_unsafe_view` does
+    not, and autograd takes its result for no view."""
+    return is_view(node) or node.target is torch.ops.aten._unsafe_view.default
 
 
 def misread_gradient(node: fx.Node) -> fx.Node | None:

@@ -24,7 +24,7 @@ from frx_graph.facts.layout import dimension_order, is_dense
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import aten_pin, exact_strides
-from frx_graph.passes.rewrites.doubtful_strides import doubtful_values
+from frx_graph.passes.rewrites.doubtful_strides import is_told_order
 from frx_graph.passes.rewrites.fake_values import fake_mode_of, running_fakes
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -48,7 +48,6 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     views: set[str] = set()
     """Results of dropped copies that will be views."""
     dropped: list[str] = []
-    doubtful = doubtful_values(facts)
     for op in facts.ops:
         if op.operator not in _COPIES or not _changes_nothing(op, facts):
             continue
@@ -58,7 +57,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         is_returned = result.storage in returned
         maker = facts.producer(source.name)
         viewed = source.name in views or (maker is not None and maker.view)
-        is_doubtful = source.name in doubtful and _is_told(op)
+        is_doubtful = source.name in subject.doubtful and is_told_order(op)
         is_input = any(value.producer is None for value in shared)
         if is_input and any(value.mutated for value in shared):
             yield Refusal(NAME, "its source is an input that is written into", (op.node,))
@@ -82,7 +81,6 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """Let the copies' readers read their sources; no copy is inserted that is always made."""
     copies = set(candidate.nodes)
-    doubtful = doubtful_values(subject.facts)
     for node in list(module.graph.nodes):
         if node.name not in copies:
             continue
@@ -90,7 +88,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
         if not isinstance(source, fx.Node) or not _same_strides(source, node):
             continue
         op = subject.facts.op_by_node[node.name]
-        is_doubtful = op.inputs[0] in doubtful and _is_told(op)
+        is_doubtful = op.inputs[0] in subject.doubtful and is_told_order(op)
         instead = _pinned(module.graph, source, node) if is_doubtful else source
         if instead is not None:
             node.replace_all_uses_with(instead)
@@ -121,11 +119,6 @@ def _changes_nothing(op: OpFacts, facts: GraphFacts) -> bool:
         result.dtype,
         result.device,
     )
-
-
-def _is_told(op: OpFacts) -> bool:
-    """True for copies that do not lie as their source does, whatever that is."""
-    return op.kwargs.get("memory_format") not in (None, torch.preserve_format)
 
 
 def _same_strides(first: fx.Node, second: fx.Node) -> bool:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.facts.layout import is_dense
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites.doubtful_strides import is_view
+from frx_graph.passes.rewrites.doubtful_strides import lies_in_operand
 from frx_graph.passes.rewrites.fake_values import fake_mode_of, run_on_fakes, running_fakes
 
 
@@ -26,7 +26,7 @@ def settle_views(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is operator.getitem and node.args[0] in moved:
             node.meta["val"] = node.args[0].meta["val"][node.args[1]]
-        elif node.op == "call_function" and is_view(node) and _lies_elsewhere(node):
+        elif node.op == "call_function" and lies_in_operand(node) and _lies_elsewhere(node):
             with running_fakes(fake_mode_of(graph)):
                 node.meta["val"] = _in_memory_of_its_operand(node)
             moved.add(node)

@@ -28,6 +28,7 @@ from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.pixel_products import as_columns, as_image, as_pixels
 from frx_graph.passes.rewrites.product_forms import Form, Part, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.passes.rewrites.stride_sensitivity import reads_ambiguous_image
 from frx_graph.records import Candidate, Refusal
 
 NAME = "onednn_products"
@@ -83,7 +84,7 @@ def _choices(subject: RewriteSubject) -> Iterator[tuple[OpFacts, tuple[Form, ...
     """The operators that have more than one form."""
     facts = subject.facts
     for op in facts.ops:
-        if op.operator not in _OPERATORS or _changes_size(op, subject):
+        if op.operator not in _OPERATORS or _changes_size(op, subject) or _lies_as_nobody_knows(op, subject):
             continue
         forms = forms_of(signature_of(op, facts), tuple(map(spec_of, facts.output_values(op))))
         if len(forms) > 1:
@@ -93,6 +94,12 @@ def _choices(subject: RewriteSubject) -> Iterator[tuple[OpFacts, tuple[Form, ...
 def _changes_size(op: OpFacts, subject: RewriteSubject) -> bool:
     """True for convolutions of sizes that may change: what is faster, and what fits, changes with them."""
     return op.operator in CONVOLUTIONS and subject.facts.has_dynamic_sizes(op)
+
+
+def _lies_as_nobody_knows(op: OpFacts, subject: RewriteSubject) -> bool:
+    """True for a convolution whose image's strides decide how its result lies, and may be others than is known: the
+    forms make it lie as they are told."""
+    return reads_ambiguous_image(op, subject.facts) and op.inputs[0] in subject.doubtful
 
 
 def _named(forms: tuple[Form, ...], name: str) -> Form:

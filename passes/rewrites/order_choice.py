@@ -148,6 +148,7 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
         given=subject.given,
         made={member.op.node: labels[member.op.node] for member in members if member.resizes},
         pins=not subject.generates_loops,
+        doubtful=subject.doubtful,
     )
 
 
@@ -163,6 +164,7 @@ def meet_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, .
             kept_outputs=subject.visible,
             given=subject.given,
             pins=not subject.generates_loops,
+            doubtful=subject.doubtful,
         )
     except RewriteError:
         return read_as_traced(module.graph, subject.given)

@@ -26,11 +26,13 @@ from frx_graph.passes.rewrites.doubtful_strides import (
     as_run,
     is_doubtful,
     is_view,
+    lies_in_operand,
     lies_otherwise_as_traced,
     makes_other_strides,
     misread_gradient,
 )
 from frx_graph.passes.rewrites.fake_values import fake_mode_of, run_on_fakes, running_fakes
+from frx_graph.passes.rewrites.merged_copies import memories_under_inductor
 from frx_graph.rules.dimension_map import Order, named_order, plain_order
 from frx_graph.traced_strides import noted_strides
 
@@ -115,6 +117,7 @@ def relayout(
     given: Mapping[str, Tensor] = MappingProxyType({}),
     made: Mapping[str, Order] = MappingProxyType({}),
     pins: bool = False,
+    doubtful: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Meet `demands`; returns the names of the conversions that were inserted, in order.
 
@@ -122,14 +125,17 @@ def relayout(
     names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs were whose strides
     have changed already. `made` holds the orders in which loops that a compiler writes are to make results that the
     operators' own kernels, and so their fakes, make in one order only. With `pins` the operators will run as they
-    stand, and results whose strides their fakes cannot be trusted with are brought to what was predicted. Raises
-    `RewriteError`, the graph left as it was, where an operator cannot run on the strides that it would get.
+    stand, and results whose strides their fakes cannot be trusted with are brought to what was predicted; of
+    outputs among `doubtful`, which may have lain otherwise from the first, that is not known. Without, Inductor makes
+    code of them. Raises `RewriteError`, the graph left as it was, where an operator cannot run on the strides that it
+    would get.
     """
-    unknown = next(filter(lies_otherwise_as_traced, graph.nodes), None) if pins else None
+    unknown = next(filter(_is_unknown, graph.nodes), None) if pins else None
     if unknown is not None:
         raise RewriteError(f"{unknown.name} lies otherwise than its fake, and so does what is behind it")
     mode = fake_mode_of(graph)
     edit = _Edit(graph, convert, frozenset(graph.nodes))
+    apart = None if pins else memories_under_inductor(graph)
     for node in graph.find_nodes(op="placeholder"):
         if node.name in given:
             edit.before[node] = given[node.name]
@@ -137,7 +143,7 @@ def relayout(
         with running_fakes(mode):
             for node in list(graph.nodes):
                 if node.op == "output":
-                    _restore_outputs(edit, node, kept_outputs, pins)
+                    _restore_outputs(edit, node, kept_outputs, doubtful, pins)
                 elif node.op == "call_function":
                     if node.name in freed:
                         edit.free(node)
@@ -146,6 +152,8 @@ def relayout(
                         _pin(edit, node)
                     if node.name in made:
                         _say(edit, node, made[node.name])
+        if not pins and memories_under_inductor(graph) != apart:
+            raise RewriteError("Inductor would return copies of one value in one memory")
     except RewriteError:
         edit.undo()
         raise
@@ -182,7 +190,7 @@ def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], rea
                 value = _converted(edit, source, order, node).meta["val"]
         # A view of what has moved has the same strides in other memory; who shares whose is read from the fakes. Of
         # what has no elements a kernel may make other strides than its fake.
-        moved = source in edit.before and (is_view(node) or 0 in shape_hint(value))
+        moved = source in edit.before and (lies_in_operand(node) or 0 in shape_hint(value))
         changed = changed or moved or stride_hint(value) != stride_hint(original)
     if changed and pins and (gradient := misread_gradient(node)) is not None:
         image = node.args[1]
@@ -215,7 +223,9 @@ def _satisfies(value: Tensor, wanted: Wanted) -> bool:
     )
 
 
-def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: bool) -> None:
+def _restore_outputs(
+    edit: _Edit, output: fx.Node, kept: Collection[str], doubtful: Collection[str], pins: bool
+) -> None:
     shared = _sharing([edit.before.get(node, node.meta.get("val")) for node in _leaves(output)])
     for source in output.all_input_nodes:
         original = _returned(edit, source)
@@ -227,6 +237,8 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: 
         if pins and 0 in shape_hint(original):
             # Neither those that it makes now nor those that it made before are what its fake says.
             raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
+        if pins and edit.name_of(source) in doubtful and not _is_new(original):
+            raise RewriteError(f"{source.name} is returned, and may lie otherwise than its fake from the first")
         if stride_hint(ours.meta["val"]) != stride_hint(original):
             # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
             with edit.graph.inserting_before(output):
@@ -242,6 +254,12 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str], pins: 
             edit.reroute(output, ours, own)
     if _sharing([node.meta.get("val") for node in _leaves(output)]) != shared:
         raise RewriteError("outputs that share memory would be returned in memory of their own")
+
+
+def _is_new(value: Tensor) -> bool:
+    """True for the strides that a new tensor of that shape has: what lies otherwise than its fake says lies so."""
+    shape = shape_hint(value)
+    return stride_hint(value) == strides_for_order(shape, plain_order(shape))
 
 
 def _returned(edit: _Edit, source: fx.Node) -> Tensor | None:
@@ -267,10 +285,14 @@ def _sharing(outputs: Sequence[Any]) -> list[int | None]:
     ]
 
 
+def _is_unknown(node: fx.Node) -> bool:
+    return lies_otherwise_as_traced(node) and not _misleads_views(node)
+
+
 def _misleads_views(node: fx.Node) -> bool:
     """True where a view was traced of strides that `node` need not have. Nothing has to have changed here: torch's own
     graph raises where the gradient that comes in is channels-last, as of weights that were stored so."""
-    return makes_other_strides(node.target) and any(map(is_view, node.users))
+    return makes_other_strides(node.target) and any(map(lies_in_operand, node.users))
 
 
 def _pin(edit: _Edit, node: fx.Node) -> None:

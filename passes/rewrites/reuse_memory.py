@@ -6,7 +6,8 @@ How: the operator gives way to its in-place form.
 Assumes: the graph is functional but for the writes into inputs at its end.
 Safe: done where the operand's memory is the graph's own, was made in this call by an operator that always allocates, is
 neither returned nor saved, is read by nobody afterwards, no collective either, which may go on reading when it has
-returned, and has the shape, dtype and strides of the result. What is returned is no view of such memory.
+returned, and has the shape, dtype and strides of the result, which lies as its fake says. What is returned is no view
+of such memory.
 """
 
 from __future__ import annotations
@@ -99,6 +100,8 @@ def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
     operand = facts.values.get(first.name) if isinstance(first, ValueRef) else None
     # What is computed of constants alone is computed once, and read in every call.
     if operand is None or operand.name in subject.constants or not _alike(operand, facts.values[op.outputs[0]]):
+        return False
+    if op.outputs[0] in subject.doubtful:
         return False
     sharing = facts.values_by_storage[operand.storage]
     # Read through a view, an operand would change while it is read.

@@ -12,6 +12,7 @@ from torch import Tensor, fx
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.passes.rewrites.doubtful_strides import doubtful_values
 from frx_graph.passes.rewrites.misread_images import needs_plain_images
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
@@ -117,6 +118,12 @@ class RewriteSubject:
             if op.inputs and known.issuperset(op.inputs) and not op.mutates:
                 known.update(op.outputs)
         return frozenset(known)
+
+    @cached_property
+    def doubtful(self) -> frozenset[str]:
+        """Values that may lie otherwise than their fakes say where operators run as they stand; none of Inductor's,
+        which makes code of what fakes say."""
+        return frozenset() if self.generates_loops else doubtful_values(self.facts)
 
     @property
     def generates_loops(self) -> bool:

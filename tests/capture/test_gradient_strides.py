@@ -12,13 +12,18 @@ FORMATS = [torch.contiguous_format, torch.channels_last]
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("image_format", FORMATS, ids=str)
 @pytest.mark.parametrize("weight_format", FORMATS, ids=str)
-def test_fakes_say_what_the_kernel_does(shape, kernel: int, image_format, weight_format) -> None:
-    layer = nn.Conv2d(shape[1], 6, kernel, padding=kernel // 2, bias=False).to(memory_format=weight_format)
-    image = torch.randn(shape).to(memory_format=image_format)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_fakes_say_what_the_kernel_does(
+    shape, kernel: int, image_format, weight_format, dtype: torch.dtype, transposed: bool
+) -> None:
+    make = nn.ConvTranspose2d if transposed else nn.Conv2d
+    layer = make(shape[1], 6, kernel, padding=kernel // 2, bias=False, dtype=dtype).to(memory_format=weight_format)
+    image = torch.randn(shape, dtype=dtype).to(memory_format=image_format)
 
     def gradients(image, weight, gradient):
         return torch.ops.aten.convolution_backward.default(
-            gradient, image, weight, None, [1, 1], [kernel // 2] * 2, [1, 1], False, [0, 0], 1, [True, True, False]
+            gradient, image, weight, None, [1, 1], [kernel // 2] * 2, [1, 1], transposed, [0, 0], 1, [True, True, False]
         )[:2]
 
     given = (image, layer.weight.detach(), torch.randn_like(layer(image).detach()))

@@ -140,3 +140,9 @@ def test_nothing_is_laid_out_behind_what_lies_otherwise_as_traced(plain: bool) -
         with pytest.raises(RewriteError, match="otherwise than its fake"):
             relayout(module.graph, {}, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
         assert [str(node) for node in module.graph.nodes] == call
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_what_makes_plain_results_of_any_lies_otherwise_as_traced(plain: bool) -> None:
+    module = traced(lambda x: torch.roll(x if plain else x.permute(0, 3, 1, 2), 1, 1).sin(), (2, 4, 6, 6))
+    assert lies_otherwise_as_traced(node_of(module, "roll")) is not plain

@@ -41,6 +41,13 @@ def test_a_chain_of_views() -> None:
     assert memory(nodes["sin"]) != memory(nodes["exp"])
 
 
+def test_a_view_that_does_not_say_that_it_is_one() -> None:
+    graph = rerouted(lambda x: torch.ops.aten._unsafe_view(x.exp().clone(), [20]).sin(), torch.randn(4, 5))
+    nodes = named(graph)
+    settle_views(graph)
+    assert memory(nodes["_unsafe_view"]) == memory(nodes["exp"])
+
+
 def test_parts() -> None:
     graph = rerouted(lambda x: torch.split(x.exp().clone(), 2)[1].sin(), torch.randn(4, 5))
     nodes = named(graph)

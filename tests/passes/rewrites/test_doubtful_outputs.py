@@ -1,0 +1,91 @@
+"""What is returned lies as in eager also where torch's fakes say that it lies otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+LAST = torch.channels_last
+
+
+class Activated(nn.Module):
+    """An activation of one channel before a convolution: which order it lies in, its fake says wrongly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 2, 1, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(F.hardsigmoid(x))
+
+
+class Filled(nn.Module):
+    """One channel behind a convolution, in a result that could be written into the convolution's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(6, 3, 2, padding=1, stride=3), nn.Conv2d(3, 1, 2, padding=1)
+        self.to(memory_format=LAST)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.second(self.first(x))
+        return y.masked_fill(y > 0.3, 0.3)
+
+
+class Viewed(nn.Module):
+    """A view whose strides beside a size of 1 are not those of its fake, under sizes that may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 6, 3, groups=3), nn.Conv2d(6, 1, 2, padding=1, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        return self.second(y.view_as(y + 1))
+
+
+class Rolled(nn.Module):
+    """An operator whose result is plain, and whose fake is channels-last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3)
+        self.to(memory_format=LAST)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.roll(self.convolution(x), 1, 1)
+        return y + 1, y.clone(memory_format=LAST)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(
+    ("program", "shape", "dynamic"),
+    [
+        (Activated, (1, 6, 5), None),
+        (Filled, (6, 1, 6), None),
+        (Viewed, (3, 6, 6), True),
+        (Rolled, (3, 8, 9), None),
+    ],
+)
+def test_strides_are_those_of_eager(
+    rewrite,
+    program: Callable[[], nn.Module],
+    shape: tuple[int, ...],
+    dynamic: bool | None,
+    batch: int,
+    train: bool,
+) -> None:
+    torch.manual_seed(0)
+    image = torch.randn(batch, *shape).to(memory_format=LAST)
+    found = rewrite(program().train(train), image, train=train, dynamic=dynamic)
+    assert found.graphs
+
+
+def test_why_it_is_not_laid_out_anew_is_said(rewrite) -> None:
+    (graph,) = rewrite(Viewed().eval(), torch.randn(1, 3, 6, 6).to(memory_format=LAST), dynamic=True).graphs
+    assert any("may lie otherwise than its fake" in refusal.reason for refusal in graph.done.refused)
