@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout, layout_of, strides_for_order
-from frx_graph.facts.operator_families import FOLDED_PRODUCTS, LAYOUT_COPIES
+from frx_graph.facts.operator_families import CONVOLUTIONS, FOLDED_PRODUCTS, LAYOUT_COPIES
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
 from frx_graph.rules.dimension_map import plain_order, view_strides
@@ -80,7 +80,12 @@ def doubtful_values(facts: GraphFacts) -> frozenset[str]:
         mixed = not op.view and not all(map(_is_plain, operands))
         listed = op.operator in _OTHER_THAN_FAKE | _OTHER_WHERE_PERMUTED
         for result in facts.output_values(op):
-            like = [value.shape for value in operands[:2] if len(value.shape) == len(result.shape)]
+            if op.operator == "aten.convolution_backward" and result.shape == operands[2].shape:
+                # The weight's gradient, of which `frx_graph.capture.gradient_strides` knows.
+                continue
+            # Convolutions go by their images: a weight of single pixels leaves no doubt.
+            leading = operands[: 1 if op.operator in CONVOLUTIONS else 2]
+            like = [value.shape for value in leading if len(value.shape) == len(result.shape)]
             ambiguous = any(map(is_ambiguous, (result.shape, *like)))
             if (mixed and (listed or ambiguous)) or _is_misread_view(op, facts) or _follows(op, result, facts, found):
                 found.add(result.name)

@@ -89,3 +89,12 @@ def test_strides_are_those_of_eager(
 def test_why_it_is_not_laid_out_anew_is_said(rewrite) -> None:
     (graph,) = rewrite(Viewed().eval(), torch.randn(1, 3, 6, 6).to(memory_format=LAST), dynamic=True).graphs
     assert any("may lie otherwise than its fake" in refusal.reason for refusal in graph.done.refused)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_weights_of_single_pixels_leave_no_doubt(rewrite, train: bool) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 6, 1), nn.ReLU(), nn.Conv2d(6, 4, 1)).to(memory_format=LAST).train(train)
+    image = torch.randn(2, 8, 9, 10).to(memory_format=LAST).requires_grad_(train)
+    for graph in rewrite(model, image, train=train).graphs:
+        assert graph.done.applied
+        assert not any("may lie otherwise" in refusal.reason for refusal in graph.done.refused)
