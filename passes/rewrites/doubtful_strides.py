@@ -43,7 +43,8 @@ _OTHER_WHERE_PERMUTED = frozenset(
 )
 """Right for operands that are plain or channels-last."""
 _NORM_GRADIENTS = frozenset({torch.ops.aten.native_batch_norm_backward.default})
-_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
+RESHAPING_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
+"""Views that raise where their operand lies otherwise than they need."""
 
 
 def is_doubtful(node: fx.Node) -> bool:
@@ -144,7 +145,7 @@ def as_run(node: fx.Node, value: Any) -> Any:
     known: fakes of views have others where dimensions are of size 1, and some are views where a copy is needed, as of
     (6, 1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those, and for strides that are
     not known for all sizes."""
-    if node.target not in _VIEWS or 0 in shape_hint(value):
+    if node.target not in RESHAPING_VIEWS or 0 in shape_hint(value):
         return value
     source = node.all_input_nodes[0].meta["val"]
     strides = view_strides(shape_hint(source), stride_hint(source), shape_hint(value))

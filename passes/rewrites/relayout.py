@@ -23,6 +23,7 @@ from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dens
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_copy, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import (
+    RESHAPING_VIEWS,
     as_run,
     is_doubtful,
     is_view,
@@ -286,7 +287,8 @@ def _sharing(outputs: Sequence[Any]) -> list[int | None]:
 
 
 def _is_unknown(node: fx.Node) -> bool:
-    return lies_otherwise_as_traced(node) and not _misleads_views(node)
+    # Where torch's own graph raises, any strides will do.
+    return lies_otherwise_as_traced(node) and not any(reader.target in RESHAPING_VIEWS for reader in node.users)
 
 
 def _misleads_views(node: fx.Node) -> bool:

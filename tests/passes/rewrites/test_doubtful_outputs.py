@@ -61,6 +61,20 @@ class Rolled(nn.Module):
         return y + 1, y.clone(memory_format=LAST)
 
 
+class Shuffled(nn.Module):
+    """An operator whose result is channels-last, and whose fake is plain; views of it do not ask how it lies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 6, 3, groups=3, padding=1, bias=False)
+        self.to(memory_format=LAST)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.channel_shuffle(self.convolution(x), 2)
+        y[..., 0] = 0.5
+        return y
+
+
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize(
@@ -70,6 +84,7 @@ class Rolled(nn.Module):
         (Filled, (6, 1, 6), None),
         (Viewed, (3, 6, 6), True),
         (Rolled, (3, 8, 9), None),
+        (Shuffled, (3, 6, 5), None),
     ],
 )
 def test_strides_are_those_of_eager(
