@@ -19,12 +19,13 @@ from functools import cache
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from frx_graph.process_memory import gather, word_at
 
 _WORD = 8
-_IMPL_WORDS = 24
-"""Of a `c10::TensorImpl` (192 bytes or more, torch 2.11 to 2.15)."""
+_IMPL_WORDS = 20
+"""The first of a `c10::TensorImpl`, up to its offset (22 in all, torch 2.13 and 2.15)."""
 _STORAGE_WORDS = 6
 _COUNTER_WORDS = 3
 """Of a `c10::VariableVersion::VersionCounter`: its functions, its references, the count."""
@@ -92,12 +93,13 @@ _VERSION = operator.attrgetter("_version")
 @cache
 def _layout() -> _Layout | None:
     """None where a place is not found, or more than one could be it."""
-    offset, shape, strides = 37, (1, 1, 1, 3, 5), (15, 15, 15, 5, 1)
-    with torch.inference_mode(mode=False), torch.no_grad(), torch.device("cpu"):
+    shape, strides = (1, 1, 1, 3, 5), (15, 15, 15, 5, 1)
+    with _disable_current_modes(), torch.inference_mode(mode=False), torch.no_grad(), torch.device("cpu"):
         # Of five dimensions, for which there is room in the implementation: of fewer some words mean nothing.
-        probe, *others = (torch.zeros(64).as_strided(shape, strides, offset) for _ in range(_PROBES))
+        probe, *others = (torch.zeros(64).as_strided(shape, strides, 37 + i) for i in range(_PROBES))
         aliases = [probe.detach() for _ in range(_PROBES)]
         storage = probe.untyped_storage()
+        offsets = tuple(tensor.storage_offset() for tensor in (probe, *others))
         words = _words(probe._cdata, _IMPL_WORDS)
         same, different = ([_words(t._cdata, _IMPL_WORDS) for t in found] for found in (aliases, others))
         counter = _only(
@@ -117,7 +119,7 @@ def _layout() -> _Layout | None:
         found = (
             _first(_words(id(probe), _OBJECT_WORDS), probe._cdata),
             _only(i for i, word in enumerate(words) if word == storage._cdata),
-            _only(i for i, word in enumerate(words) if word == offset),
+            _only(i for i, each in enumerate(zip(words, *different, strict=True)) if each == offsets),
             counter,
             _first(_words(storage._cdata, _STORAGE_WORDS), storage.data_ptr()),
             _only(i for i in range(_COUNTER_WORDS) if after[i] == before[i] + 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis.strategies as st
 import pytest
@@ -52,6 +53,23 @@ def test_the_places_are_found_wherever_they_are_looked_for(way: str) -> None:
         tensor_headers._layout.cache_clear()
         with torch.inference_mode(), torch.device("meta"):
             assert tensor_headers._layout() == places
+
+
+def test_what_lies_behind_them_is_not_looked_at(way: str) -> None:
+    """In a thread's own memory a block of 32 bytes begins with the number 37, which one tensor's offset may be, too."""
+
+    def look() -> list[object]:
+        blocks, found = [], []
+        for count in range(100):
+            blocks.append([bytes(20) for _ in range(count)])
+            tensor_headers._layout.cache_clear()
+            found.append(tensor_headers._layout())
+        return found
+
+    if way == "read":
+        with ThreadPoolExecutor(2) as threads:
+            for found in [threads.submit(look) for _ in range(2)]:
+                assert None not in found.result()
 
 
 def test_what_counts_no_writes_is_refused() -> None:
