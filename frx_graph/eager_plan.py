@@ -42,6 +42,8 @@ class EagerPlan:
         self._told = told
         self._failed = failed
         self._constant = constant
+        self._doubtful: dict[str, tuple[str, ...]] = {}
+        """By graph: what its forward saves, and may lie otherwise than the backward is told."""
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """The compiled graph, which takes what the Dynamo graph takes."""
@@ -86,6 +88,8 @@ class EagerPlan:
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
             self._failed(error)
             return False
+        if done.phase is Phase.FORWARD:
+            self._doubtful[done.graph_id] = done.doubtful
         plan = self._plan.of_graph(done.signature, done.applied)
         self._told(replace(done, plan=plan.hash))
         return True
@@ -118,6 +122,7 @@ class EagerPlan:
             visible=visible_outputs(module, phase is Phase.BACKWARD),
             given=given,
             frozen=constants,
+            doubtful=self._doubtful.get(graph_id(), ()) if phase is Phase.BACKWARD else (),
         )
 
 

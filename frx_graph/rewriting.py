@@ -31,7 +31,8 @@ from frx_graph.records import Candidate, Refusal
 class RewrittenGraph:
     """What was done to one graph: the candidates applied, and what was refused with its reason. `conversions` are the
     copies that were inserted, by node name. `signature` is the graph's before it was rewritten, `plan` the hash of what
-    was made of it. `untried` are candidates that no measured operators can speak for: only a trial can tell."""
+    was made of it. `untried` are candidates that no measured operators can speak for: only a trial can tell. `doubtful`
+    names the outputs, as they were traced, that may lie otherwise than their fakes say."""
 
     graph_id: str
     phase: Phase
@@ -41,6 +42,7 @@ class RewrittenGraph:
     signature: str = ""
     plan: str = ""
     untried: tuple[Candidate, ...] = ()
+    doubtful: tuple[str, ...] = ()
 
 
 def rewrite_graph(
@@ -55,11 +57,14 @@ def rewrite_graph(
     visible: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
     frozen: Collection[str] = (),
+    doubtful: Collection[str] = (),
 ) -> RewrittenGraph:
     """Apply to `module`, in place, what `plan` chooses or names. `given` holds the inputs as they were traced
-    whose strides are others now: the graph is made to run on those. `frozen` names inputs that are constants."""
+    whose strides are others now: the graph is made to run on those. `frozen` names inputs that are constants,
+    `doubtful` those that may lie otherwise than their fakes say."""
     unmet = dict(given)
-    seen = [name in visible for name in output_names(module)]
+    outputs = output_names(module)
+    seen = [name in visible for name in outputs]
     signature = graph_signature(module.graph)
     correct_weight_gradients(module.graph)
     if inner == "eager":
@@ -76,6 +81,7 @@ def rewrite_graph(
         visible=frozenset(visible),
         given=given,
         frozen=frozenset(frozen),
+        unsure=frozenset(doubtful),
     )
     solved = plan.policy == "solved"
     if solved:
@@ -117,6 +123,14 @@ def rewrite_graph(
             )
     if unmet:
         conversions.extend(meet_inputs(subject, module))
+    lies_otherwise = [name in subject.doubtful for name in output_names(module)]
     return RewrittenGraph(
-        graph_id, phase, tuple(applied), tuple(refused), tuple(conversions), signature, untried=untried
+        graph_id,
+        phase,
+        tuple(applied),
+        tuple(refused),
+        tuple(conversions),
+        signature,
+        untried=untried,
+        doubtful=tuple(itertools.compress(outputs, lies_otherwise)),
     )

@@ -42,6 +42,9 @@ _OTHER_WHERE_PERMUTED = frozenset(
     {"aten._batch_norm_with_update", "aten._native_batch_norm_legit", "aten.native_batch_norm"}
 )
 """Right for operands that are plain or channels-last."""
+_PRODUCTS = FOLDED_PRODUCTS | {"frx_graph.product"}
+"""Their results are plain, whatever they are given."""
+_ARITHMETIC = frozenset({"aten.add", "aten.sub", "aten.mul", "aten.div"})
 _NORM_GRADIENTS = frozenset({torch.ops.aten.native_batch_norm_backward.default})
 RESHAPING_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
 """Views that raise where their operand lies otherwise than they need."""
@@ -69,13 +72,13 @@ def is_doubtful(node: fx.Node) -> bool:
     return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
 
 
-def doubtful_values(facts: GraphFacts) -> frozenset[str]:
+def doubtful_values(facts: GraphFacts, inputs: Collection[str] = ()) -> frozenset[str]:
     """The values of a graph as it was traced whose strides may be others when it is run: those that `is_doubtful` tells
-    of, where not all operands are plain, views that have others than their fakes for some size, and what lies as these
-    do."""
-    found: set[str] = set()
+    of, where not all operands are plain, views that have others than their fakes for some size, `inputs`, and what lies
+    as these do."""
+    found = set(inputs)
     for op in facts.ops:
-        if is_told_order(op) or op.operator in FOLDED_PRODUCTS:
+        if is_told_order(op) or op.operator in _PRODUCTS:
             continue
         operands = facts.input_values(op)
         mixed = not op.view and not all(map(_is_plain, operands))
@@ -88,7 +91,11 @@ def doubtful_values(facts: GraphFacts) -> frozenset[str]:
             leading = operands[: 1 if op.operator in CONVOLUTIONS else 2]
             like = [value.shape for value in leading if len(value.shape) == len(result.shape)]
             ambiguous = any(map(is_ambiguous, (result.shape, *like)))
-            if (mixed and (listed or ambiguous)) or _is_misread_view(op, facts) or _follows(op, result, facts, found):
+            follows = any(value.name in found for value in operands)
+            led = _is_led(op, result, operands, found)
+            odd = not _is_arithmetic(op, operands) and any(map(_has_odd_batch, (result, *leading)))
+            is_own = mixed and (listed or odd or (ambiguous and not led))
+            if is_own or _is_misread_view(op, facts) or (follows and not led):
                 found.add(result.name)
     return frozenset(found)
 
@@ -96,6 +103,12 @@ def doubtful_values(facts: GraphFacts) -> frozenset[str]:
 def _is_plain(value: ValueFacts) -> bool:
     """True for the strides of a new tensor, those of dimensions of size 1 included."""
     return value.strides == strides_for_order(value.shape, plain_order(value.shape))
+
+
+def _has_odd_batch(value: ValueFacts) -> bool:
+    """True for a batch of one that does not stand outermost in memory, as far as its stride means anything."""
+    shape, strides = value.shape, value.strides
+    return len(shape) > 2 and shape[0] == 1 and strides[0] < max(map(operator.mul, shape[1:], strides[1:]))
 
 
 def is_told_order(op: OpFacts) -> bool:
@@ -110,19 +123,29 @@ def _is_misread_view(op: OpFacts, facts: GraphFacts) -> bool:
     return result.numel > 0 and view_strides(source.shape, source.strides, result.shape) != result.strides
 
 
-def _follows(op: OpFacts, result: ValueFacts, facts: GraphFacts, doubtful: Collection[str]) -> bool:
-    """True if `result` may lie otherwise since an operand may: where none of its own shape, of which the order is sure,
-    tells how."""
-    operands = facts.input_values(op)
-    sure = (value for value in operands if value.name not in doubtful and not is_ambiguous(value.shape))
-    leads = op.pointwise and any(value.shape == result.shape for value in sure)
-    return any(value.name in doubtful for value in operands) and not leads
+def _is_led(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], doubtful: Collection[str]) -> bool:
+    """True for a pointwise operator whose result lies as operands of its shape do, which are sure: others have no order
+    to tell but along one dimension."""
+    if not op.pointwise or is_ambiguous(result.shape):
+        return False
+    told = [value for value in operands if value.shape == result.shape or not has_one_order(value.shape)]
+    return any(value.shape == result.shape for value in told) and all(value.name not in doubtful for value in told)
+
+
+def _is_arithmetic(op: OpFacts, operands: Sequence[ValueFacts]) -> bool:
+    """True for operators of two tensors whose fakes are right about batches of one, wherever these stand."""
+    return op.operator in _ARITHMETIC and len(operands) == 2
 
 
 def is_ambiguous(shape: Sequence[int]) -> bool:
     """True where dimensions of size 1 let more than one order be told: operators choose one, their fakes another, as a
     sum with a number does after a convolution to one channel (torch 2.15)."""
     return len(shape) > 2 and 1 in shape[1:]
+
+
+def has_one_order(shape: Sequence[int]) -> bool:
+    """True where orders that keep the batch outermost differ in strides of dimensions of size 1 alone."""
+    return sum(size != 1 for size in shape[1:]) <= 1
 
 
 def makes_other_strides(called: object) -> bool:

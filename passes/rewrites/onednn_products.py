@@ -13,6 +13,7 @@ done where it was measured to be faster on this machine.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +26,7 @@ from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.rewrites.doubtful_strides import has_one_order
 from frx_graph.passes.rewrites.pixel_products import as_columns, as_image, as_pixels
 from frx_graph.passes.rewrites.product_forms import Form, Part, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
@@ -97,9 +99,16 @@ def _changes_size(op: OpFacts, subject: RewriteSubject) -> bool:
 
 
 def _lies_as_nobody_knows(op: OpFacts, subject: RewriteSubject) -> bool:
-    """True for a convolution whose image's strides decide how its result lies, and may be others than is known: the
-    forms make it lie as they are told."""
-    return reads_ambiguous_image(op, subject.facts) and op.inputs[0] in subject.doubtful
+    """True for a convolution whose results lie as its operands do, of which that is not known, or otherwise than its
+    fake says, as of images of one pixel that are not plain (torch 2.15): the forms make them lie as they are told."""
+    if op.operator not in CONVOLUTIONS:
+        return False
+    values, doubtful = subject.facts.values, subject.doubtful
+    if reads_ambiguous_image(op, subject.facts):
+        image = values[op.inputs[0]]
+        is_pixel = math.prod(image.shape[1:]) == 1
+        return image.name in doubtful or (is_pixel and not doubtful.isdisjoint(op.outputs))
+    return any(name in doubtful and not has_one_order(values[name].shape) for name in op.outputs)
 
 
 def _named(forms: tuple[Form, ...], name: str) -> Form:

@@ -25,6 +25,7 @@ from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_
 from frx_graph.passes.rewrites.doubtful_strides import (
     RESHAPING_VIEWS,
     as_run,
+    has_one_order,
     is_doubtful,
     is_view,
     lies_in_operand,
@@ -72,6 +73,8 @@ class _Edit:
     graph: fx.Graph
     convert: Convert
     original: frozenset[fx.Node]
+    pins: bool
+    doubtful: Collection[str]
     before: dict[fx.Node, Any] = field(default_factory=dict)
     conversions: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = field(default_factory=dict)
     rerouted: list[tuple[fx.Node, fx.Node, fx.Node]] = field(default_factory=list)
@@ -81,6 +84,10 @@ class _Edit:
     def name_of(self, node: fx.Node) -> str:
         """The name that the value had in the graph as it was given."""
         return self.pinned.get(node, node).name
+
+    def cannot_bring_back(self, node: fx.Node) -> bool:
+        """True where nobody knows how the value lay when the graph was run as it was given."""
+        return self.pins and self.name_of(node) in self.doubtful
 
     def set_value(self, node: fx.Node, value: Any) -> None:
         self.before.setdefault(node, node.meta["val"])
@@ -135,7 +142,7 @@ def relayout(
     if unknown is not None:
         raise RewriteError(f"{unknown.name} lies otherwise than its fake, and so does what is behind it")
     mode = fake_mode_of(graph)
-    edit = _Edit(graph, convert, frozenset(graph.nodes))
+    edit = _Edit(graph, convert, frozenset(graph.nodes), pins, doubtful)
     apart = None if pins else memories_under_inductor(graph)
     for node in graph.find_nodes(op="placeholder"):
         if node.name in given:
@@ -144,11 +151,11 @@ def relayout(
         with running_fakes(mode):
             for node in list(graph.nodes):
                 if node.op == "output":
-                    _restore_outputs(edit, node, kept_outputs, doubtful, pins)
+                    _restore_outputs(edit, node, kept_outputs)
                 elif node.op == "call_function":
                     if node.name in freed:
                         edit.free(node)
-                    _relayout_node(edit, node, demands.get(node.name, {}), reads(node.name), pins)
+                    _relayout_node(edit, node, demands.get(node.name, {}), reads(node.name))
                     if pins and (_misleads_views(node) or (node in edit.before and is_doubtful(node))):
                         _pin(edit, node)
                     if node.name in made:
@@ -171,7 +178,7 @@ def same_strides(value: Tensor, strides: Collection[int]) -> bool:
     return 0 in shape_hint(value) or all(n == 1 or have == want for n, have, want in pairs)
 
 
-def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], reads: Reads, pins: bool) -> None:
+def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], reads: Reads) -> None:
     changed = node in edit.freed
     written = _written(node)
     for source in node.all_input_nodes:
@@ -182,6 +189,9 @@ def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], rea
         if source in written:
             continue
         original = edit.before.get(source, value)
+        moves = source in edit.before and not has_one_order(shape_hint(value))
+        if reads is not Reads.ANY and moves and edit.cannot_bring_back(source):
+            raise RewriteError(f"{node.name} reads {source.name}, which may lie otherwise than its fake from the first")
         wanted = demand.get(edit.name_of(source))
         if wanted is not None and not _satisfies(value, wanted):
             value = _converted(edit, source, wanted.order, node).meta["val"]
@@ -193,13 +203,13 @@ def _relayout_node(edit: _Edit, node: fx.Node, demand: Mapping[str, Wanted], rea
         # what has no elements a kernel may make other strides than its fake.
         moved = source in edit.before and (lies_in_operand(node) or 0 in shape_hint(value))
         changed = changed or moved or stride_hint(value) != stride_hint(original)
-    if changed and pins and (gradient := misread_gradient(node)) is not None:
+    if changed and edit.pins and (gradient := misread_gradient(node)) is not None:
         image = node.args[1]
         assert isinstance(image, fx.Node)
         _converted(edit, gradient, _order_of(image, image.meta["val"], gaps=True), node)
     if changed:
         value = _checked(node, run_on_fakes(node))
-        edit.set_value(node, as_run(node, value) if pins else value)
+        edit.set_value(node, as_run(node, value) if edit.pins else value)
 
 
 def _written(node: fx.Node) -> set[fx.Node]:
@@ -224,9 +234,7 @@ def _satisfies(value: Tensor, wanted: Wanted) -> bool:
     )
 
 
-def _restore_outputs(
-    edit: _Edit, output: fx.Node, kept: Collection[str], doubtful: Collection[str], pins: bool
-) -> None:
+def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> None:
     shared = _sharing([edit.before.get(node, node.meta.get("val")) for node in _leaves(output)])
     for source in output.all_input_nodes:
         original = _returned(edit, source)
@@ -235,10 +243,10 @@ def _restore_outputs(
         ours = source
         if not same_strides(source.meta["val"], stride_hint(original)):
             ours = _converted(edit, source, _order_of(source, original), output)
-        if pins and 0 in shape_hint(original):
+        if edit.pins and 0 in shape_hint(original):
             # Neither those that it makes now nor those that it made before are what its fake says.
             raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
-        if pins and edit.name_of(source) in doubtful and not _is_new(original):
+        if edit.cannot_bring_back(source) and not (has_one_order(shape_hint(original)) and _is_new(original)):
             raise RewriteError(f"{source.name} is returned, and may lie otherwise than its fake from the first")
         if stride_hint(ours.meta["val"]) != stride_hint(original):
             # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
@@ -248,7 +256,7 @@ def _restore_outputs(
                 raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
             edit.reroute(output, ours, exact)
             ours = exact
-        if pins and is_view(ours) and not is_view(edit.pinned.get(source, source)):
+        if edit.pins and is_view(ours) and not is_view(edit.pinned.get(source, source)):
             # Autograd lets nobody write into a view that a compiled graph returns.
             with edit.graph.inserting_before(output):
                 own = aten_copy(edit.graph, ours)

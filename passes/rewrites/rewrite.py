@@ -35,7 +35,8 @@ class RewriteSubject:
     `conversion_seconds` of one conversion of a value, by its name; a value that is not there moves its bytes at the
     device's bandwidth. `visible` names the outputs whose strides somebody outside relies on; `given` holds the inputs
     as they were traced whose strides the rewritten forward has changed since. `timed` are the seconds of the calls that
-    a rewrite asked for, as far as they could be measured. `frozen` names the inputs that are constants.
+    a rewrite asked for, as far as they could be measured. `frozen` names the inputs that are constants, `unsure` those
+    that may lie otherwise than their fakes say.
     """
 
     facts: GraphFacts
@@ -50,6 +51,7 @@ class RewriteSubject:
     given: Mapping[str, Tensor] = field(default_factory=dict)
     timed: Mapping[OperatorSignature, float] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
+    unsure: frozenset[str] = frozenset()
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -123,7 +125,7 @@ class RewriteSubject:
     def doubtful(self) -> frozenset[str]:
         """Values that may lie otherwise than their fakes say where operators run as they stand; none of Inductor's,
         which makes code of what fakes say."""
-        return frozenset() if self.generates_loops else doubtful_values(self.facts)
+        return frozenset() if self.generates_loops else doubtful_values(self.facts, self.unsure)
 
     @property
     def generates_loops(self) -> bool:

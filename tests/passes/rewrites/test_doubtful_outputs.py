@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +49,43 @@ class Viewed(nn.Module):
         return self.second(y.view_as(y + 1))
 
 
+class Normed(nn.Module):
+    """A batch norm of images that lie in both orders, of which its kernel makes channels-last and its fake does not;
+    backwards it reads by the strides of its image what came plain (torch 2.15)."""
+
+    def __init__(self, kernel_size: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3, track_running_stats=False)
+        self.convolution = nn.Conv2d(3, 6, kernel_size, padding=kernel_size // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(self.norm(x))
+
+
+class Pixels(nn.Module):
+    """A convolution of single pixels with gaps, whose result is plain, and whose fake is channels-last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.convolution = nn.Linear(3, 6), nn.Conv2d(1, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(self.linear(x.flatten(1))[:, :1, None, None])
+
+
+class Turned(nn.Module):
+    """A batch of one that does not stand outermost: convolutions bring it there, and others leave it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
+        self.norm = nn.GroupNorm(1, 6)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y = self.norm(self.first(x + 1))
+        return self.second(y).flip(3), y
+
+
 class Rolled(nn.Module):
     """An operator whose result is plain, and whose fake is channels-last."""
 
@@ -85,6 +123,8 @@ class Shuffled(nn.Module):
         (Viewed, (3, 6, 6), True),
         (Rolled, (3, 8, 9), None),
         (Shuffled, (3, 6, 5), None),
+        (Pixels, (3, 1, 1), None),
+        (Turned, (3, 6, 5), None),
     ],
 )
 def test_strides_are_those_of_eager(
@@ -99,6 +139,21 @@ def test_strides_are_those_of_eager(
     image = torch.randn(batch, *shape).to(memory_format=LAST)
     found = rewrite(program().train(train), image, train=train, dynamic=dynamic)
     assert found.graphs
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("kernel_size", [1, 3])
+def test_what_reads_by_strides_that_nobody_knows_reads_what_it_read(rewrite, kernel_size: int, batch: int) -> None:
+    image = torch.randn(batch, 5, 1, 3).permute(0, 3, 2, 1).requires_grad_()
+    assert rewrite(Normed(kernel_size), image, train=True).graphs
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_batch_that_stands_elsewhere(rewrite, train: bool) -> None:
+    for order in itertools.permutations(range(3)):
+        places = [order.index(dim) for dim in range(3)]
+        image = torch.randn([(3, 6, 5)[dim] for dim in order]).permute(places)[..., None].permute(3, 0, 1, 2)
+        assert rewrite(Turned(), image.requires_grad_(train), train=train).graphs
 
 
 def test_why_it_is_not_laid_out_anew_is_said(rewrite) -> None:
