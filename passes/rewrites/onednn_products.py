@@ -108,7 +108,7 @@ def _lies_as_nobody_knows(op: OpFacts, subject: RewriteSubject) -> bool:
         image = values[op.inputs[0]]
         is_pixel = math.prod(image.shape[1:]) == 1
         return image.name in doubtful or (is_pixel and not doubtful.isdisjoint(op.outputs))
-    return any(name in doubtful and not has_one_order(values[name].shape) for name in op.outputs)
+    return any(name in doubtful and not has_one_order(values[name].shape) for name in op.inputs)
 
 
 def _named(forms: tuple[Form, ...], name: str) -> Form:
