@@ -21,7 +21,8 @@ from frx_graph.capture.graph_outcome import GraphOutcome, InputTensor, NodeValue
 from frx_graph.capture.observed_call import sees_memory
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
 from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
-from frx_graph.passes.rewrites.doubtful_strides import is_ambiguous, makes_other_strides
+from frx_graph.passes.rewrites.doubtful_strides import makes_other_strides
+from frx_graph.passes.rewrites.doubtful_values import is_ambiguous
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order
 

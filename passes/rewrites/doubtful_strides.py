@@ -7,9 +7,7 @@ running torch's operator database on channels-last and permuted operands, real a
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -17,14 +15,12 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from frx_graph.errors import RewriteError
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import Layout, layout_of, strides_for_order
-from frx_graph.facts.operator_families import CONVOLUTIONS, FOLDED_PRODUCTS, LAYOUT_COPIES
+from frx_graph.facts.layout import Layout, layout_of
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import MEMORY_FORMATS
-from frx_graph.rules.dimension_map import plain_order, view_strides
+from frx_graph.rules.dimension_map import view_strides
 
-_OTHER_THAN_FAKE = frozenset(
+OTHER_THAN_FAKE = frozenset(
     {
         "aten._log_softmax_backward_data",
         "aten.channel_shuffle",
@@ -39,13 +35,10 @@ _OTHER_THAN_FAKE = frozenset(
         "aten.roll",
     }
 )
-_OTHER_WHERE_PERMUTED = frozenset(
+OTHER_WHERE_PERMUTED = frozenset(
     {"aten._batch_norm_with_update", "aten._native_batch_norm_legit", "aten.native_batch_norm"}
 )
 """Right for operands that are plain or channels-last."""
-_PRODUCTS = FOLDED_PRODUCTS | {"frx_graph.product"}
-"""Their results are plain, whatever they are given."""
-_ARITHMETIC = frozenset({"aten.add", "aten.sub", "aten.mul", "aten.div"})
 _NORM_GRADIENTS = frozenset({torch.ops.aten.native_batch_norm_backward.default})
 RESHAPING_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
 """Views that raise where their operand lies otherwise than they need."""
@@ -66,101 +59,16 @@ def is_doubtful(node: fx.Node) -> bool:
         if is_view(call):
             return False
         name = str(call.target.overloadpacket)
-        if makes_other_strides(call.target) or (name in _OTHER_WHERE_PERMUTED and _reads_permuted(call)):
+        if makes_other_strides(call.target) or (name in OTHER_WHERE_PERMUTED and _reads_permuted(call)):
             return True
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
     # A batch of one stands outermost in every order that is asked for.
     return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
 
 
-def doubtful_values(facts: GraphFacts, inputs: Collection[str] = ()) -> frozenset[str]:
-    """The values of a graph as it was traced whose strides may be others when it is run: those that `is_doubtful` tells
-    of, where not all operands are plain, views that have others than their fakes for some size, `inputs`, and what lies
-    as these do."""
-    found = set(inputs)
-    for op in facts.ops:
-        if is_told_order(op) or op.operator in _PRODUCTS:
-            continue
-        operands = facts.input_values(op)
-        mixed = not op.view and not all(map(_is_plain, operands))
-        listed = op.operator in _OTHER_THAN_FAKE | _OTHER_WHERE_PERMUTED
-        for result in facts.output_values(op):
-            if op.operator == "aten.convolution_backward" and result.shape == operands[2].shape:
-                # The weight's gradient, of which `frx_graph.capture.gradient_strides` knows.
-                continue
-            # Convolutions go by their images: a weight of single pixels leaves no doubt.
-            first = operands[: 1 if op.operator in CONVOLUTIONS else 2]
-            leading = [value for value in first if len(value.shape) == len(result.shape)]
-            if op.operator == "aten.convolution":
-                ambiguous = _lies_in_either_order(operands[0].shape)
-            else:
-                ambiguous = any(is_ambiguous(value.shape) for value in (result, *leading))
-            follows = any(value.name in found for value in operands)
-            led = _is_led(op, result, operands, found)
-            odd = not _is_arithmetic(op, operands) and any(map(_has_odd_batch, (result, *leading)))
-            is_own = mixed and (listed or odd or (ambiguous and not led))
-            if is_own or _is_misread_view(op, facts) or (follows and not led):
-                found.add(result.name)
-    return frozenset(found)
-
-
-def _is_plain(value: ValueFacts) -> bool:
-    """True for the strides of a new tensor, those of dimensions of size 1 included."""
-    return value.strides == strides_for_order(value.shape, plain_order(value.shape))
-
-
-def _has_odd_batch(value: ValueFacts) -> bool:
-    """True for a batch of one that does not stand outermost in memory, as far as its stride means anything."""
-    shape, strides = value.shape, value.strides
-    return len(shape) > 2 and shape[0] == 1 and strides[0] < max(map(operator.mul, shape[1:], strides[1:]))
-
-
-def is_told_order(op: OpFacts) -> bool:
-    """True for copies that do not lie as their source does, whatever that is."""
-    return op.operator in LAYOUT_COPIES and op.kwargs.get("memory_format") not in (None, torch.preserve_format)
-
-
-def _is_misread_view(op: OpFacts, facts: GraphFacts) -> bool:
-    if op.operator not in ("aten.view", "aten._unsafe_view"):
-        return False
-    source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
-    return result.numel > 0 and view_strides(source.shape, source.strides, result.shape) != result.strides
-
-
-def _is_led(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], doubtful: Collection[str]) -> bool:
-    """True for a pointwise operator whose result lies as operands of its shape do, which are sure: others have no order
-    to tell but along one dimension."""
-    if not op.pointwise or is_ambiguous(result.shape):
-        return False
-    told = [value for value in operands if value.shape == result.shape or not has_one_order(value.shape)]
-    return any(value.shape == result.shape for value in told) and all(value.name not in doubtful for value in told)
-
-
-def _is_arithmetic(op: OpFacts, operands: Sequence[ValueFacts]) -> bool:
-    """True for operators of two tensors whose fakes are right about batches of one, wherever these stand."""
-    return op.operator in _ARITHMETIC and len(operands) == 2
-
-
-def _lies_in_either_order(shape: Sequence[int]) -> bool:
-    """True for images of one channel or one pixel, plain as they are channels-last: of others convolutions know, and
-    their fakes do, how they lie (torch 2.15; what came of 50,000 random ones)."""
-    return shape[1] == 1 or math.prod(shape[2:]) == 1
-
-
-def is_ambiguous(shape: Sequence[int]) -> bool:
-    """True where dimensions of size 1 let more than one order be told: operators choose one, their fakes another, as a
-    sum with a number does after a convolution to one channel (torch 2.15)."""
-    return len(shape) > 2 and 1 in shape[1:]
-
-
-def has_one_order(shape: Sequence[int]) -> bool:
-    """True where orders that keep the batch outermost differ in strides of dimensions of size 1 alone."""
-    return sum(size != 1 for size in shape[1:]) <= 1
-
-
 def makes_other_strides(called: object) -> bool:
     """True for operators that are known to make other strides than their fakes of channels-last operands."""
-    return isinstance(called, OpOverload) and str(called.overloadpacket) in _OTHER_THAN_FAKE
+    return isinstance(called, OpOverload) and str(called.overloadpacket) in OTHER_THAN_FAKE
 
 
 def lies_otherwise_as_traced(node: fx.Node) -> bool:

@@ -3,7 +3,7 @@
 Why: `contiguous()` on a contiguous tensor costs nothing in eager, but `clone`, `to(memory_format=...)` and what tracing
 makes of a reshape copy whether there is anything to change or not; and once values lie as their readers want them, the
 copies that were written to make them so are of no use any more.
-How: readers of the copy read its source; where that may lie otherwise than predicted (`doubtful_strides.py`), and the
+How: readers of the copy read its source; where that may lie otherwise than predicted (`doubtful_values.py`), and the
 copy was told an order, they read it through a copy that is made only if it does.
 Assumes: the graph is functional but for the writes into inputs at its end.
 Safe: a copy stays where somebody could tell: where it is returned beside, or instead of, an input or another output,
@@ -24,7 +24,7 @@ from frx_graph.facts.layout import dimension_order, is_dense
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import aten_pin, exact_strides
-from frx_graph.passes.rewrites.doubtful_strides import is_told_order
+from frx_graph.passes.rewrites.doubtful_values import is_told_order
 from frx_graph.passes.rewrites.fake_values import fake_mode_of, running_fakes
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal

@@ -26,7 +26,7 @@ from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.rewrites.doubtful_strides import has_one_order
+from frx_graph.passes.rewrites.doubtful_values import has_one_order
 from frx_graph.passes.rewrites.pixel_products import as_columns, as_image, as_pixels
 from frx_graph.passes.rewrites.product_forms import Form, Part, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject

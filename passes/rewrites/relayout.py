@@ -25,7 +25,6 @@ from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_
 from frx_graph.passes.rewrites.doubtful_strides import (
     RESHAPING_VIEWS,
     as_run,
-    has_one_order,
     is_doubtful,
     is_view,
     lies_in_operand,
@@ -33,6 +32,7 @@ from frx_graph.passes.rewrites.doubtful_strides import (
     makes_other_strides,
     misread_gradient,
 )
+from frx_graph.passes.rewrites.doubtful_values import has_one_order
 from frx_graph.passes.rewrites.fake_values import fake_mode_of, run_on_fakes, running_fakes
 from frx_graph.passes.rewrites.merged_copies import memories_under_inductor
 from frx_graph.rules.dimension_map import Order, named_order, plain_order

@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.passes.rewrites.doubtful_strides import doubtful_values
+from frx_graph.passes.rewrites.doubtful_values import doubtful_values
 from frx_graph.passes.rewrites.misread_images import needs_plain_images
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
