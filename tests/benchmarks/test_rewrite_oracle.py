@@ -306,14 +306,16 @@ WRONG_WEIGHT_GRADIENT = RandomProgram(
 """That of a grouped convolution in float64 whose image is one column wide."""
 
 
-@pytest.mark.parametrize(
-    ("program", "operator"),
-    [(WRONG_IN_EAGER, "native_batch_norm_backward"), (WRONG_WEIGHT_GRADIENT, "convolution_backward")],
-)
-def test_what_torch_computes_wrongly_by_strides_says_nothing(program: RandomProgram, operator: str) -> None:
-    verdict = check_program(program)
+def test_what_torch_computes_wrongly_by_strides_says_nothing() -> None:
+    verdict = check_program(WRONG_WEIGHT_GRADIENT)
     assert verdict.outcome is Outcome.EAGER
-    assert operator in verdict.problems[0]
+    assert "convolution_backward" in verdict.problems[0]
+
+
+def test_what_reads_by_strides_that_nobody_knows_is_as_wrong_as_in_eager() -> None:
+    verdict = check_program(WRONG_IN_EAGER)
+    assert verdict.outcome in (Outcome.OK, Outcome.REFUSED)
+    assert any("may lie otherwise than its fake" in refusal for refusal in verdict.refusals)
 
 
 def test_only_the_strides_that_torch_computes_wrongly_by_do() -> None:
