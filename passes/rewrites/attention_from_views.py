@@ -61,8 +61,6 @@ def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAtten
             )
             result = call if mask is None else _restored(edit, call, mask)
             if not _lies_like(result, product):
-                # Taken apart and put together again it also has a new tensor's strides where dimensions are of size 1;
-                # `view` would make it a view, which a product is not.
                 result = edit.add(_aten.contiguous.default, result)
             if written.returned and _memory(result) == _memory(call):
                 # The caller may write into it, and the fused kernel keeps it for its backward.
@@ -71,7 +69,10 @@ def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAtten
                         "its result is returned, and kept for the backward: the caller may write into it"
                     )
                 result = edit.add(_aten.clone.default, result, memory_format=torch.contiguous_format)
-            if not _lies_like(result, product):
+            if not _lies_like(result, product) or 1 in product.shape:
+                # Taken apart and put together again it also has a new tensor's strides where dimensions are of size 1,
+                # which the fused call takes from the query, and its fake does not (torch 2.15); `view` would make it a
+                # view, which a product is not.
                 result = edit.add(_aten._unsafe_view.default, result, [-1])
                 result = edit.add(_aten._unsafe_view.default, result, list(product.shape))
         if result.meta["example_value"].dtype is not product.dtype or not _lies_like(result, product):

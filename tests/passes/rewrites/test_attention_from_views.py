@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import os
 import subprocess
@@ -130,6 +131,18 @@ FIRES = {
 def test_written_attention_becomes_one_call(program: nn.Module, train: bool) -> None:
     outcome = run(program, *QKV, train=train)
     assert (outcome.applied, outcome.refused) == (1, [])
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("sizes", itertools.product((1, 2), (1, 2), (1, 3), (1, 4)), ids=str)
+def test_strides_beside_sizes_of_one_are_those_of_the_product(sizes: tuple[int, int, int, int], train: bool) -> None:
+    batch, heads, length, width = sizes
+
+    def attend(packed: Tensor) -> Tensor:
+        q, k, v = packed.permute(2, 0, 3, 1, 4).unbind(0)
+        return torch.softmax((q @ k.transpose(-2, -1)) / 3, -1) @ v
+
+    assert run(attend, torch.randn(batch, length, 3, heads, width), train=train).applied == 1
 
 
 @pytest.mark.parametrize("train", [False, True])
