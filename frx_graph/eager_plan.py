@@ -26,6 +26,7 @@ from frx_graph.frozen_weights import bind, freeze_weights
 from frx_graph.graph_kept import as_it_was_on_failure
 from frx_graph.passes.rewrites.folded_norms import fold_norms
 from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
+from frx_graph.passes.rewrites.pinned_views import pin_views
 from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
@@ -79,6 +80,7 @@ class EagerPlan:
         """Rewrite `module`, or leave it as it was traced; it runs on the inputs that it gets."""
         if not self._changed(module, lambda: self._rewritten(module, given, phase, train=train)):
             read_as_traced(module.graph, given)
+            pin_views(module.graph)
 
     def _changed(self, module: fx.GraphModule, change: Callable[[], RewrittenGraph]) -> bool:
         """Change `module`, and tell what was done. A failure is told, leaves it as it was traced, and gives False."""

@@ -21,6 +21,7 @@ from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
 from frx_graph.passes.rewrites.inner_choice import inner_choices
 from frx_graph.passes.rewrites.memory_of_views import settle_views
 from frx_graph.passes.rewrites.order_choice import meet_inputs
+from frx_graph.passes.rewrites.pinned_views import pin_views
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.passes.rewrites.views_as_run import correct_views
 from frx_graph.plan import RECORDED, Plan
@@ -69,6 +70,7 @@ def rewrite_graph(
     correct_weight_gradients(module.graph)
     if inner == "eager":
         correct_views(module.graph, given)
+        pin_views(module.graph)
     captured = captured_from_aot(
         module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
     )

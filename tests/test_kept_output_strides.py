@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 import frx_graph
-from frx_graph import anchor_times, backend
+from frx_graph import anchor_times, backend, eager_plan
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.kept_output_strides import keep_output_strides
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders
@@ -191,6 +192,27 @@ class ForetoldWrongly(nn.Module):
             # The gradient of the shuffle, channels-last, is multiplied.
             z = F.channel_shuffle(y @ y.transpose(-1, -2), 2)
         return z.relu(), self.last(z)
+
+
+def test_what_runs_as_it_was_traced_runs_on_stored_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ForetoldWrongly("product").train()
+    twin = copy.deepcopy(model)
+    rewrite_graph = eager_plan.rewrite_graph
+
+    def broken(*args: Any, phase: Phase, **how: Any) -> Any:
+        if phase is Phase.BACKWARD:
+            raise ZeroDivisionError("a bug")
+        return rewrite_graph(*args, phase=phase, **how)
+
+    monkeypatch.setattr(eager_plan, "rewrite_graph", broken)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    ours, own = program(IMAGE), twin(IMAGE)
+    assert model.last.weight.is_contiguous(memory_format=LAST)
+    sum(result.square().mean() for result in own).backward()
+    with pytest.warns(RuntimeWarning, match="a bug"):
+        sum(result.square().mean() for result in ours).backward()
+    for (name, parameter), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize("train", [False, True])

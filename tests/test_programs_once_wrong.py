@@ -249,6 +249,7 @@ FOUND = {
     ),
 }
 NOT_REWRITTEN = (
+    "a copy of an output that two rewrites lay out",
     "a dropout that nobody reads",
     "a token of an effect beside what is saved",
     "a view that a fake takes and a kernel does not",

@@ -23,13 +23,11 @@ from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dens
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_copy, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import (
-    RESHAPING_VIEWS,
     as_run,
     is_doubtful,
     is_view,
     lies_in_operand,
     lies_otherwise_as_traced,
-    makes_other_strides,
     misread_gradient,
 )
 from frx_graph.passes.rewrites.doubtful_values import has_one_order
@@ -156,7 +154,7 @@ def relayout(
                     if node.name in freed:
                         edit.free(node)
                     _relayout_node(edit, node, demands.get(node.name, {}), reads(node.name))
-                    if pins and (_misleads_views(node) or (node in edit.before and is_doubtful(node))):
+                    if pins and node in edit.before and is_doubtful(node):
                         _pin(edit, node)
                     if node.name in made:
                         _say(edit, node, made[node.name])
@@ -295,14 +293,10 @@ def _sharing(outputs: Sequence[Any]) -> list[int | None]:
 
 
 def _is_unknown(node: fx.Node) -> bool:
-    # Where torch's own graph raises, any strides will do.
-    return lies_otherwise_as_traced(node) and not any(reader.target in RESHAPING_VIEWS for reader in node.users)
-
-
-def _misleads_views(node: fx.Node) -> bool:
-    """True where a view was traced of strides that `node` need not have. Nothing has to have changed here: torch's own
-    graph raises where the gradient that comes in is channels-last, as of weights that were stored so."""
-    return makes_other_strides(node.target) and any(map(lies_in_operand, node.users))
+    # What reads it by `pin_views` knows.
+    return lies_otherwise_as_traced(node) and any(
+        reader.target is not torch.ops.aten.contiguous.default for reader in node.users
+    )
 
 
 def _pin(edit: _Edit, node: fx.Node) -> None:

@@ -134,7 +134,7 @@ def test_written_attention_becomes_one_call(program: nn.Module, train: bool) -> 
 
 
 @pytest.mark.parametrize("train", [False, True])
-@pytest.mark.parametrize("sizes", itertools.product((1, 2), (1, 2), (1, 3), (1, 4)), ids=str)
+@pytest.mark.parametrize("sizes", list(itertools.product((1, 2), (1, 2), (1, 3), (1, 4))), ids=str)
 def test_strides_beside_sizes_of_one_are_those_of_the_product(sizes: tuple[int, int, int, int], train: bool) -> None:
     batch, heads, length, width = sizes
 
