@@ -67,10 +67,10 @@ def rewrite_graph(
     outputs = output_names(module)
     seen = [name in visible for name in outputs]
     signature = graph_signature(module.graph)
-    correct_weight_gradients(module.graph)
     if inner == "eager":
         correct_views(module.graph, given)
         pin_views(module.graph)
+    correct_weight_gradients(module.graph)
     captured = captured_from_aot(
         module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
     )

@@ -212,6 +212,17 @@ FOUND = {
         ("v1",),
         train=True,
     ),
+    "a gradient of a weight of one channel, behind a view of one image": RandomProgram(
+        ("torch.randn(1, 2, 6, 6).to(memory_format=torch.channels_last)",),
+        (
+            "self.m0 = nn.ConvTranspose2d(2, 1, 3, stride=3)",
+            "self.m1 = nn.ConvTranspose2d(1, 3, 3)",
+            "self.m2 = nn.Conv2d(3, 2, 3)",
+        ),
+        ("v0 = self.m2(self.m1(self.m0(i0))).unflatten(1, (2, -1))",),
+        ("v0",),
+        train=True,
+    ),
     "a copy that is dropped from under a view of it": RandomProgram(
         ("torch.randn(n, 4, 4, 5, 4, dtype=torch.float64).requires_grad_()",),
         (

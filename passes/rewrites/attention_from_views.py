@@ -48,6 +48,11 @@ def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAtten
     edit = _Edit(graph, [])
     batch = _four_dimensional(written.batch)
     second, product = written.second, written.second.meta["example_value"]
+    read = (written.query, written.key_transposed, written.value, second)
+    if not all(isinstance(size, int) for node in read for size in _shape(node)):
+        # Kernels of eager's that take numbers only (`constant_pad_nd` of an expanded tensor, torch 2.15) hide it from
+        # the facts, which are traced through them.
+        raise RewriteError("its sizes are symbolic")
     try:
         with graph.inserting_before(second):
             query = edit.batched(written.query, batch)

@@ -432,6 +432,15 @@ def test_symbolic_sizes() -> None:
     assert "symbolic" in refusal.reason
 
 
+def test_symbolic_sizes_behind_a_kernel_that_takes_numbers() -> None:
+    def attend(x: Tensor) -> Tensor:
+        q = F.pad(x, [2, 0])
+        return torch.softmax((q @ q.transpose(-2, -1)) / 3, -1) @ q
+
+    (refusal,) = run(attend, torch.randn(3, 6, 1).expand(3, 6, 5), dynamic=True).refused
+    assert "symbolic" in refusal.reason
+
+
 def test_solved_asks_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     def times(*written_and_one: float | None) -> Outcome:
         monkeypatch.setattr(dynamo_rewriting, "attention_seconds", lambda *_: written_and_one)
