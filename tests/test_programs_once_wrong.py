@@ -169,6 +169,30 @@ FOUND = {
         ("i1",),
         train=True,
     ),
+    "upsampling of one channel that lies channels-last, whole": RandomProgram(
+        ("torch.randn(n, 1, 6, 5, dtype=torch.float64).to(memory_format=torch.channels_last)",),
+        ("self.m0 = nn.ConvTranspose2d(1, 4, 2, padding=1)", "self.m1 = nn.Linear(2, 4)"),
+        (
+            "v0 = F.interpolate(i0, size=(5, 3), mode='bilinear', align_corners=True)",
+            "v1 = self.m1(self.m0(v0))",
+        ),
+        ("v1",),
+        dtype="torch.float64",
+    ),
+    "an image with gaps and sizes that may change, saved": RandomProgram(
+        ("torch.randn(n, 2, 6, 5, dtype=torch.float32).to(memory_format=torch.channels_last)",),
+        (
+            "self.m0 = nn.Conv2d(2, 3, 1, padding=1, stride=2, dilation=2)",
+            "self.m1 = nn.Conv2d(3, 6, 3, groups=3, padding=1, stride=3, bias=False)",
+        ),
+        (
+            "v0 = F.interpolate(self.m0(i0), size=(5, 3), mode='bilinear', align_corners=True)",
+            "v1, v2 = v0.split([1, v0.shape[2] - 1], 2)",
+            "v3 = self.m1(v2)",
+        ),
+        ("v3",),
+        train=True,
+    ),
     "upsampling of an empty batch": RandomProgram(
         ("torch.randn(0, 2, 6, 5, dtype=torch.float32)",),
         (),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
 from collections.abc import Iterator
 
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_cache
 
 
 @contextlib.contextmanager
 def without_guards(mode: FakeTensorMode) -> Iterator[None]:
-    """In `mode`, without adding guards on symbolic sizes, tracking fresh ones, or filling its cache.
+    """In `mode`, without adding guards on symbolic sizes, tracking fresh ones, filling its cache, or logging what
+    fails: whoever tries an operator here deals with that.
 
     What a kernel that knows no symbolic sizes makes holds for one size only, and without the guard that says so the
     cache would give it to whoever runs the same operator next (torch 2.15, `constant_pad_nd`).
@@ -21,4 +25,20 @@ def without_guards(mode: FakeTensorMode) -> Iterator[None]:
             stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
             stack.enter_context(disable_fake_tensor_cache(mode))
         stack.enter_context(mode)
+        stack.enter_context(_unlogged())
         yield
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keeps from the terminal the stack that torch logs of a fake operator's failure in this thread."""
+    logger, trying = logging.getLogger(fake_tensor.__name__), threading.get_ident()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != trying or record.exc_info is None
+
+    logger.addFilter(of_others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(of_others)

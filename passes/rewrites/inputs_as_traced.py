@@ -19,7 +19,8 @@ from frx_graph.passes.rewrites.fake_values import fake_mode_of, running_fakes
 
 def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Let all that reads an input of `given`, which holds by name what they were, read a copy with those strides.
-    Returns the names of the copies. What was expanded stays as it comes, and what had gaps and symbolic sizes."""
+    Returns the names of the copies. What was expanded stays as it comes; what had gaps and symbolic sizes gets its
+    order back, which is what kernels go by, without the gaps."""
     if not given:
         return ()
     copies: list[str] = []
@@ -35,13 +36,15 @@ def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, .
 def _copy(graph: fx.Graph, node: fx.Node, traced: Tensor) -> fx.Node | None:
     readers = list(node.users)
     shape, strides = tuple(traced.shape), tuple(traced.stride())
-    if is_dense(shape_hint(traced), stride_hint(traced)):
-        order = dimension_order(shape_hint(traced), stride_hint(traced))
-        copy = aten_conversion(graph, node, order)
-        copy = exact_strides(graph, copy, traced) or copy
-    elif all(isinstance(n, int) for n in (*shape, *strides, traced.storage_offset())) and not is_expanded(
-        shape, strides
-    ):
+    hints = shape_hint(traced), stride_hint(traced)
+    if is_expanded(*hints):
+        return None
+    symbolic = not all(isinstance(n, int) for n in (*shape, *strides, traced.storage_offset()))
+    if is_dense(*hints) or symbolic:
+        copy = aten_conversion(graph, node, dimension_order(*hints))
+        if is_dense(*hints):
+            copy = exact_strides(graph, copy, traced) or copy
+    else:
         offset = traced.storage_offset()
         size = [offset + storage_extent(shape, strides)]
         room = graph.call_function(torch.ops.aten.new_empty.default, (node, size))
@@ -49,8 +52,6 @@ def _copy(graph: fx.Graph, node: fx.Node, traced: Tensor) -> fx.Node | None:
         copy = graph.call_function(torch.ops.aten.copy_.default, (place, node))
         room.meta["val"] = traced.new_empty(size)
         copy.meta["val"] = place.meta["val"] = traced
-    else:
-        return None
     for reader in readers:
         reader.replace_input_with(node, copy)
     return copy

@@ -122,3 +122,13 @@ def test_operators_are_recorded_as_eager_dispatches_them() -> None:
     (graph,) = recorder.capture().graphs
     operators = {str(getattr(node.target, "overloadpacket", "")) for node in graph.aten.graph.nodes}
     assert {"aten.native_batch_norm", "aten.upsample_bilinear2d", "aten.bernoulli_"} <= operators, operators
+
+
+def test_a_kernel_that_knows_no_symbolic_sizes_is_not_shown_failing(capfd: pytest.CaptureFixture[str]) -> None:
+    def upsampled(x: Tensor) -> Tensor:
+        return nn.functional.interpolate(x, size=(5, 3), mode="bilinear", align_corners=True)
+
+    recorder = GraphRecorder("test")
+    torch.compile(upsampled, backend=backend_of(recorder), dynamic=True)(torch.randn(2, 3, 6, 4, requires_grad=True))
+    assert len(recorder.capture().graphs) == 1
+    assert "Traceback" not in capfd.readouterr().err
