@@ -24,7 +24,7 @@ from stored_arm import STORED, gradients_that_follow, stored, stored_anew
 from torch import Tensor, fx, nn
 from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
-from torch_faults import LessExactKernels, TorchFaults
+from torch_faults import TorchFaults
 
 import frx_graph
 from frx_graph import backend
@@ -78,7 +78,7 @@ class Outcome(enum.StrEnum):
     UNSTABLE = "unstable"
     """A difference as large comes of rounding alone."""
     EAGER = "eager"
-    """Eager itself cannot run it, or computes it wrongly, or less exactly in another layout."""
+    """Eager itself cannot run it, or computes it wrongly."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,6 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
                 return Verdict(Outcome.BASELINE, tuple(found))
             if _only_rounding(problems) and (faults := _torch_faults(run, ours, problems)):
                 return Verdict(Outcome.EAGER, (f"torch computes something else by strides: {', '.join(faults)}",))
-            if _only_rounding(problems) and (kernels := _less_exact_kernels(run, plain, ours, problems)):
-                return Verdict(Outcome.EAGER, (f"torch computes less exactly by strides: {', '.join(kernels)}",))
             if _only_rounding(problems) and _unstable(program, run, plain, exact, ours, problems):
                 return Verdict(Outcome.UNSTABLE, tuple(problems))
             if ours.error is not None:
@@ -289,18 +287,6 @@ def _torch_faults(run: Callable[..., Observation], ours: Observation, problems: 
         exact = run(eager, in_fp64=True)
         mended = run(eager)
     return [] if set(problems) & set(differences(mended, ours, exact)) else sorted(set(faults.found))
-
-
-def _less_exact_kernels(
-    run: Callable[..., Observation], plain: Observation, ours: Observation, problems: list[str]
-) -> list[str]:
-    """Operators that torch computes less exactly in another layout, if eager is about as far off with that alone."""
-    kernels = LessExactKernels()
-    with kernels:
-        moved = run(eager)
-    far, own = distances(plain, moved), distances(plain, ours)
-    as_far = all(problem in far and own[problem] <= AS_LARGE * far[problem] for problem in problems)
-    return sorted(kernels.met) if as_far else []
 
 
 def _only_rounding(problems: list[str]) -> bool:

@@ -1,7 +1,6 @@
-"""Where torch's own kernels compute something else, or less exactly, for the same numbers on other strides.
+"""Where torch's own kernels compute something else for the same numbers on other strides.
 
-A program that runs into the first has no right answer in eager that a rewritten one could be compared with. One that
-runs into the second has, and a trial compares with it; that a layout costs digits is no fault of what chose the layout.
+A program that runs into one of them has no right answer in eager that a rewritten one could be compared with.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ _DOUBTED = frozenset({"aten.native_batch_norm_backward", "aten.convolution_backw
 gradients of convolutions are, beside a plain input: so instance normalisation of one image. The other gives a grouped
 convolution in float64 another gradient for a channels-last weight than for a plain one, where the image is one column
 wide and permuted (torch 2.15, CPU)."""
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _TOLERANCE = 1e-6
 """Absolute and relative, in fp64, where rounding makes 1e-12."""
 _TOLERANCE_ELSEWHERE = 1e-2
@@ -48,26 +46,6 @@ class TorchFaults(TorchDispatchMode):
         if exact:
             self.found.append(str(func.overloadpacket))
         return plain
-
-
-class LessExactKernels(TorchDispatchMode):
-    """Computes group norms of plain images by the kernel for channels-last ones. It takes the difference of two means
-    for a variance, where the other one adds up squares of differences: beside a mean of 100 deviations two digits are
-    left in single precision, not six (torch 2.15 and 2.13, CPU). `met` names the operators."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.met: set[str] = set()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if func is not torch.ops.aten.native_group_norm.default or args[0].dim() not in _CHANNELS_LAST:
-            return func(*args, **(kwargs or {}))
-        self.met.add(str(func.overloadpacket))
-        image = args[0].contiguous(memory_format=_CHANNELS_LAST[args[0].dim()])
-        normalised, *moments = func(image, *args[1:], **(kwargs or {}))
-        return normalised.contiguous(), *moments
 
 
 def _alike(one: Any, other: Any, tolerance: float) -> bool:

@@ -32,6 +32,8 @@ from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
 _UPSAMPLING = re.compile("interpolate|upsample")
+_TORCHS = ("torch.nn.functional", "torch._C._nn", "torch._ops.aten")
+"""Modules of the functions that may upsample."""
 IsConstant = Callable[[Tensor], bool]
 
 
@@ -80,8 +82,16 @@ class EagerPlan:
     def _rewrite(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> None:
         """Rewrite `module`, or leave it as it was traced; it runs on the inputs that it gets."""
         if not self._changed(module, lambda: self._rewritten(module, given, phase, train=train)):
-            read_as_traced(module.graph, given)
-            pin_views(module.graph)
+            self._mended(module, lambda graph: read_as_traced(graph, given))
+            self._mended(module, pin_views)
+
+    def _mended(self, module: fx.GraphModule, mend: Callable[[fx.Graph], object]) -> None:
+        """Make a graph that is not rewritten run on what it gets; where that fails, it runs as it was traced."""
+        try:
+            with as_it_was_on_failure(module):
+                mend(module.graph)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(error)
 
     def _changed(self, module: fx.GraphModule, change: Callable[[], RewrittenGraph]) -> bool:
         """Change `module`, and tell what was done. A failure is told, leaves it as it was traced, and gives False."""
@@ -152,17 +162,23 @@ def _may_upsample_whole(graph: fx.Graph) -> bool:
 
 
 def _makes_its_strides_whole(node: fx.Node) -> bool:
-    """False for an upsampling that taken apart, as Dynamo's fakes are, makes other strides than the whole operator."""
-    if node.op != "call_function" or not _UPSAMPLING.search(getattr(node.target, "__name__", "")):
+    """False for an upsampling that taken apart, as Dynamo's fakes are, makes other strides than the whole operator, and
+    where that cannot be told: taken apart is how it would be traced without us."""
+    called = node.target
+    if getattr(called, "__module__", None) not in _TORCHS or not _UPSAMPLING.search(getattr(called, "__name__", "")):
         return True
-    args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["example_value"], (node.args, node.kwargs))
-    image, predicted = args[0] if args else kwargs["input"], node.meta["example_value"]
-    if 1 in (*image.shape[1:], *predicted.shape[1:]) and image.stride() != make_contiguous_strides_for(image.shape):
-        # Fakes and kernels each have a rule for what lies in two orders at once.
+    assert callable(called)
+    try:
+        args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["example_value"], (node.args, node.kwargs))
+        image = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+        predicted = node.meta["example_value"]
+        if 1 in (*image.shape[1:], *predicted.shape[1:]) and image.stride() != make_contiguous_strides_for(image.shape):
+            # Fakes and kernels each have a rule for what lies in two orders at once.
+            return False
+        with without_guards(predicted.fake_mode), torch.no_grad(), whole_upsampling():
+            return bool(called(*args, **kwargs).stride() == predicted.stride())
+    except Exception:  # noqa: BLE001 - the program will say what is wrong with a call, if anything is
         return False
-    assert callable(node.target)
-    with without_guards(predicted.fake_mode), torch.no_grad(), whole_upsampling():
-        return bool(node.target(*args, **kwargs).stride() == predicted.stride())
 
 
 def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:

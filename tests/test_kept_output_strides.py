@@ -215,6 +215,46 @@ def test_what_runs_as_it_was_traced_runs_on_stored_weights(monkeypatch: pytest.M
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_views_of_views_run_on_stored_weights(shuffled: bool, dynamic: bool | None) -> None:
+    class Turned(nn.Module):
+        """Of what a gradient's operator makes only a permuted view is viewed otherwise."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Conv2d(2, 3, 2)
+            self.weight = nn.Parameter(torch.randn(6, 6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.einsum("nchw,wv->nchv", x, self.weight)
+            return self.last(F.channel_shuffle(y, 2) if shuffled else y.roll(1, 2))
+
+    torch.manual_seed(0)
+    model, x = Turned(), torch.randn(2, 2, 6, 6)
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": "eager"}, dynamic=dynamic)
+    for results in (program(x.requires_grad_()), twin(x)):
+        results.square().sum().backward()
+    assert model.last.weight.is_contiguous(memory_format=LAST)
+    for ours, own in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, own.grad, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("mend", ["read_as_traced", "pin_views"])
+def test_what_cannot_be_mended_runs_as_it_was_traced(mend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: Any, **_how: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(eager_plan, "rewrite_graph", broken)
+    monkeypatch.setattr(eager_plan, mend, broken)
+    model = nn.Conv2d(3, 4, 3)
+    program = torch.compile(model, backend="frx", options={"plan": "all", "inner": "eager"})
+    with pytest.warns(RuntimeWarning, match="a bug"):
+        ours = program(IMAGE[:, :3])
+    torch.testing.assert_close(ours, model(IMAGE[:, :3]))
+
+
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("operator", ["roll", "channel_shuffle", "group_norm", "product"])
@@ -229,7 +269,8 @@ def test_operators_whose_fakes_are_wrong_keep_strides_too(operator: str, batch: 
         ours, own = program(IMAGE[:batch]), twin(IMAGE[:batch])
     assert strides(ours) == strides(own)
     torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
-    assert model.first.weight.is_contiguous(memory_format=LAST)
+    # In front of a group norm it stays plain, in which that is more exact.
+    assert model.first.weight.is_contiguous(memory_format=LAST) == (last or operator != "group_norm")
     if train:
         for results in (ours, own):
             sum(result.square().mean() for result in results).backward()

@@ -40,6 +40,8 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
     anchors = tuple(member.op.node for member in subject.anchors)
     if misread := tuple(op.node for op in subject.facts.ops if needs_plain_images(op, subject.facts)):
         yield Refusal(name, "oneDNN computes something else on channels-last images of these sizes", misread)
+    if inexact := tuple(op.node for op in subject.facts.ops if subject.loses_digits(op)):
+        yield Refusal(name, "torch computes group norms less exactly in channels-last", inexact)
     if not subject.everything and subject.bandwidth_bytes_per_s is None:
         yield Refusal(name, BANDWIDTH_UNKNOWN, anchors)
         return

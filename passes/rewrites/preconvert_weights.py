@@ -52,7 +52,7 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
     for name, path in {weight.name: weight.path for weight in weights.values()}.items():
         if name not in wanted:
             yield Refusal(path, "how long its convolution takes in either order could not be measured")
-    seen = _behind_what_sees_strides(facts)
+    seen = _behind_what_sees_strides(subject)
     for name, orders in wanted.items():
         parameter = facts.values[name]
         seer = next((seen[node] for node, weight in weights.items() if weight.name == name and node in seen), None)
@@ -67,12 +67,12 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
                 yield StoredWeight(parameter.path, order)
 
 
-def _behind_what_sees_strides(facts: GraphFacts) -> dict[str, str]:
+def _behind_what_sees_strides(subject: RewriteSubject) -> dict[str, str]:
     """The operators of the forward whose results may lie otherwise in what an operator that sees strides is given, each
     with that operator. Products of matrices make new ones, whatever they read."""
-    found: dict[str, str] = {}
+    facts, found = subject.facts, dict[str, str]()
     for seer in facts.ops:
-        if seer.phase is not Phase.FORWARD or not sees_strides(seer):
+        if seer.phase is not Phase.FORWARD or not (sees_strides(seer) or subject.loses_digits(seer)):
             continue
         waiting = list(seer.inputs)
         while waiting:

@@ -13,6 +13,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.rewrites.doubtful_values import doubtful_values
+from frx_graph.passes.rewrites.inexact_norms import has_inexact_kernel
 from frx_graph.passes.rewrites.misread_images import needs_plain_images
 from frx_graph.passes.rewrites.order_members import Member, members_of
 from frx_graph.passes.rewrites.order_problem import AnchorSeconds
@@ -78,9 +79,14 @@ class RewriteSubject:
             is_told_strides(op)
             or any(value.data_dependent for value in (*self.facts.input_values(op), *self.facts.output_values(op)))
             or needs_plain_images(op, self.facts)
+            or self.loses_digits(op)
             or (not self.generates_loops and gradient_lies_by_size(op, self.facts))
             or (op.view and any(values[name].storage in self._kept_memory for name in op.outputs))
         )
+
+    def loses_digits(self, op: OpFacts) -> bool:
+        """True for a norm that torch computes less exactly in channels-last, and no loop of the compiler's own."""
+        return not self.generates_loops and has_inexact_kernel(op, self.facts)
 
     def _may_change(self, op: OpFacts) -> bool:
         ambiguous = (

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -60,3 +62,50 @@ def test_what_is_taken_away_is_put_back() -> None:
     model = nn.Upsample(scale_factor=2, mode="bilinear")
     x = torch.randn(1, 3, 4, 4)
     torch.testing.assert_close(torch.compile(model, backend="aot_eager")(x), model(x))
+
+
+@torch.library.custom_op("frx_test::upsample_by", mutates_args=())
+def upsample_by(factor: float, image: Tensor) -> Tensor:
+    return image * factor
+
+
+@upsample_by.register_fake
+def _(factor: float, image: Tensor) -> Tensor:
+    return torch.empty_like(image)
+
+
+@torch.library.custom_op("frx_test::upsample_written", mutates_args=("image",))
+def upsample_written(image: Tensor) -> None:
+    image.mul_(2)
+
+
+@torch.compiler.allow_in_graph
+def interpolate_between(images: list[Tensor], share: float) -> Tensor:
+    return images[0] * share + images[1] * (1 - share)
+
+
+def written(image: Tensor) -> Tensor:
+    result = image.clone()
+    torch.ops.frx_test.upsample_written(result)
+    return result
+
+
+@pytest.mark.parametrize(
+    "upsample",
+    [
+        lambda image: torch.ops.aten.upsample_nearest2d.default(self=image, output_size=[7, 7]),
+        lambda image: torch._C._nn.upsample_nearest2d(input=image, output_size=(7, 7)),
+        lambda image: torch.ops.frx_test.upsample_by(image=image, factor=2.0),
+        lambda image: torch.ops.frx_test.upsample_by(2.0, image),
+        lambda image: interpolate_between([image, image + 1], 0.25),
+        written,
+    ],
+    ids=["keywords", "torch's binding", "an operator with keywords", "a number first", "a list", "nothing returned"],
+)
+def test_whatever_is_called_so_runs(upsample: Callable[[Tensor], Tensor]) -> None:
+    torch._dynamo.reset()
+    x = torch.randn(2, 3, 4, 5)
+    compiled = torch.compile(
+        lambda x: upsample(x.sin()), backend="frx", options={"plan": "all", "inner": "eager"}, fullgraph=True
+    )
+    torch.testing.assert_close(compiled(x), upsample(x.sin()))
