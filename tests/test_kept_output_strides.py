@@ -215,6 +215,46 @@ def test_what_runs_as_it_was_traced_runs_on_stored_weights(monkeypatch: pytest.M
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("size", [1, 2])
+def test_weights_stay_where_nobody_knows_how_their_images_lie(size: int, train: bool) -> None:
+    class Rolled(nn.Module):
+        """A roll's fake is plain, the roll lies as what is rolled."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Conv2d(4, 6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(x.permute(0, 3, 1, 2).roll(1, 2))
+
+    model, x = Rolled(), torch.randn(size, 8, 6, 4)
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    with torch.set_grad_enabled(train):
+        ours, own = program(x), twin(x)
+    assert ours.stride() == own.stride()
+    torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
+    assert model.last.weight.is_contiguous()
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_views_of_one_channel_keep_strides_that_fakes_miss(train: bool) -> None:
+    class OneChannel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Conv2d(2, 1, 2, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(x.contiguous(memory_format=LAST)).flatten(2).transpose(1, 2)
+
+    model, x = OneChannel(), torch.randn(2, 2, 4, 4)
+    twin = copy.deepcopy(model)
+    program = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    with torch.set_grad_enabled(train):
+        assert program(x).stride() == twin(x).stride()
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_views_of_views_run_on_stored_weights(shuffled: bool, dynamic: bool | None) -> None:

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from frx_graph.capture.kept_modes import modes_put_back
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
@@ -163,13 +163,20 @@ class _Operators(TorchDispatchMode):
 
 
 def _as_run(operator: Any, args: Sequence[Any], result: Any) -> Any:
-    """What a fake operator gives, with the strides of the real one: group norm makes a new tensor in the format that
-    its image suggests, and its fakes miss strides of dimensions of size 1 (torch 2.15)."""
-    if operator is not torch.ops.aten.native_group_norm.default or args[0].dim() not in (4, 5):
-        return result
-    image = args[0]
-    like = torch.empty_like(image, memory_format=suggest_memory_format(image))
-    return (result[0].as_strided(like.shape, like.stride()), *result[1:])
+    """What a fake operator gives, with the strides of the real one. Fakes miss some of dimensions of size 1 (torch
+    2.15): those of group norms, which make a new tensor in the format that their image suggests, and of views."""
+    if operator is torch.ops.aten.native_group_norm.default and args[0].dim() in (4, 5):
+        like = torch.empty_like(args[0], memory_format=suggest_memory_format(args[0]))
+        return (result[0].as_strided(like.shape, like.stride()), *result[1:])
+    if operator in _VIEWS and 1 in result.shape:
+        with _disable_current_modes():
+            source = torch.empty_strided(args[0].shape, args[0].stride(), dtype=args[0].dtype, device="meta")
+            strides = source.view(result.shape).stride()
+        return result.as_strided(result.shape, strides, result.storage_offset())
+    return result
+
+
+_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
 
 
 def _fake(value: InputTensor) -> Tensor:

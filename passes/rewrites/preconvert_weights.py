@@ -61,7 +61,11 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
         elif not _read_by_convolutions_only(parameter, facts):
             yield Refusal(parameter.path, "something else than convolutions reads it")
         elif canonical(parameter.shape, order := orders.pop()) != current_order(parameter):
-            if seer is not None:
+            if any(_reads_doubtful_image(node, subject) for node, weight in weights.items() if weight.name == name):
+                yield Refusal(
+                    parameter.path, "its image may lie otherwise than its fake, and so what is computed of it"
+                )
+            elif seer is not None:
                 yield Refusal(parameter.path, f"what its convolution computes reaches {seer}, which sees how it lies")
             else:
                 yield StoredWeight(parameter.path, order)
@@ -81,6 +85,12 @@ def _behind_what_sees_strides(subject: RewriteSubject) -> dict[str, str]:
                 found[made.node] = seer.operator
                 waiting.extend(made.inputs)
     return found
+
+
+def _reads_doubtful_image(node: str, subject: RewriteSubject) -> bool:
+    """True where nobody can tell how the results lay that are to be given back their strides."""
+    image = subject.facts.op_by_node[node].inputs[0]
+    return image in subject.doubtful
 
 
 def _weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
