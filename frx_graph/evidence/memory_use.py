@@ -189,19 +189,21 @@ def _live_host_bytes() -> int:
 
 
 def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:
-    """The steps' memory, from the profiler's tree. Frees of what was allocated before it ran are not in there."""
+    """The steps' memory, from the profiler's tree. Frees of what was allocated before it ran are not counted."""
     begins: list[int] = []
-    changes: list[tuple[int, int]] = []
+    at_place: dict[int, list[tuple[int, int]]] = {}
     pending = list(roots)
     while pending:
         event = pending.pop()
         pending.extend(event.children)
         if event.tag == _EventType.Allocation:
             if event.extra_fields.device.type == "cpu":
-                changes.append((event.start_time_ns, event.extra_fields.alloc_size))
+                change = (event.start_time_ns, event.extra_fields.alloc_size)
+                at_place.setdefault(event.extra_fields.ptr, []).append(change)
         elif event.tag == _EventType.TorchOp and event.name == _STEP:
             begins.append(event.start_time_ns)
     begins.sort()
+    changes = [change for place in at_place.values() for change in _of_these_steps(place)]
     # Of one moment, what is freed comes first, so that no peak is overstated.
     changes.sort()
     position = 0
@@ -213,6 +215,16 @@ def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:
                 peak = max(peak, live)
             position += 1
         yield StepMemory(peak, live)
+
+
+def _of_these_steps(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What was allocated, and freed again, at one place in memory: times and bytes. Of a place that an earlier run of
+    the profiler has seen, torch keeps the size (seen on 2.13): what has come to lie there since is freed with that."""
+    allocated = [change for change in changes if change[1] >= 0]
+    freed = [change for change in changes if change[1] < 0]
+    if freed and (len(freed) > len(allocated) or min(freed)[0] < min(allocated)[0]):
+        freed.remove(min(freed))
+    return [*allocated, *freed]
 
 
 def _late_median(values: Sequence[int]) -> int:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.profiler import profile
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence import memory_use
 from frx_graph.evidence.memory_use import MemoryRecord, MemoryUse, StepMemory, observe_memory
 from frx_graph.evidence.worse_memory import MemoryFault, WorseMemory, worse_memory
 
@@ -141,6 +142,38 @@ def test_a_cache_that_fills_and_a_buffer_that_is_replaced_are_no_leaks() -> None
     memory = observe_memory(step)
     assert [found.kept_bytes for found in memory.host.steps] == [6 * MEGABYTE, 0, 0, 0, 0]
     assert memory.host.growth_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([(1, 8), (2, -8)], 0),
+        ([(1, 8), (1, -8)], 0),
+        ([(1, -8), (2, 4)], 4),
+        ([(1, -8)], 0),
+        ([(1, -8), (2, 4), (3, -4), (4, 2)], 2),
+    ],
+    ids=["freed", "freed at once", "older", "older alone", "older, then freed"],
+)
+def test_what_was_there_before_is_not_freed(changes: list[tuple[int, int]], expected: int) -> None:
+    assert sum(size for _, size in memory_use._of_these_steps(changes)) == expected
+
+
+def test_what_takes_the_place_of_something_that_was_watched_is_not_freed_with_its_size() -> None:
+    kept: list[Tensor] = []
+    # The system may give that memory to nobody at first.
+    for _ in range(3):
+        observe_memory(lambda: kept or kept.append(block(8)))
+        place = kept.pop().data_ptr()
+        held = [block(4)]
+        while held[-1].data_ptr() != place and len(held) < 64:
+            held.append(block(4))
+        state = [held.pop()]
+
+        def step(state: list[Tensor] = state) -> None:
+            state[0] = state[0] * 0.5
+
+        assert [found.kept_bytes for found in observe_memory(step).host.steps] == [4 * MEGABYTE, 0, 0, 0, 0]
 
 
 def test_garbage_in_cycles_is_not_kept() -> None:
