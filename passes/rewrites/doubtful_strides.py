@@ -73,7 +73,8 @@ def makes_other_strides(called: object) -> bool:
 
 def lies_otherwise_as_traced(node: fx.Node) -> bool:
     """True where the result lies otherwise than traced though nothing was changed, and with it all that follows:
-    operators that make plain results, and whose fakes lay them out as what they are given (torch 2.15)."""
+    operators that make plain results, and whose fakes lay them out as what they are given, or the other way round, as
+    of `roll` (torch 2.15)."""
     fast_layer = node.target is torch.ops.aten._transformer_encoder_layer_fwd.default
     if not (fast_layer or makes_other_strides(node.target)):
         return False

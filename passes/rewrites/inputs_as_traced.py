@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from frx_graph.facts.layout import dimension_order, is_dense, is_expanded, storage_extent
-from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.facts.size_hint import shape_hint, size_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import aten_conversion, exact_strides
 from frx_graph.passes.rewrites.fake_values import fake_mode_of, running_fakes
 
@@ -39,13 +39,12 @@ def _copy(graph: fx.Graph, node: fx.Node, traced: Tensor) -> fx.Node | None:
     hints = shape_hint(traced), stride_hint(traced)
     if is_expanded(*hints):
         return None
-    symbolic = not all(isinstance(n, int) for n in (*shape, *strides, traced.storage_offset()))
-    if is_dense(*hints) or symbolic:
+    if is_dense(*hints) or not all(isinstance(n, int) for n in (*shape, *strides)):
         copy = aten_conversion(graph, node, dimension_order(*hints))
         if is_dense(*hints):
             copy = exact_strides(graph, copy, traced) or copy
     else:
-        offset = traced.storage_offset()
+        offset = size_hint(traced.storage_offset())
         size = [offset + storage_extent(shape, strides)]
         room = graph.call_function(torch.ops.aten.new_empty.default, (node, size))
         place = graph.call_function(torch.ops.aten.as_strided.default, (room, shape, strides, offset))
