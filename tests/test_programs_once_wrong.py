@@ -193,6 +193,17 @@ FOUND = {
         ("v3",),
         train=True,
     ),
+    "a number that lies as what it is made of": RandomProgram(
+        ("torch.randn(2 * 8, dtype=torch.float64)[::2]",),
+        (),
+        (
+            "v0, v1 = i0.split([1, i0.shape[0] - 1], 0)",
+            "v2 = F.hardtanh(v0)",
+            "v3 = v2 * v2.mean((0,), keepdim=True)",
+        ),
+        ("v3",),
+        dtype="torch.float64",
+    ),
     "upsampling of an empty batch": RandomProgram(
         ("torch.randn(0, 2, 6, 5, dtype=torch.float32)",),
         (),
@@ -292,6 +303,7 @@ NOT_REWRITTEN = (
     "strides of an upsampled image, read across a graph break",
     "upsampling of an empty batch",
     "a difference without elements",
+    "a number that lies as what it is made of",
     "a product of nothing",
     "attention whose result is written into",
 )
