@@ -88,9 +88,9 @@ def _behind_what_sees_strides(subject: RewriteSubject) -> dict[str, str]:
 
 
 def _reads_doubtful_image(node: str, subject: RewriteSubject) -> bool:
-    """True where nobody can tell how the results lay that are to be given back their strides."""
-    image = subject.facts.op_by_node[node].inputs[0]
-    return image in subject.doubtful
+    """True in the forward where nobody can tell how the results lay that are to be given back their strides."""
+    op = subject.facts.op_by_node[node]
+    return op.phase is Phase.FORWARD and op.inputs[0] in subject.doubtful
 
 
 def _weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
