@@ -204,6 +204,17 @@ FOUND = {
         ("v3",),
         dtype="torch.float64",
     ),
+    "a row behind one that lies otherwise than its fake": RandomProgram(
+        ("torch.randn(n, 6, 1, 6, dtype=torch.float64)",),
+        (
+            "self.m0 = nn.Conv2d(6, 3, 3, groups=3, padding=1, stride=2)",
+            "self.m1 = nn.Parameter(torch.randn([5, 1, 1, 3]))",
+        ),
+        ("v0, v1 = self.m0(i0).split([1, 2], 1)", "v2 = (torch.sigmoid(self.m1[: v0.shape[0]]) * v0).flip(2)"),
+        ("v2",),
+        dtype="torch.float64",
+        model_channels_last=True,
+    ),
     "upsampling of an empty batch": RandomProgram(
         ("torch.randn(0, 2, 6, 5, dtype=torch.float32)",),
         (),
@@ -305,6 +316,7 @@ NOT_REWRITTEN = (
     "a difference without elements",
     "a number that lies as what it is made of",
     "a product of nothing",
+    "a row behind one that lies otherwise than its fake",
     "attention whose result is written into",
 )
 """These went wrong on the way to the rewrites and back, or are left alone now."""

@@ -66,7 +66,8 @@ ReadsBy: TypeAlias = Callable[[str], Reads]
 
 @dataclass
 class _Edit:
-    """What has been done to a graph so far, and how to undo it. `before` holds the values that changed nodes had."""
+    """What has been done to a graph so far, and how to undo it. `before` holds the values that changed nodes had,
+    `behind` is what those reach."""
 
     graph: fx.Graph
     convert: Convert
@@ -74,6 +75,7 @@ class _Edit:
     pins: bool
     doubtful: Collection[str]
     before: dict[fx.Node, Any] = field(default_factory=dict)
+    behind: set[fx.Node] = field(default_factory=set)
     conversions: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = field(default_factory=dict)
     rerouted: list[tuple[fx.Node, fx.Node, fx.Node]] = field(default_factory=list)
     freed: dict[fx.Node, Any] = field(default_factory=dict)
@@ -154,6 +156,8 @@ def relayout(
                     if node.name in freed:
                         edit.free(node)
                     _relayout_node(edit, node, demands.get(node.name, {}), reads(node.name))
+                    if any(source in edit.before or source in edit.behind for source in node.all_input_nodes):
+                        edit.behind.add(node)
                     if pins and node in edit.before and is_doubtful(node):
                         _pin(edit, node)
                     if node.name in made:
@@ -236,6 +240,9 @@ def _restore_outputs(edit: _Edit, output: fx.Node, kept: Collection[str]) -> Non
     shared = _sharing([edit.before.get(node, node.meta.get("val")) for node in _leaves(output)])
     for source in output.all_input_nodes:
         original = _returned(edit, source)
+        # As its fake says it has not changed; what it is made of has.
+        if original is None and source in edit.behind and edit.cannot_bring_back(source):
+            original = source.meta["val"]
         if edit.name_of(source) not in kept or original is None:
             continue
         ours = source
