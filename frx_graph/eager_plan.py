@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import SymInt, Tensor, fx
@@ -32,9 +32,10 @@ from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
 _UPSAMPLING = re.compile("interpolate|upsample")
-_TORCHS = ("torch.nn.functional", "torch._C._nn", "torch._ops.aten")
-"""Modules of the functions that may upsample."""
+_MODULES = ("torch.nn.functional", "torch._C._nn", "torch._ops.aten")
+"""Where the functions are that may upsample."""
 IsConstant = Callable[[Tensor], bool]
+Result = TypeVar("Result")
 
 
 class EagerPlan:
@@ -82,24 +83,22 @@ class EagerPlan:
     def _rewrite(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> None:
         """Rewrite `module`, or leave it as it was traced; it runs on the inputs that it gets."""
         if not self._changed(module, lambda: self._rewritten(module, given, phase, train=train)):
-            self._mended(module, lambda graph: read_as_traced(graph, given))
-            self._mended(module, pin_views)
+            self._or_as_it_was(module, lambda: read_as_traced(module.graph, given))
+            self._or_as_it_was(module, lambda: pin_views(module.graph))
 
-    def _mended(self, module: fx.GraphModule, mend: Callable[[fx.Graph], object]) -> None:
-        """Make a graph that is not rewritten run on what it gets; where that fails, it runs as it was traced."""
+    def _or_as_it_was(self, module: fx.GraphModule, change: Callable[[], Result]) -> Result | None:
+        """What `change` returns. A failure is told, leaves `module` as it was, and gives None."""
         try:
             with as_it_was_on_failure(module):
-                mend(module.graph)
-        except Exception as error:  # noqa: BLE001 - as above
+                return change()
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
             self._failed(error)
+            return None
 
     def _changed(self, module: fx.GraphModule, change: Callable[[], RewrittenGraph]) -> bool:
-        """Change `module`, and tell what was done. A failure is told, leaves it as it was traced, and gives False."""
-        try:
-            with as_it_was_on_failure(module):
-                done = change()
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was traced
-            self._failed(error)
+        """Change `module`, and tell what was done; False where that failed."""
+        done = self._or_as_it_was(module, change)
+        if done is None:
             return False
         if done.phase is Phase.FORWARD:
             self._doubtful[done.graph_id] = done.doubtful
@@ -165,7 +164,8 @@ def _makes_its_strides_whole(node: fx.Node) -> bool:
     """False for an upsampling that taken apart, as Dynamo's fakes are, makes other strides than the whole operator, and
     where that cannot be told: taken apart is how it would be traced without us."""
     called = node.target
-    if getattr(called, "__module__", None) not in _TORCHS or not _UPSAMPLING.search(getattr(called, "__name__", "")):
+    name = getattr(called, "__name__", "") if getattr(called, "__module__", None) in _MODULES else ""
+    if not _UPSAMPLING.search(name):
         return True
     assert callable(called)
     try:

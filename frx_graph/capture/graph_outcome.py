@@ -162,6 +162,9 @@ class _Operators(TorchDispatchMode):
         return _as_run(func, args, func(*args, **(kwargs or {})))
 
 
+_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
+
+
 def _as_run(operator: Any, args: Sequence[Any], result: Any) -> Any:
     """What a fake operator gives, with the strides of the real one. Fakes miss some of dimensions of size 1 (torch
     2.15): those of group norms, which make a new tensor in the format that their image suggests, and of views."""
@@ -174,9 +177,6 @@ def _as_run(operator: Any, args: Sequence[Any], result: Any) -> Any:
             strides = source.view(result.shape).stride()
         return result.as_strided(result.shape, strides, result.storage_offset())
     return result
-
-
-_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
 
 
 def _fake(value: InputTensor) -> Tensor:

@@ -11,7 +11,7 @@ Safe: only for views that cannot be of every result that the operator may make; 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,8 +32,9 @@ def pin_views(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if not makes_other_strides(node.target) or not _is_dense(node):
             continue
-        results = [_lying(node, order) for order in _possible_orders(node)]
-        views = [reader for reader in node.users if any(_raises(reader, {node: result}) for result in results)]
+        shape = shape_hint(node.meta["val"])
+        results = [_lying(node.meta["val"], strides_for_order(shape, order)) for order in _possible_orders(node)]
+        views = [reader for reader in node.users if any(_raises(reader, node, result) for result in results)]
         if views:
             with running_fakes(fake_mode_of(graph)), graph.inserting_before(node.next):
                 pin = aten_pin(graph, node, _order(node.meta["val"]))
@@ -60,19 +61,19 @@ def _order(value: Tensor) -> Order:
     return dimension_order(shape_hint(value), stride_hint(value))
 
 
-def _lying(node: fx.Node, order: Order) -> Tensor:
-    value = node.meta["val"]
-    shape = shape_hint(value)
-    return torch.empty_strided(shape, strides_for_order(shape, order), dtype=value.dtype, device="meta")
+def _lying(value: Tensor, strides: Sequence[int]) -> Tensor:
+    """A tensor like `value`, of the example's sizes, that lies so and holds nothing."""
+    return torch.empty_strided(shape_hint(value), strides, dtype=value.dtype, device="meta")
 
 
-def _raises(view: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
-    """True where `view`, or what views that, cannot be of the operand that is `known`."""
-    (source,) = known
+def _raises(view: fx.Node, source: fx.Node, given: Any) -> bool:
+    """True where `view`, or what views that, cannot be of `source` if that is `given`."""
     if view.target is operator.getitem:
-        made = known[source][view.args[1]]
+        made = given[view.args[1]]
     elif lies_in_operand(view) and view.all_input_nodes[0] is source:
-        args, kwargs = pytree.tree_map_only(fx.Node, lambda n: _of_example(n, known), (view.args, view.kwargs))
+        args, kwargs = pytree.tree_map_only(
+            fx.Node, lambda node: given if node is source else _of_example(node.meta["val"]), (view.args, view.kwargs)
+        )
         assert callable(view.target)
         try:
             with _disable_current_modes(), torch._C._DisablePythonDispatcher(), torch.no_grad():
@@ -82,14 +83,11 @@ def _raises(view: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
             return True
     else:
         return False
-    return any(_raises(reader, {view: made}) for reader in view.users)
+    return any(_raises(reader, view, made) for reader in view.users)
 
 
-def _of_example(node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
-    """What stands for `node` in a call that computes nothing: numbers are those of the example."""
-    if node in known:
-        return known[node]
-    value = node.meta["val"]
+def _of_example(value: Any) -> Any:
+    """What stands for a value in a call that computes nothing: numbers are those of the example."""
     if isinstance(value, Tensor):
-        return torch.empty_strided(shape_hint(value), stride_hint(value), dtype=value.dtype, device="meta")
+        return _lying(value, stride_hint(value))
     return size_hint(value) if isinstance(value, SymInt) else value

@@ -4,7 +4,8 @@ Why: a convolution that runs in channels-last converts a plain weight each time,
 its gradient back; of a deep stage's convolution that is most of the traffic.
 How: the parameter itself is stored anew, before anything is traced: nothing is copied that could grow old, so that
 optimizers, `load_state_dict`, tied weights and writes through `.data` work as before.
-Assumes: convolutions alone read the weight, through casts at most, and no operator that sees strides what they compute.
+Assumes: convolutions alone read the weight, through casts at most, and no operator that sees strides, or is less exact
+in channels-last, what they compute.
 Safe: values stay; only the strides of parameters change, as `model.to(memory_format=...)` changes them. Code that calls
 `view` on such a weight fails, as it does after that; whether the program asks for strides by itself only a run tells.
 """
@@ -52,39 +53,47 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
     for name, path in {weight.name: weight.path for weight in weights.values()}.items():
         if name not in wanted:
             yield Refusal(path, "how long its convolution takes in either order could not be measured")
-    seen = _behind_what_sees_strides(subject)
+    minding = _reaching_what_minds(subject)
     for name, orders in wanted.items():
         parameter = facts.values[name]
-        seer = next((seen[node] for node, weight in weights.items() if weight.name == name and node in seen), None)
+        readers = [node for node, weight in weights.items() if weight.name == name]
+        reached = next((minding[node] for node in readers if node in minding), None)
         if len(orders) > 1:
             yield Refusal(parameter.path, "the convolutions that share it are fastest in different orders")
         elif not _read_by_convolutions_only(parameter, facts):
             yield Refusal(parameter.path, "something else than convolutions reads it")
         elif canonical(parameter.shape, order := orders.pop()) != current_order(parameter):
-            if any(_reads_doubtful_image(node, subject) for node, weight in weights.items() if weight.name == name):
+            if any(_reads_doubtful_image(node, subject) for node in readers):
                 yield Refusal(
                     parameter.path, "its image may lie otherwise than its fake, and so what is computed of it"
                 )
-            elif seer is not None:
-                yield Refusal(parameter.path, f"what its convolution computes reaches {seer}, which sees how it lies")
+            elif reached is not None:
+                yield Refusal(parameter.path, f"what its convolution computes reaches {reached}")
             else:
                 yield StoredWeight(parameter.path, order)
 
 
-def _behind_what_sees_strides(subject: RewriteSubject) -> dict[str, str]:
-    """The operators of the forward whose results may lie otherwise in what an operator that sees strides is given, each
-    with that operator. Products of matrices make new ones, whatever they read."""
+def _reaching_what_minds(subject: RewriteSubject) -> dict[str, str]:
+    """The operators of the forward whose results may lie otherwise in what an operator that minds is given, each with
+    that operator and why it does. Products of matrices make new ones, whatever they read."""
     facts, found = subject.facts, dict[str, str]()
-    for seer in facts.ops:
-        if seer.phase is not Phase.FORWARD or not (sees_strides(seer) or subject.loses_digits(seer)):
+    for op in facts.ops:
+        why = _why_it_minds(op, subject)
+        if op.phase is not Phase.FORWARD or why is None:
             continue
-        waiting = list(seer.inputs)
+        waiting = list(op.inputs)
         while waiting:
             made = facts.producer(waiting.pop())
             if made is not None and made.node not in found and made.operator not in MATRIX_PRODUCTS:
-                found[made.node] = seer.operator
+                found[made.node] = f"{op.operator}, which {why}"
                 waiting.extend(made.inputs)
     return found
+
+
+def _why_it_minds(op: OpFacts, subject: RewriteSubject) -> str | None:
+    if sees_strides(op):
+        return "sees how it lies"
+    return "is less exact in channels-last" if subject.loses_digits(op) else None
 
 
 def _reads_doubtful_image(node: str, subject: RewriteSubject) -> bool:

@@ -28,14 +28,11 @@ def far_from_zero(dtype: torch.dtype = torch.float32) -> Tensor:
     return (torch.randn(2, 3, 10, 9) + 300).to(dtype)
 
 
-def norm_of(
-    rewrite: Any, model: nn.Module, x: Tensor, inner: str = "eager"
-) -> tuple[int | None, bool, tuple[str, ...]]:
-    """The channel stride of the image that the norm reads, None where there is none left; whether the reason was given;
-    what was applied."""
-    graph = rewrite(model, x, inner=inner).graph(Phase.FORWARD)
-    norm = next((node for node in graph.after.nodes if str(node.target) == "aten.native_group_norm.default"), None)
-    stride = None if norm is None else norm.args[0].meta["val"].stride(1)
+def norm_of(rewrite: Any, model: nn.Module, x: Tensor) -> tuple[int, bool, tuple[str, ...]]:
+    """The channel stride of the image that the norm reads; whether the reason was given; what was applied."""
+    graph = rewrite(model, x).graph(Phase.FORWARD)
+    (norm,) = graph.after.find_nodes(op="call_function", target=torch.ops.aten.native_group_norm.default)
+    stride = norm.args[0].meta["val"].stride(1)
     refused = any(refusal.reason == REASON for refusal in graph.done.refused)
     return stride, refused, tuple(candidate.rewrite for candidate in graph.done.applied)
 
