@@ -304,6 +304,15 @@ FOUND = {
         ("v3 = self.m0(i0)", "v9 = v3 @ v3.transpose(-1, -2) * 0.2"),
         ("v9",),
     ),
+    "a copy that is told an order behind a shuffle whose fake nobody trusts": RandomProgram(
+        ("torch.randn(n, 1, 4, 5, 4, dtype=torch.float32)",),
+        ("self.m0 = nn.Conv3d(1, 4, 2, padding=1)",),
+        (
+            "v0 = F.channel_shuffle(self.m0(i0), 2)",
+            "v1 = v0.contiguous(memory_format=torch.channels_last_3d)",
+        ),
+        ("v1.detach()",),
+    ),
 }
 NOT_REWRITTEN = (
     "a copy of an output that two rewrites lay out",

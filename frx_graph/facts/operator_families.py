@@ -9,6 +9,9 @@ from collections.abc import Iterable
 
 LAYOUT_COPIES = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy"})
 """Operators that copy a tensor, and change nothing but its layout unless they are told to."""
+TRACED_COPIES = LAYOUT_COPIES - {"aten.contiguous"}
+"""Those that a compiler is given: `torch.compile` makes clones of `contiguous`. Where one stands in a graph that is
+compiled, a rewrite has put it there because strides may turn out otherwise than predicted."""
 EXPLICIT_COPIES = LAYOUT_COPIES | {"aten.lift_fresh_copy"}
 """Operators that a program calls in order to get a copy; `lift_fresh_copy` is that of a constant."""
 WRITING_COPIES = frozenset({"aten.copy_"})

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import dimension_order, is_dense
-from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.facts.operator_families import TRACED_COPIES
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_values import is_told_order
@@ -30,10 +30,6 @@ from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
 NAME = "drop_redundant_copies"
-
-_COPIES = LAYOUT_COPIES - {"aten.contiguous"}
-"""Tracing makes clones of `contiguous`: where one stands in a graph, it was put there because strides may turn out
-otherwise than predicted."""
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
@@ -49,7 +45,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     """Results of dropped copies that will be views."""
     dropped: list[str] = []
     for op in facts.ops:
-        if op.operator not in _COPIES or not _changes_nothing(op, facts):
+        if op.operator not in TRACED_COPIES or not _changes_nothing(op, facts):
             continue
         source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
         storage = read_instead.get(source.storage, source.storage)

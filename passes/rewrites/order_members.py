@@ -16,7 +16,7 @@ import torch
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
-from frx_graph.facts.operator_families import GATHERS, LAYOUT_COPIES
+from frx_graph.facts.operator_families import GATHERS, TRACED_COPIES
 from frx_graph.passes.layouts.memory_order import converted_once
 from frx_graph.rules.dimension_map import Order, canonical, computes_right, dimension_sources, mapped_order, plain_order
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
@@ -112,7 +112,7 @@ def current_order(value: ValueFacts) -> Order:
 
 
 def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
-    told = op.operator in LAYOUT_COPIES and op.kwargs.get("memory_format") is not None
+    told = op.operator in TRACED_COPIES and op.kwargs.get("memory_format") is not None
     row = _COPY if told else _RESIZING if _resizes(op, facts) else layout_operator(op)
     if row.role not in (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC) or row.dimensions in _NOT_FOLLOWED:
         return None
