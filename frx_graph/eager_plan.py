@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.pinned_views import pin_views
 from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
+from frx_graph.rewritten_run import may_run_again, with_way_back
 
 _UPSAMPLING = re.compile("interpolate|upsample")
 _MODULES = ("torch.nn.functional", "torch._C._nn", "torch._ops.aten")
@@ -66,25 +68,44 @@ class EagerPlan:
 
     def _inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         given = _given(module, inputs)
-        if not (inductor_config.freezing and self._changed(module, lambda: self._frozen(module, given))):
-            self._rewrite(module, given, Phase.FORWARD, train=False)
-        return _boxed(module)
+        if inductor_config.freezing:
+            before = copy.deepcopy(module.graph)
+            if self._changed(module, lambda: self._frozen(module, given)):
+                return self._with_way_back(module, before, given)
+        return self._compiled(module, given, Phase.FORWARD, train=False)
 
     def _forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        self._rewrite(module, _given(module, inputs), Phase.FORWARD, train=True)
-        compiled = _boxed(module)
+        compiled = self._compiled(module, _given(module, inputs), Phase.FORWARD, train=True)
         report_output_strides(module)
         return compiled
 
     def _backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        self._rewrite(module, _given(module, inputs), Phase.BACKWARD, train=True)
-        return _boxed(module)
+        return self._compiled(module, _given(module, inputs), Phase.BACKWARD, train=True)
 
-    def _rewrite(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> None:
-        """Rewrite `module`, or leave it as it was traced; it runs on the inputs that it gets."""
-        if not self._changed(module, lambda: self._rewritten(module, given, phase, train=train)):
-            self._or_as_it_was(module, lambda: read_as_traced(module.graph, given))
-            self._or_as_it_was(module, lambda: pin_views(module.graph))
+    def _compiled(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> Compiled:
+        """`module` rewritten, or as it was traced; it runs on the inputs that it gets."""
+        before = copy.deepcopy(module.graph)
+        if self._changed(module, lambda: self._rewritten(module, given, phase, train=train)):
+            return self._with_way_back(module, before, given)
+        return self._as_traced(module, given)
+
+    def _with_way_back(self, module: fx.GraphModule, before: fx.Graph, given: Mapping[str, Tensor]) -> Compiled:
+        """`module` as it is now; where it fails, with the graph `before`."""
+        compiled = _boxed(module)
+        if not may_run_again(module.graph):
+            return compiled
+        values = (node.meta.get("val") for node in before.find_nodes(op="placeholder"))
+        sizes_at = [place for place, value in enumerate(values) if not isinstance(value, Tensor)]
+
+        def as_traced() -> Compiled:
+            return self._as_traced(fx.GraphModule(module, before), given)
+
+        return _takes_list(with_way_back(compiled, as_traced, self._failed, sizes_at))
+
+    def _as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:
+        self._or_as_it_was(module, lambda: read_as_traced(module.graph, given))
+        self._or_as_it_was(module, lambda: pin_views(module.graph))
+        return _boxed(module)
 
     def _or_as_it_was(self, module: fx.GraphModule, change: Callable[[], Result]) -> Result | None:
         """What `change` returns. A failure is told, leaves `module` as it was, and gives None."""
@@ -199,9 +220,9 @@ def _boxed(module: fx.GraphModule) -> Compiled:
     module.graph.set_codegen(_BoxedCodeGen())
     module.recompile()
     forward = module.forward
+    return _takes_list(lambda arguments: forward(arguments))
 
-    def run(arguments: list[Any]) -> Any:
-        return forward(arguments)
 
+def _takes_list(run: Compiled) -> Compiled:
     run._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells
     return run

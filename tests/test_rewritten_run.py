@@ -1,0 +1,182 @@
+import operator
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+import frx_graph.backend as backend
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.records import Candidate
+from frx_graph.rewritten_run import may_run_again, with_way_back
+
+FAILS = "only running it tells"
+BEHIND = {Phase.FORWARD: torch.ops.aten.addmm.default, Phase.BACKWARD: torch.ops.aten.tanh_backward.default}
+
+
+def fail(value: Tensor) -> Tensor:
+    if type(value) is Tensor:
+        raise RuntimeError(FAILS)
+    return torch.empty_like(value)
+
+
+def fail_for_seven(value: Tensor) -> Tensor:
+    return fail(value) if value.shape[0] == 7 else value.clone()
+
+
+@pytest.fixture
+def library() -> Iterator[torch.library.Library]:
+    with torch.library._scoped_library("aten", "FRAGMENT") as library:
+        library.define("frx_fails(Tensor x) -> Tensor")
+        library.impl("frx_fails", torch.empty_like, "Meta")
+        yield library
+
+
+@pytest.fixture
+def plant(
+    library: torch.library.Library, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Phase, Callable[[Tensor], Tensor]], None]:
+    """Let what one operator of a phase makes go through another that fails."""
+
+    def planted(phase: Phase, fails: Callable[[Tensor], Tensor]) -> None:
+        library.impl("frx_fails", fails, "CPU")
+
+        def propose(subject: RewriteSubject) -> Iterator[Candidate]:
+            if subject.phase is phase:
+                yield Candidate("planted", subject.facts.graph_id, ())
+
+        def apply(_subject: RewriteSubject, module: fx.GraphModule, _candidate: Candidate) -> tuple[str, ...]:
+            (made,) = module.graph.find_nodes(op="call_function", target=BEHIND[phase])
+            with module.graph.inserting_before(made.next):
+                failing = module.graph.call_function(torch.ops.aten.frx_fails.default, (made,))
+            made.replace_all_uses_with(failing, delete_user_cb=lambda user: user is not failing)
+            failing.meta = dict(made.meta)
+            return ()
+
+        monkeypatch.setattr("frx_graph.rewriting.REWRITES", (Rewrite("planted", propose, apply),))
+        monkeypatch.setattr("frx_graph.current_plan.ALL_REWRITES", ("planted",))
+
+    return planted
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(x)) * x.shape[0]
+
+
+def compiled(model: nn.Module, *, dynamic: bool | None = None) -> Callable[..., Tensor]:
+    torch._dynamo.reset()
+    backend._session.clear()
+    program: Callable[..., Tensor] = torch.compile(
+        model, backend="frx", options={"inner": "eager", "plan": "all"}, dynamic=dynamic
+    )
+    return program
+
+
+def said(caught: list[warnings.WarningMessage]) -> list[str]:
+    return [str(one.message) for one in caught if FAILS in str(one.message)]
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_rewritten_graph_that_fails_gives_way_to_the_graph_as_it_was(
+    plant: Callable[[Phase, Callable[[Tensor], Tensor]], None], phase: Phase
+) -> None:
+    plant(phase, fail)
+    model, x = Net(), torch.randn(3, 5)
+    expected = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+    program = compiled(model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            out = program(x)
+            gradients = torch.autograd.grad(out.sum(), list(model.parameters()))
+    torch.testing.assert_close(out, model(x))
+    torch.testing.assert_close(gradients, expected)
+    assert len(said(caught)) == 1
+    assert "your program is unaffected" in said(caught)[0]
+
+
+def test_sizes_that_are_new_are_watched_too(plant: Callable[[Phase, Callable[[Tensor], Tensor]], None]) -> None:
+    plant(Phase.FORWARD, fail_for_seven)
+    model = Net()
+    program = compiled(model, dynamic=True)
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        for size in (3, 3, 4):
+            x = torch.randn(size, 5)
+            torch.testing.assert_close(program(x), model(x))
+        assert not said(caught)
+        for size in (7, 3, 7):
+            x = torch.randn(size, 5)
+            torch.testing.assert_close(program(x), model(x))
+    assert len(said(caught)) == 1
+
+
+def test_what_fails_as_traced_too_is_the_programs_own_error() -> None:
+    def ours(_arguments: list[int]) -> int:
+        raise RuntimeError("ours")
+
+    def own(_arguments: list[int]) -> int:
+        raise IndexError("the program's")
+
+    failed: list[Exception] = []
+    run = with_way_back(ours, lambda: own, failed.append, [0])
+    for _ in range(2):
+        with pytest.raises(IndexError, match="the program's"):
+            run([1])
+    assert not failed
+
+
+def test_what_has_succeeded_once_with_its_sizes_is_not_watched() -> None:
+    calls: list[list[int]] = []
+
+    def ours(arguments: list[int]) -> int:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise RuntimeError("out of memory, say")
+        return arguments.pop()
+
+    run = with_way_back(ours, lambda: pytest.fail("not asked for"), pytest.fail)
+    assert run([1]) == 1
+    with pytest.raises(RuntimeError, match="say"):
+        run([1])
+
+
+def test_arguments_that_were_taken_from_the_list_are_given_again() -> None:
+    def ours(arguments: list[int]) -> int:
+        arguments.clear()
+        raise RuntimeError
+
+    assert with_way_back(ours, lambda: sum, lambda _error: None)([2, 3]) == 5
+
+
+X, Y, LAST = object(), object(), object()
+
+
+@pytest.mark.parametrize(
+    ("calls", "again"),
+    [
+        ([(torch.ops.aten.add.Tensor, X, Y), (torch.ops.aten.relu.default, LAST)], True),
+        ([(torch.ops.aten.split.Tensor, X, 2), (operator.getitem, LAST, 0)], True),
+        ([(torch.ops.aten.native_dropout.default, X, 0.5, True)], False),
+        ([(torch.ops.aten.relu.default, Y), (torch.ops.aten.copy_.default, X, LAST)], True),
+        ([(torch.ops.aten.copy_.default, X, Y), (torch.ops.aten.relu.default, LAST)], False),
+        ([(torch.ops.aten.add.Tensor, X, Y), (torch.ops.aten.relu_.default, LAST)], True),
+        ([(torch.ops._c10d_functional.wait_tensor.default, X)], False),
+        ([(torch.ops.higher_order.cond, X, torch.relu, torch.tanh, Y)], False),
+    ],
+)
+def test_only_what_leaves_nothing_behind_is_run_again(calls: list[tuple[Any, ...]], again: bool) -> None:
+    graph = fx.Graph()
+    known: dict[object, fx.Node] = {X: graph.placeholder("x"), Y: graph.placeholder("y")}
+    for target, *args in calls:
+        known[LAST] = graph.call_function(target, tuple(known[arg] if type(arg) is object else arg for arg in args))
+    graph.output(known[LAST])
+    assert may_run_again(graph) is again
