@@ -135,7 +135,7 @@ def _verdict(program: RandomProgram, run: Callable[..., Observation], inner: str
     # One graph without a break is what no baseline can better; that it was compiled twice may be the size's fault.
     problems = [f"a rewrite failed: {failure}" for failure in failures]
     compiled_more = ours.breaks > 0 or ours.graphs > 1
-    if found or compiled_more:
+    if found or compiled_more or failures:
         baseline = run(_alone(inner))
         if baseline.error is not None:
             return Verdict(Outcome.BASELINE, (baseline.error,))

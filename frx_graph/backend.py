@@ -20,7 +20,7 @@ from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
 from frx_graph.current_plan import current_plan
 from frx_graph.dynamo_rewriting import Compiled
-from frx_graph.errors import AgreementError, CaptureError, OptionError
+from frx_graph.errors import AgreementError, CaptureError, OptionError, first_line
 from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import frozen_planned_backend, planned_backend
@@ -106,13 +106,22 @@ class _Session:
 
     def applying(self, promotion: Promotion, options: BackendOptions) -> Compiled:
         """What compiles a graph by a plan that was promoted, and watches what comes of it."""
+
+        def withdrawn() -> bool:
+            return self._promoted is not None and self._promoted.was_withdrawn(promotion)
+
+        def failed(error: Exception) -> None:
+            # A forward and its backward may both fail.
+            if not withdrawn():
+                self._roll_back(promotion, f"it failed where the baseline does not: {first_line(error)}")
+
         return watching(
-            planned_backend(options, promotion.plan, self.not_rewritten),
-            planned_backend(options, None, self.not_rewritten),
+            planned_backend(options, promotion.plan, failed),
+            planned_backend(options, None, failed),
             policy=promotion.subject.policy,
             promise=promotion.promise,
             roll_back=lambda reason: self._roll_back(promotion, reason),
-            withdrawn=lambda: self._promoted is not None and self._promoted.was_withdrawn(promotion),
+            withdrawn=withdrawn,
         )
 
     def _roll_back(self, promotion: Promotion, reason: str) -> None:

@@ -12,7 +12,7 @@ from torch._dynamo.exc import RestartAnalysis
 
 from frx_graph.aot_context import graph_id
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.graph_copy import graph_as_it_is
+from frx_graph.capture.graph_copy import graph_as_it_was
 from frx_graph.dynamo_rewriting import Compiled, Failed, rewritten_before
 from frx_graph.eager_plan import EagerPlan
 from frx_graph.frozen_graph import FrozenGraph, IsConstant
@@ -34,12 +34,11 @@ def planned_backend(
         return _alone(options)
     if plan.may_make(inner_choice.NAME):
         return _chosen(options, plan, failed, log)
-    return _rewriting(options, plan, failed, log)
+    return _or_alone(_rewriting(options, plan, failed, log), _alone(options), failed)
 
 
 def _chosen(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog) -> Compiled:
-    """What compiles graphs by the inner compiler, and with the options for it, that the plan has recorded. Where
-    that fails, it is told, and they are compiled as without us."""
+    """What compiles graphs by the inner compiler, and with the options for it, that the plan has recorded."""
     chosen = plan.recorded_for(inner_choice.EVERY_GRAPH, inner_choice.NAME)
     own = options.model_copy(update=inner_choice.options_of(chosen[0]))
     rest = replace(plan, rewrites=tuple(name for name in plan.rewrites if name != inner_choice.NAME))
@@ -49,22 +48,32 @@ def _chosen(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog
         return EagerPlan(rest, log.add, failed, constant=constant) if own.inner == "eager" else _alone(own)
 
     def compile_and_tell(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
-        graph = graph_as_it_is(dynamo)
+        if own.freeze:
+            compiled: Any = FrozenGraph(dynamo, inputs, frozen, alone)
+        else:
+            compiled = (_rewriting(own, rest, failed, log) if rest.rewrites else _alone(own))(dynamo, inputs, **how)
+        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, chosen, (), plan=plan.hash))
+        return compiled
+
+    return _or_alone(compile_and_tell, alone, failed)
+
+
+def _or_alone(planned: Compiled, alone: Compiled, failed: Failed) -> Compiled:
+    """`planned`; a graph that it cannot compile and `alone` can is compiled by that, and `failed` is told."""
+
+    def compile_or_leave(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
+        before = graph_as_it_was(dynamo)
         try:
-            if own.freeze:
-                compiled: Any = FrozenGraph(dynamo, inputs, frozen, alone)
-            else:
-                compiled = (_rewriting(own, rest, failed, log) if rest.rewrites else _alone(own))(dynamo, inputs, **how)
+            return planned(dynamo, inputs, **how)
         except RestartAnalysis:
             # No failure: Dynamo traces the frame once more, and comes back.
             raise
         except Exception as error:  # noqa: BLE001 - what is the program's own, the baseline raises again
+            compiled = alone(before(), inputs, **how)
             failed(error)
-            return alone(graph, inputs, **how)
-        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, chosen, (), plan=plan.hash))
-        return compiled
+            return compiled
 
-    return compile_and_tell
+    return compile_or_leave
 
 
 def _rewriting(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog) -> Compiled:

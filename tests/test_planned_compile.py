@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch._dynamo.utils import counters, same
 from torch._inductor.graph import GraphLowering
 
 from frx_graph import backend, eager_plan, inductor_plan
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.eager_plan import EagerPlan
 from frx_graph.records import Candidate
 from frx_graph.rewriting import RewrittenGraph
 
@@ -118,6 +119,40 @@ def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypa
     assert len(outputs) == 4
     ours = [str(w.message) for w in caught if "frx" in str(w.message)]
     assert sum("ZeroDivisionError: a bug" in message for message in ours) == 1
+
+
+@pytest.mark.parametrize("inner", ["eager", "inductor"])
+def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
+    inner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(module: fx.GraphModule, **_how: object) -> RewrittenGraph:
+        for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default):
+            node.target = "nothing that can be called"
+        return RewrittenGraph("0", Phase.FORWARD, (), ())
+
+    for module in (inductor_plan, eager_plan):
+        monkeypatch.setattr(module, "rewrite_graph", spoil)
+    model, x = Branches().eval(), torch.randn(2, 3, 8, 8)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outputs, seen = run(planned(model, inner), x, train=False)
+    torch.testing.assert_close((outputs, seen), run(model, x, train=False))
+    assert sum("your program is unaffected" in str(w.message) for w in caught) == 1
+
+
+def test_what_cannot_be_compiled_at_all_is_the_programs_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object) -> None:
+        raise RuntimeError("ours")
+
+    def own(*_args: object) -> None:
+        raise IndexError("the program's")
+
+    monkeypatch.setattr(EagerPlan, "__call__", broken)
+    monkeypatch.setattr("frx_graph.planned_backend._alone", lambda _options: own)
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(Exception, match="the program's"):
+        warnings.simplefilter("always")
+        planned(nn.Conv2d(3, 3, 1).eval(), "eager")(torch.randn(1, 3, 4, 4))
+    assert not any("unaffected" in str(w.message) for w in caught)
 
 
 def test_a_plan_that_no_trial_has_proved_is_warned_of() -> None:

@@ -21,7 +21,7 @@ from unproved_promotions import everything_made
 from unproved_promotions import promotion as promotion_of
 
 import frx_graph
-from frx_graph import backend, promoted_plan, promotion
+from frx_graph import backend, eager_plan, promoted_plan, promotion
 from frx_graph.arms import start_arm, where_this_is
 from frx_graph.current_plan import recorded_plan
 from frx_graph.errors import TravelError
@@ -33,6 +33,7 @@ from frx_graph.ledger.store import Ledger
 from frx_graph.options import backend_options
 from frx_graph.promoted_plan import PromotedPlans
 from frx_graph.records import Candidate
+from frx_graph.rewriting import RewrittenGraph
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.live_signs import Promised
 
@@ -400,6 +401,34 @@ def test_what_does_harm_is_rolled_back_and_not_tried_again(
         warnings.simplefilter("error")
         assert torch.equal(torch.compile(program, backend="frx", options={**OPTIONS, "mode": "autopilot"})(x), expected)
     assert kinds(ledger)[5:] == []
+
+
+@pytest.mark.parametrize("when", ["compiled", "run"])
+def test_a_rewrite_that_fails_is_rolled_back_with_its_reason(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    program, x = model
+    ledger.append(promoted(*model))
+    real = eager_plan.rewrite_graph
+
+    def spoil(module: fx.GraphModule, **how: Any) -> RewrittenGraph:
+        if when == "compiled":
+            raise ZeroDivisionError("planted")
+        done = real(module, **how)
+        for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default):
+            node.update_arg(8, 3)
+        return done
+
+    monkeypatch.setattr(eager_plan, "rewrite_graph", spoil)
+    compiled = torch.compile(program, backend="frx", options=OPTIONS)
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), program(x))
+    (said,) = (str(one.message) for one in caught if "frx" in str(one.message))
+    assert "went back to the baseline" in said
+    assert kinds(ledger)[3:] in ([Kind.APPLIED, Kind.ROLLED_BACK], [Kind.ROLLED_BACK])
+    assert "failed where the baseline does not" in ledger.events()[-1].decision.reason
 
 
 def test_where_a_rollback_cannot_be_recorded_the_process_remembers_it(

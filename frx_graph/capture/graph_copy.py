@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import fx
 
 _DYNAMOS_NOTES = ("_param_name_to_source",)
@@ -10,6 +12,12 @@ _DYNAMOS_NOTES = ("_param_name_to_source",)
 
 def graph_as_it_is(dynamo: fx.GraphModule) -> fx.GraphModule:
     """A graph of its own, over the same weights, with all that Dynamo has noted for compilers."""
+    return graph_as_it_was(dynamo)()
+
+
+def graph_as_it_was(dynamo: fx.GraphModule) -> Callable[[], fx.GraphModule]:
+    """What makes such a graph of `dynamo` as it is now, at any time: a module is only made, which takes far longer than
+    to copy a graph, where it is asked for."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     result = graph.graph_copy(dynamo.graph, copies)
@@ -17,9 +25,13 @@ def graph_as_it_is(dynamo: fx.GraphModule) -> fx.GraphModule:
     for node, copied in copies.items():
         if hasattr(node, "_dynamo_source"):
             copied._dynamo_source = node._dynamo_source
-    module = fx.GraphModule(dynamo, graph)
-    module.meta = dict(dynamo.meta)
-    for name in _DYNAMOS_NOTES:
-        if hasattr(dynamo, name):
-            setattr(module, name, getattr(dynamo, name))
-    return module
+
+    def made() -> fx.GraphModule:
+        module = fx.GraphModule(dynamo, graph)
+        module.meta = dict(dynamo.meta)
+        for name in _DYNAMOS_NOTES:
+            if hasattr(dynamo, name):
+                setattr(module, name, getattr(dynamo, name))
+        return module
+
+    return made
