@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 
 from frx_graph.dynamo_rewriting import Compiled, Failed
 from frx_graph.matrix_product import LIBRARY
@@ -34,11 +35,12 @@ def with_way_back(
         sizes = tuple(arguments[place] for place in sizes_at)
         if chosen is not rewritten or sizes in succeeded:
             return chosen(arguments)
-        kept = list(arguments)
+        kept, drawn = list(arguments), torch.get_rng_state()
         try:
             result = rewritten(arguments)
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
             traced = as_traced()
+            torch.set_rng_state(drawn)
             result = traced(kept)
             failed(error)
             chosen = traced
@@ -50,8 +52,9 @@ def with_way_back(
 
 
 def may_run_again(graph: fx.Graph) -> bool:
-    """True for a graph that leaves nothing behind where it ends halfway: it draws no random numbers, calls no operators
-    but torch's own, and writes into its inputs last, by copies, which do not fail."""
+    """True for a graph that leaves nothing behind where it ends halfway: it draws random numbers on the CPU alone, whose
+    generator can be put back, calls no operators but torch's own, and writes into its inputs last, by copies, which do
+    not fail."""
     calls = [node for node in graph.nodes if node.op == "call_function"]
     computed = itertools.dropwhile(_writes_input, reversed(calls))
     return all(_leaves_nothing(node) and not _writes_input(node) for node in computed)
@@ -62,7 +65,10 @@ def _leaves_nothing(node: fx.Node) -> bool:
     if not isinstance(target, OpOverload):
         # Arithmetic on sizes, and items of tuples; operators of a higher order may do anything.
         return not isinstance(target, torch._ops.OperatorBase)
-    return target.namespace in _NAMESPACES and torch.Tag.nondeterministic_seeded not in target.tags
+    values = (value for value in pytree.tree_leaves(node.meta.get("val")) if isinstance(value, Tensor))
+    # To read the state of another device's generator waits for that device.
+    draws = torch.Tag.nondeterministic_seeded in target.tags and any(value.device.type != "cpu" for value in values)
+    return target.namespace in _NAMESPACES and not draws
 
 
 def _writes_input(node: fx.Node) -> bool:
