@@ -52,9 +52,9 @@ def with_way_back(
 
 
 def may_run_again(graph: fx.Graph) -> bool:
-    """True for a graph that leaves nothing behind where it ends halfway: it draws random numbers on the CPU alone, whose
-    generator can be put back, calls no operators but torch's own, and writes into its inputs last, by copies, which do
-    not fail."""
+    """True for a graph that leaves nothing behind where it ends halfway: it draws random numbers on the CPU alone,
+    whose generator can be put back, calls no operators but torch's own, and writes into its inputs last, by copies,
+    which do not fail."""
     calls = [node for node in graph.nodes if node.op == "call_function"]
     computed = itertools.dropwhile(_writes_input, reversed(calls))
     return all(_leaves_nothing(node) and not _writes_input(node) for node in computed)
