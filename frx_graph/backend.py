@@ -107,43 +107,48 @@ class _Session:
     def applying(self, promotion: Promotion, options: BackendOptions) -> Compiled:
         """What compiles a graph by a plan that was promoted, and watches what comes of it."""
 
-        def withdrawn() -> bool:
-            return self._promoted is not None and self._promoted.was_withdrawn(promotion)
+        def roll_back(reason: str) -> None:
+            self._roll_back(promotion, reason)
 
         def failed(error: Exception) -> None:
-            # A forward and its backward may both fail.
-            if not withdrawn():
-                self._roll_back(promotion, f"it failed where the baseline does not: {first_line(error)}")
+            roll_back(f"it failed where the baseline does not: {first_line(error)}")
 
         return watching(
             planned_backend(options, promotion.plan, failed),
             planned_backend(options, None, failed),
             policy=promotion.subject.policy,
             promise=promotion.promise,
-            roll_back=lambda reason: self._roll_back(promotion, reason),
-            withdrawn=withdrawn,
+            roll_back=roll_back,
+            withdrawn=lambda: self._promoted is not None and self._promoted.was_withdrawn(promotion),
         )
 
     def _roll_back(self, promotion: Promotion, reason: str) -> None:
+        """Once: what fails, and what watches, may both ask for it."""
         recorded = "it is not tried again here until somebody asks for it"
         try:
             assert self._promoted is not None
-            self._promoted.withdraw(promotion, reason)
+            if not self._promoted.withdraw(promotion, reason):
+                return
         except Exception as error:  # noqa: BLE001 - the baseline runs already
             recorded = f"that could not be recorded ({error})"
         warn_and_go_on(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
 
     def not_rewritten(self, error: Exception) -> None:
-        self._warn_once(
-            "rewriting",
-            f"frx could not rewrite a graph ({type(error).__name__}: {error}); it is compiled as it was, and your "
-            "program is unaffected",
-        )
+        if self._is_first("rewriting"):
+            # The graph may have run: what it returns must not be lost.
+            warn_and_go_on(
+                f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs as it was, and your program "
+                "is unaffected"
+            )
 
     def _warn_once(self, subject: str, message: str) -> None:
-        if subject not in self._warned:
-            self._warned.add(subject)
+        if self._is_first(subject):
             warn(message)
+
+    def _is_first(self, subject: str) -> bool:
+        first = subject not in self._warned
+        self._warned.add(subject)
+        return first
 
     def capture(self) -> Capture:
         with self._lock:

@@ -31,7 +31,7 @@ from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.pinned_views import pin_views
 from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
-from frx_graph.rewritten_run import may_run_again, with_way_back
+from frx_graph.rewritten_run import RewrittenRun, WayBack
 
 _UPSAMPLING = re.compile("interpolate|upsample")
 _MODULES = ("torch.nn.functional", "torch._C._nn", "torch._ops.aten")
@@ -51,6 +51,8 @@ class EagerPlan:
         self._constant = constant
         self._doubtful: dict[str, tuple[str, ...]] = {}
         """By graph: what its forward saves, and may lie otherwise than the backward is told."""
+        self._ways_back: dict[str, WayBack] = {}
+        """By graph, too."""
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """The compiled graph, which takes what the Dynamo graph takes."""
@@ -91,16 +93,12 @@ class EagerPlan:
 
     def _with_way_back(self, module: fx.GraphModule, before: fx.Graph, given: Mapping[str, Tensor]) -> Compiled:
         """`module` as it is now; where it fails, with the graph `before`."""
-        compiled = _boxed(module)
-        if not may_run_again(module.graph):
-            return compiled
-        values = (node.meta.get("val") for node in before.find_nodes(op="placeholder"))
-        sizes_at = [place for place, value in enumerate(values) if not isinstance(value, Tensor)]
 
         def as_traced() -> Compiled:
             return self._as_traced(fx.GraphModule(module, before), given)
 
-        return _takes_list(with_way_back(compiled, as_traced, self._failed, sizes_at))
+        way_back = self._ways_back.setdefault(graph_id(), WayBack(self._failed))
+        return RewrittenRun(_boxed(module), module.graph, as_traced, way_back)
 
     def _as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:
         self._or_as_it_was(module, lambda: read_as_traced(module.graph, given))
@@ -220,9 +218,9 @@ def _boxed(module: fx.GraphModule) -> Compiled:
     module.graph.set_codegen(_BoxedCodeGen())
     module.recompile()
     forward = module.forward
-    return _takes_list(lambda arguments: forward(arguments))
 
+    def run(arguments: list[Any]) -> Any:
+        return forward(arguments)
 
-def _takes_list(run: Compiled) -> Compiled:
     run._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells
     return run

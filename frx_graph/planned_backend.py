@@ -91,8 +91,10 @@ def frozen_planned_backend(
     if plan is None:
         return _alone(options)
     if options.inner == "eager":
-        return EagerPlan(plan, LOG.add, failed, constant=constant)
-    return _inductor(options, frozen_options(options.inner_options, LOG.add_cached, failed), plan, failed, LOG)
+        planned: Compiled = EagerPlan(plan, LOG.add, failed, constant=constant)
+    else:
+        planned = _inductor(options, frozen_options(options.inner_options, LOG.add_cached, failed), plan, failed, LOG)
+    return _or_alone(planned, _alone(options), failed)
 
 
 def _alone(options: BackendOptions) -> Compiled:

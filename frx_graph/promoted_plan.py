@@ -56,12 +56,15 @@ class PromotedPlans:
         self._tried_seconds = 0.0
         self._time_is_over = False
 
-    def withdraw(self, promotion: Promotion, reason: str) -> None:
-        """Record that a plan is rolled back. This process does not apply it any more, also where that cannot be
-        recorded. Raises `LedgerError`."""
+    def withdraw(self, promotion: Promotion, reason: str) -> bool:
+        """Record that a plan is rolled back; False where it was before. This process does not apply it any more, also
+        where that cannot be recorded. Raises `LedgerError`."""
         with self._lock:
+            if promotion.key in self._withdrawn:
+                return False
             self._withdrawn.add(promotion.key)
         promotion.withdraw(reason)
+        return True
 
     def was_withdrawn(self, promotion: Promotion) -> bool:
         """Whether this process has rolled it back."""

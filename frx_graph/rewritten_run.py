@@ -1,17 +1,20 @@
 """A rewritten graph as it is run: where it fails and the graph as it was traced does not, that takes its place.
 
 Values are predicted for the sizes and strides that a graph is compiled with, by fakes; what kernels say to them shows
-only when they run. So each run with sizes that are new is watched: it keeps its arguments until it has succeeded.
+only when they run. So runs with sizes that are new are watched: they keep their arguments until they have succeeded.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import SymFloat, SymInt, Tensor, fx
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
@@ -19,36 +22,72 @@ from frx_graph.dynamo_rewriting import Compiled, Failed
 from frx_graph.matrix_product import LIBRARY
 
 _NAMESPACES = frozenset({"aten", "prims", "mkldnn", LIBRARY.ns})
+_MOST_SIZES = 64
+"""Where sizes never come twice, each run would keep its arguments, a backward all that was saved."""
 
 
-def with_way_back(
-    rewritten: Compiled, as_traced: Callable[[], Compiled], failed: Failed, sizes_at: Sequence[int] = ()
-) -> Compiled:
-    """`rewritten` until it fails where the program that `as_traced` compiles does not: that from then on, and `failed`
-    gets the error. All three take their arguments in one list, which they may empty; `sizes_at` are the places of those
-    that are no tensors. Raises what the program as traced raises."""
-    chosen = rewritten
-    succeeded: set[tuple[Any, ...]] = set()
+@dataclass
+class WayBack:
+    """A forward and its backward, each rewritten for the other, go back to what was traced together."""
 
-    def run(arguments: list[Any]) -> Any:
-        nonlocal chosen
-        sizes = tuple(arguments[place] for place in sizes_at)
-        if chosen is not rewritten or sizes in succeeded:
-            return chosen(arguments)
-        kept, drawn = list(arguments), torch.get_rng_state()
-        try:
-            result = rewritten(arguments)
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
-            traced = as_traced()
-            torch.set_rng_state(drawn)
-            result = traced(kept)
-            failed(error)
-            chosen = traced
-            return result
-        succeeded.add(sizes)
+    failed: Failed
+    taken: bool = False
+
+    def take(self, error: Exception) -> None:
+        """Go back, and tell why."""
+        if not self.taken:
+            self.taken = True
+            self.failed(error)
+
+
+class RewrittenRun:
+    """`rewritten`, made of `graph`, until it fails where the program that `as_traced` compiles does not: from then on
+    that. Both take their arguments in one list, which they may empty. Raises what the program as traced raises."""
+
+    def __init__(
+        self, rewritten: Compiled, graph: fx.Graph, as_traced: Callable[[], Compiled], way_back: WayBack
+    ) -> None:
+        # How AOTAutograd tells; what wraps this takes over attributes of instances alone.
+        self._boxed_call = True
+        self._rewritten = rewritten
+        self._compile_as_traced = as_traced
+        self._way_back = way_back
+        values = (node.meta.get("val") for node in graph.find_nodes(op="placeholder"))
+        self._sizes_at = [at for at, value in enumerate(values) if isinstance(value, (SymInt, SymFloat, int, float))]
+        self._watched = may_run_again(graph)
+        self._draws = any(map(_draws, graph.nodes))
+        self._succeeded: set[tuple[Any, ...]] = set()
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        """What the graph returns for `arguments`."""
+        if self._way_back.taken:
+            return self._as_traced(arguments)
+        if not self._watched:
+            return self._rewritten(arguments)
+        sizes = tuple(arguments[at] for at in self._sizes_at)
+        if sizes in self._succeeded:
+            return self._rewritten(arguments)
+        result = self._run(arguments)
+        self._succeeded.add(sizes)
+        self._watched = bool(sizes) and len(self._succeeded) < _MOST_SIZES
         return result
 
-    return run
+    def _run(self, arguments: list[Any]) -> Any:
+        kept, drawn = list(arguments), torch.get_rng_state() if self._draws else None
+        try:
+            return self._rewritten(arguments)
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
+            # What it has computed may be the memory that it has failed for.
+            traceback.clear_frames(error.__traceback__)
+            if drawn is not None:
+                torch.set_rng_state(drawn)
+            result = self._as_traced(kept)
+            self._way_back.take(error)
+            return result
+
+    @cached_property
+    def _as_traced(self) -> Compiled:
+        return self._compile_as_traced()
 
 
 def may_run_again(graph: fx.Graph) -> bool:
@@ -65,10 +104,16 @@ def _leaves_nothing(node: fx.Node) -> bool:
     if not isinstance(target, OpOverload):
         # Arithmetic on sizes, and items of tuples; operators of a higher order may do anything.
         return not isinstance(target, torch._ops.OperatorBase)
-    values = (value for value in pytree.tree_leaves(node.meta.get("val")) if isinstance(value, Tensor))
-    # To read the state of another device's generator waits for that device.
-    draws = torch.Tag.nondeterministic_seeded in target.tags and any(value.device.type != "cpu" for value in values)
-    return target.namespace in _NAMESPACES and not draws
+    return target.namespace in _NAMESPACES and not (_draws(node) and not _is_on_cpu(node))
+
+
+def _draws(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def _is_on_cpu(node: fx.Node) -> bool:
+    values = [value for value in pytree.tree_leaves(node.meta.get("val")) if isinstance(value, Tensor)]
+    return bool(values) and all(value.device.type == "cpu" for value in values)
 
 
 def _writes_input(node: fx.Node) -> bool:

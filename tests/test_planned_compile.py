@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from torch._dynamo.utils import counters, same
 from torch._inductor.graph import GraphLowering
 
+import frx_graph
 from frx_graph import backend, eager_plan, inductor_plan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.eager_plan import EagerPlan
@@ -121,9 +122,9 @@ def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypa
     assert sum("ZeroDivisionError: a bug" in message for message in ours) == 1
 
 
-@pytest.mark.parametrize("inner", ["eager", "inductor"])
+@pytest.mark.parametrize(("inner", "freeze"), [("eager", False), ("eager", True), ("inductor", False)])
 def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
-    inner: str, monkeypatch: pytest.MonkeyPatch
+    inner: str, freeze: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoil(module: fx.GraphModule, **_how: object) -> RewrittenGraph:
         for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default):
@@ -135,7 +136,8 @@ def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
     model, x = Branches().eval(), torch.randn(2, 3, 8, 8)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        outputs, seen = run(planned(model, inner), x, train=False)
+        compiled = frx_graph.compile(model, options={"plan": "all", "inner": inner, "freeze": freeze})
+        outputs, seen = run(compiled, x, train=False)
     torch.testing.assert_close((outputs, seen), run(model, x, train=False))
     assert sum("your program is unaffected" in str(w.message) for w in caught) == 1
 

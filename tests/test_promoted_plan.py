@@ -299,6 +299,24 @@ def test_a_ledger_that_is_gone_cannot_record_a_rollback(model, ledger: Ledger, m
         compiled(x)
 
 
+def test_a_plan_is_rolled_back_once(model, ledger: Ledger) -> None:
+    program, x = model
+    ledger.append(promoted(*model))
+    plans, found = PromotedPlans(), []
+
+    def compiler(dynamo: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        found.append(plans.find(dynamo, inputs, backend_options(OPTIONS, None)))
+        return dynamo.forward
+
+    with torch.no_grad():
+        torch.compile(program, backend=compiler)(x)
+    (standing,) = found
+    assert plans.withdraw(standing, "a forward fails")
+    assert not plans.withdraw(standing, "its backward does, too")
+    assert [event.decision.reason for event in ledger.events()][-1] == "a forward fails"
+    assert kinds(ledger).count(Kind.ROLLED_BACK) == 1
+
+
 def missing_ledger(place: Any, *_: Any) -> Any:
     raise missing(place)
 

@@ -1,5 +1,6 @@
 import operator
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,10 +9,11 @@ import torch
 from torch import Tensor, fx, nn
 
 import frx_graph.backend as backend
+from frx_graph import rewritten_run
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate
-from frx_graph.rewritten_run import may_run_again, with_way_back
+from frx_graph.rewritten_run import RewrittenRun, WayBack, may_run_again
 
 FAILS = "only running it tells"
 BEHIND = {Phase.FORWARD: torch.ops.aten.addmm.default, Phase.BACKWARD: torch.ops.aten.tanh_backward.default}
@@ -138,15 +140,43 @@ def test_sizes_that_are_new_are_watched_too(plant: Callable[[Phase, Callable[[Te
     assert len(said(caught)) == 1
 
 
-def test_what_fails_as_traced_too_is_the_programs_own_error() -> None:
-    def ours(_arguments: list[int]) -> int:
-        raise RuntimeError("ours")
+def test_it_goes_back_also_where_warnings_are_errors(
+    plant: Callable[[Phase, Callable[[Tensor], Tensor]], None],
+) -> None:
+    plant(Phase.FORWARD, fail)
+    model, x = Net(), torch.randn(3, 5)
+    program = compiled(model)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "frx applies rewrites")
+        torch.testing.assert_close(program(x), model(x))
 
+
+def run_of(
+    ours: Callable[[list[int]], int], traced: Callable[[list[int]], int], way_back: WayBack | None = None
+) -> RewrittenRun:
+    """Of a graph that takes a size."""
+    graph = fx.Graph()
+    size = graph.placeholder("size")
+    size.meta["val"] = 3
+    graph.output(size)
+    return RewrittenRun(ours, graph, lambda: traced, way_back or WayBack(lambda _error: None))
+
+
+def raising(_arguments: list[int]) -> int:
+    raise RuntimeError("ours")
+
+
+def unasked(_arguments: list[int]) -> int:
+    raise AssertionError("not asked for")
+
+
+def test_what_fails_as_traced_too_is_the_programs_own_error() -> None:
     def own(_arguments: list[int]) -> int:
         raise IndexError("the program's")
 
     failed: list[Exception] = []
-    run = with_way_back(ours, lambda: own, failed.append, [0])
+    run = run_of(raising, own, WayBack(failed.append))
     for _ in range(2):
         with pytest.raises(IndexError, match="the program's"):
             run([1])
@@ -162,10 +192,24 @@ def test_what_has_succeeded_once_with_its_sizes_is_not_watched() -> None:
             raise RuntimeError("out of memory, say")
         return arguments.pop()
 
-    run = with_way_back(ours, lambda: pytest.fail("not asked for"), pytest.fail)
+    run = run_of(ours, unasked)
     assert run([1]) == 1
     with pytest.raises(RuntimeError, match="say"):
         run([1])
+
+
+def test_sizes_that_never_come_twice_are_not_watched_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewritten_run, "_MOST_SIZES", 2)
+
+    def ours(arguments: list[int]) -> int:
+        return 1 // (3 - arguments.pop())
+
+    run = run_of(ours, sum)
+    run([1])
+    run([2])
+    with pytest.raises(ZeroDivisionError):
+        run([3])
+    assert run_of(ours, sum)([3]) == 3
 
 
 def test_arguments_that_were_taken_from_the_list_are_given_again() -> None:
@@ -173,7 +217,27 @@ def test_arguments_that_were_taken_from_the_list_are_given_again() -> None:
         arguments.clear()
         raise RuntimeError
 
-    assert with_way_back(ours, lambda: sum, lambda _error: None)([2, 3]) == 5
+    assert run_of(ours, sum)([2, 3]) == 5
+
+
+def test_what_failed_holds_no_memory_while_the_other_runs() -> None:
+    held: list[weakref.ref[Tensor]] = []
+
+    def ours(_arguments: list[int]) -> int:
+        large = torch.empty(8)
+        held.append(weakref.ref(large))
+        raise RuntimeError("out of memory, say")
+
+    assert run_of(ours, lambda _arguments: held[0]() is None)([1])
+
+
+def test_a_forward_and_its_backward_go_back_together() -> None:
+    failed: list[Exception] = []
+    way_back = WayBack(failed.append)
+    forward, backward = run_of(raising, sum, way_back), run_of(unasked, sum, way_back)
+    assert forward([1]) == 1
+    assert backward([2]) == 2
+    assert len(failed) == 1
 
 
 X, Y, LAST = object(), object(), object()
@@ -184,7 +248,7 @@ X, Y, LAST = object(), object(), object()
     [
         ([(torch.ops.aten.add.Tensor, X, Y), (torch.ops.aten.relu.default, LAST)], True),
         ([(torch.ops.aten.split.Tensor, X, 2), (operator.getitem, LAST, 0)], True),
-        ([(torch.ops.aten.native_dropout.default, X, 0.5, True)], True),
+        ([(torch.ops.aten.native_dropout.default, X, 0.5, True)], False),
         ([(torch.ops.aten.relu.default, Y), (torch.ops.aten.copy_.default, X, LAST)], True),
         ([(torch.ops.aten.copy_.default, X, Y), (torch.ops.aten.relu.default, LAST)], False),
         ([(torch.ops.aten.add.Tensor, X, Y), (torch.ops.aten.relu_.default, LAST)], True),
@@ -201,9 +265,10 @@ def test_only_what_leaves_nothing_behind_is_run_again(calls: list[tuple[Any, ...
     assert may_run_again(graph) is again
 
 
-def test_random_numbers_of_other_devices_are_not_drawn_again() -> None:
+@pytest.mark.parametrize(("device", "again"), [("cpu", True), ("meta", False)])
+def test_only_random_numbers_of_the_cpu_are_drawn_again(device: str, again: bool) -> None:
     graph = fx.Graph()
     drops = graph.call_function(torch.ops.aten.native_dropout.default, (graph.placeholder("x"), 0.5, True))
-    drops.meta["val"] = (torch.empty(2, device="meta"), torch.empty(2, device="meta"))
+    drops.meta["val"] = (torch.empty(2, device=device), torch.empty(2, device=device))
     graph.output(drops)
-    assert not may_run_again(graph)
+    assert may_run_again(graph) is again

@@ -26,12 +26,14 @@ def graph_as_it_was(dynamo: fx.GraphModule) -> Callable[[], fx.GraphModule]:
         if hasattr(node, "_dynamo_source"):
             copied._dynamo_source = node._dynamo_source
 
+    meta = dict(dynamo.meta)
+    notes = {name: getattr(dynamo, name) for name in _DYNAMOS_NOTES if hasattr(dynamo, name)}
+
     def made() -> fx.GraphModule:
         module = fx.GraphModule(dynamo, graph)
-        module.meta = dict(dynamo.meta)
-        for name in _DYNAMOS_NOTES:
-            if hasattr(dynamo, name):
-                setattr(module, name, getattr(dynamo, name))
+        module.meta = dict(meta)
+        for name, note in notes.items():
+            setattr(module, name, note)
         return module
 
     return made

@@ -1,4 +1,4 @@
-"""An arm of a trial in which one rewrite is wrong: `python wrong_rewrite_arm.py value|stride`."""
+"""An arm of a trial in which one rewrite is wrong: `python wrong_rewrite_arm.py value|stride|failure`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build() -> tuple[nn.Module, tuple[Tensor]]:
 
 def spoiled(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """What the rewrite makes, and a hundredth more of the first result, or that with its last dimensions the other way
-    round in memory."""
+    round in memory, or with a shape that it cannot have."""
     made = propagate_layout.REWRITE.apply(subject, module, candidate)
     output = module.graph.output_node()
     first = output.args[0][0]
@@ -32,13 +32,16 @@ def spoiled(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidat
         if sys.argv[1] == "value":
             wrong = module.graph.call_function(torch.ops.aten.mul.Scalar, (first, 1.01))
             wrong.meta["val"] = first.meta["val"]
+        elif sys.argv[1] == "failure":
+            wrong = module.graph.call_function(torch.ops.aten.view.default, (first, [7, 7]))
+            wrong.meta["val"] = first.meta["val"]
         else:
-            turned = module.graph.call_function(torch.ops.aten.transpose.int, (first, -1, -2))
+            turned = module.graph.call_function(torch.ops.aten.permute.default, (first, [0, 1, 3, 2]))
             turned.meta["val"] = first.meta["val"].transpose(-1, -2)
             memory = {"memory_format": torch.contiguous_format}
             copied = module.graph.call_function(torch.ops.aten.clone.default, (turned,), memory)
             copied.meta["val"] = turned.meta["val"].contiguous()
-            wrong = module.graph.call_function(torch.ops.aten.transpose.int, (copied, -1, -2))
+            wrong = module.graph.call_function(torch.ops.aten.permute.default, (copied, [0, 1, 3, 2]))
             wrong.meta["val"] = copied.meta["val"].transpose(-1, -2)
     output.args = ((wrong, *output.args[0][1:]),)
     return made
