@@ -19,6 +19,7 @@ from __future__ import annotations
 import enum
 import math
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from frx_graph.trials.statistics import safe_interval, safe_t, trimmed_interval
 
 FEWEST_PAIRS = 2
 """Of which a trial that ends early must have measured: one cannot disagree with itself."""
+
+_LARGEST = math.log(sys.float_info.max)
 
 
 class Outcome(enum.StrEnum):
@@ -150,12 +153,17 @@ def _statistics(
     return TrialStatistics(
         ratio_median=math.exp(statistics.median(every)),
         ci_low=math.exp(interval[0]),
-        ci_high=math.exp(interval[1]),
+        ci_high=_bound(interval[1]),
         quads=len(every),
         processes=len(pairs),
         pair_medians=tuple(math.exp(statistics.median(pair)) for pair in pairs),
         void=sum(measured.void for measured in quads),
     )
+
+
+def _bound(log_ratio: float) -> float:
+    """Its ratio; infinite for one that no float holds: two quads that are far apart bound nothing."""
+    return math.exp(log_ratio) if log_ratio <= _LARGEST else math.inf
 
 
 def _verdict(

@@ -48,8 +48,9 @@ def ledger(workplace: Path) -> Ledger:
 
 def test_the_baseline_does_not_win_against_itself(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(["trial", "model.py:build", "--aa", "--inner", "eager", "--policy", "policy.yaml", "--format", "json"])
-    found = TrialDocument.model_validate_json(capsys.readouterr().out)
-    assert code == 1
+    captured = capsys.readouterr()
+    assert code == 1, captured.err
+    found = TrialDocument.model_validate_json(captured.out)
     assert found.verdict != "promote"
     assert [gate.name for gate in found.gates] == list(Gate)
     assert all(gate.passed is not False for gate in found.gates[:-1])

@@ -143,6 +143,14 @@ def test_a_trial_that_could_not_measure_enough_is_inconclusive() -> None:
     assert final_verdict(trial(DEFAULT, [2.0]), DEFAULT).reason == "only 1 of 35 quads were measured"
 
 
+def test_two_quads_that_are_far_apart_bound_nothing() -> None:
+    # On a busy machine a step of a tenth of a millisecond may take 20 ms: cut short then, nothing is known, nor wrong.
+    stats = final_verdict(trial(DEFAULT, [math.exp(2.0), math.exp(-2.0)]), DEFAULT).statistics
+    assert stats is not None
+    assert (stats.ci_low, stats.ci_high) == (0.0, math.inf)
+    assert stats.ratio_median == pytest.approx(1.0)
+
+
 def test_a_trial_without_measurements_has_no_figures() -> None:
     verdict = final_verdict([], DEFAULT)
     assert (verdict.outcome, verdict.statistics) == (Outcome.INCONCLUSIVE, None)
