@@ -1,34 +1,50 @@
-"""`frx analyze`: the layout findings that a torch.profiler trace alone can support."""
+"""`frx analyze`: what a file of evidence alone can tell: a trace, an Nsight Compute export, PTX."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from frx_graph.atomic_file import write_atomically
 from frx_graph.cli.report_output import ReportOptions, emit
+from frx_graph.errors import OptionError
+from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.progress import stages
+from frx_graph.ptx_advice import analyze_ptx
+from frx_graph.reports import kernel_document, ptx_document
+from frx_graph.reports.kernel_report import render_kernels
+from frx_graph.reports.ptx_report import render_ptx
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.report_format import Format
+from frx_graph.reports.terminal import detect_terminal
 from frx_graph.trace_advice import analyze_trace
 
 
 def analyze(
-    trace: Annotated[
-        Path, typer.Option("--trace", help="What torch.profiler's export_chrome_trace wrote: profile.json[.gz].")
-    ],
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="profile.json[.gz] of torch.profiler, report.csv of `ncu --csv`, or kernel.ptx."),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option("--trace", help="The same, of a trace only.")] = None,
     model: Annotated[str | None, typer.Option(help="Name of the program in the report; the file's otherwise.")] = None,
-    format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+    format: Annotated[Format, typer.Option("--format", help="Output format; text or json for exports.")] = Format.TEXT,
+    as_document: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
     select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are findings.")] = False,
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
 ) -> None:
-    """Print the layout problems that a profiler trace shows."""
+    """Print what a file shows: layout problems of a trace, what holds kernels back in an export, or may, in PTX."""
     options = ReportOptions(
-        format=format,
+        format=Format.JSON if as_document else format,
         output=output,
         top=top,
         select=select or (),
@@ -36,7 +52,60 @@ def analyze(
         exit_zero=exit_zero,
     )
     options.check()
+    if (file is None) is (trace is None):
+        raise OptionError("one file is to be analysed", "frx analyze profile.json.gz, or frx analyze report.csv")
+    given = trace or file
+    assert given is not None
+    kind = FileKind.TRACE if file is None else file_kind(given)
+    if kind is not FileKind.TRACE:
+        raise typer.Exit(_analyze_kernels(kind, given, options))
     with stages() as progress:
-        progress(f"reading {trace}")
-        advice = analyze_trace(trace, model)
+        progress(f"reading {given}")
+        advice = analyze_trace(given, model)
     raise typer.Exit(emit(advice, options))
+
+
+def _analyze_kernels(kind: FileKind, path: Path, options: ReportOptions) -> int:
+    """Files that tell of kernels, and not of layouts: their reports have no rules to choose from."""
+    if options.format not in (Format.TEXT, Format.JSON):
+        raise OptionError(f"no --format {options.format.value} of kernels", "take text or json")
+    if options.select or options.ignore:
+        raise OptionError("--select and --ignore choose layout rules, of which kernels have none", "leave them out")
+    terminal = detect_terminal(sys.stdout, os.environ)
+    color = terminal.color and options.output is None and options.format is Format.TEXT
+    with stages() as progress:
+        progress(f"reading {path}")
+        report = _ncu if kind is FileKind.NCU_CSV else _ptx
+        text, found = report(path, options, terminal.width, color)
+    if options.output is None:
+        typer.echo(text, nl=False, color=color)
+    else:
+        try:
+            write_atomically(options.output, text)
+        except OSError as error:
+            message = f"cannot write {options.output}: {error.strerror}"
+            raise OptionError(message, "choose another --output") from error
+        typer.echo(f"frx: wrote {options.output}", err=True)
+    return 1 if found and not options.exit_zero else 0
+
+
+def _ncu(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+    """The report, and whether there is a bottleneck in it."""
+    export, analysis = analyze_ncu(path)
+    document = kernel_document.ncu_document(export, analysis)
+    if options.format is Format.JSON:
+        return _json(kernel_document.as_json(document)), analysis.primary is not None
+    return render_kernels(document.result, top=options.top, width=width, color=color), analysis.primary is not None
+
+
+def _ptx(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+    """The same of PTX."""
+    document = ptx_document.ptx_document(*analyze_ptx(path))
+    found = bool(document.result.bottlenecks)
+    if options.format is Format.JSON:
+        return _json(ptx_document.as_json(document)), found
+    return render_ptx(document.result, top=options.top, width=width, color=color), found
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from ncu_exports import SOL, Launch, long_export, metric
 
 from frx_graph.cli.analyze import analyze
 from frx_graph.errors import EvidenceError, OptionError
@@ -51,3 +52,74 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 def test_an_unknown_rule_is_an_error_before_the_trace_is_read(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--select"):
         run("--trace", str(tmp_path / "none.json"), "--select", "FRX999")
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    launch = Launch()
+    path = tmp_path / "report.csv"
+    path.write_text(
+        long_export(
+            metric(launch, SOL, "Duration", "us", "90.00"),
+            metric(launch, SOL, "Compute (SM) Throughput", "%", "20.00"),
+            metric(launch, SOL, "Memory Throughput", "%", "90.00"),
+            metric(launch, SOL, "DRAM Throughput", "%", "90.00"),
+        )
+    )
+    return path
+
+
+def test_a_file_is_what_its_content_says(export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(RESNET, "--exit-zero") == 0
+    assert "FRX004" in capsys.readouterr().out
+    renamed = export.rename(tmp_path / "trace.json")
+    assert run(str(renamed)) == 1
+    assert "memory_bandwidth_bound" in capsys.readouterr().out
+    assert run(str(renamed), "--exit-zero") == 0
+
+
+def test_an_export_as_json(export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(export), "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["mode"], document["result"]["launches"]) == ("ncu", 1)
+    output = tmp_path / "out.json"
+    assert run(str(export), "--format", "json", "--output", str(output)) == 1
+    assert json.loads(output.read_text()) == document
+
+
+def test_ptx(capsys: pytest.CaptureFixture[str]) -> None:
+    ptx = str(TRACES.parent / "ptx" / "kernels_sm80.ptx")
+    assert run(ptx) == 1
+    assert "STATIC VERDICT" in capsys.readouterr().out
+    assert run(ptx, "--json", "--exit-zero") == 0
+    assert json.loads(capsys.readouterr().out)["mode"] == "ptx"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "one file is to be analysed"),
+        (("EXPORT", "--trace", RESNET), "one file is to be analysed"),
+        (("EXPORT", "--format", "sarif"), "no --format sarif"),
+        (("EXPORT", "--select", "FRX001"), "--select and --ignore"),
+        (("EXPORT", "--output", "/nowhere/at/all.json"), "no such folder"),
+    ],
+)
+def test_what_does_not_go_together(export: Path, arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        run(*(str(export) if argument == "EXPORT" else argument for argument in arguments))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"NVR\0\x02\0", "is a binary Nsight Compute report"),
+        (b"hello\n", "neither its name nor its content tells"),
+    ],
+)
+def test_what_is_no_evidence_is_an_error(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "evidence"
+    path.write_bytes(content)
+    with pytest.raises(EvidenceError, match=said):
+        run(str(path))

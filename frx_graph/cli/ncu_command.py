@@ -1,0 +1,57 @@
+"""`frx ncu-command`: the Nsight Compute command that measures what a question needs."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Annotated
+
+import typer
+
+from frx_graph.errors import OptionError
+from frx_graph.evidence.ncu.presets import PRESETS, Preset, ncu_arguments, shell_line
+
+_YOURS = "./your_app"
+
+
+def ncu_command(
+    preset: Annotated[str | None, typer.Argument(help="memory, tensor, occupancy, stalls or full.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(help="The program, after --.")] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="File that ncu writes.")] = "ncu_report.csv",
+    kernel_name: Annotated[str | None, typer.Option(help="Only kernels of this name; regex:... for a pattern.")] = None,
+    launch_skip: Annotated[int | None, typer.Option(min=0, help="Leave the first launches out.")] = None,
+    launch_count: Annotated[int | None, typer.Option(min=1, help="Measure so many launches.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the presets.")] = False,
+    as_document: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Print the ncu command of a preset. Nothing is run."""
+    if listed:
+        _print_list(as_document)
+        return
+    if preset is None:
+        raise OptionError("which preset?", f"one of {', '.join(PRESETS)}")
+    arguments = ncu_arguments(
+        _preset(preset),
+        command or [_YOURS],
+        output=output,
+        kernel=kernel_name,
+        launch_skip=launch_skip,
+        launch_count=launch_count,
+    )
+    typer.echo(json.dumps({"preset": preset, "command": arguments}) if as_document else shell_line(arguments))
+
+
+def _preset(name: str) -> Preset:
+    if name in PRESETS:
+        return PRESETS[name]
+    near = difflib.get_close_matches(name, PRESETS, n=1)
+    raise OptionError(f"no preset {name!r}", f"did you mean {near[0]}?" if near else f"one of {', '.join(PRESETS)}")
+
+
+def _print_list(as_document: bool) -> None:
+    if as_document:
+        found = [{"preset": one.name, "use": one.use, "metrics": list(one.counters)} for one in PRESETS.values()]
+        typer.echo(json.dumps(found, indent=2))
+        return
+    for one in PRESETS.values():
+        typer.echo(f"{one.name:<10} {one.use} ({len(one.counters)} metrics)")

@@ -1,0 +1,58 @@
+"""What kind of evidence a file holds: told by its content, whatever its name is."""
+
+from __future__ import annotations
+
+import enum
+import re
+from pathlib import Path
+
+from frx_graph.errors import EvidenceError
+
+EXPECTED = "a torch.profiler trace (.json, .json.gz), an Nsight Compute CSV export (.csv) or PTX (.ptx)"
+_GZIP_MAGIC = b"\x1f\x8b"
+_REPORT_MAGIC = b"NVR\0"
+_SNIFFED_BYTES = 1 << 16
+_OPENS_JSON = (b"{", b"[")
+_PTX = re.compile(rb"^\s*\.version\s+\d+\.\d+", re.MULTILINE)
+_BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_PREAMBLES = (b"==PROF==", b'"ID","Process ID"', b'"ID",')
+
+
+class FileKind(enum.StrEnum):
+    """What reads a file."""
+
+    TRACE = "trace"
+    NCU_CSV = "ncu"
+    PTX = "ptx"
+
+
+def file_kind(path: Path) -> FileKind:
+    """Raises `EvidenceError` for a file that is missing, or of no kind that can be read."""
+    # Opening a fifo waits for a writer that may never come.
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise EvidenceError(f"{path}: is not a regular file, expected {EXPECTED}")
+    try:
+        with path.open("rb") as file:
+            start = file.read(_SNIFFED_BYTES)
+    except FileNotFoundError:
+        raise EvidenceError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise EvidenceError(f"{path}: is a directory, expected {EXPECTED}") from None
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if not start.strip():
+        raise EvidenceError(f"{path}: is empty, expected {EXPECTED}")
+    if start.startswith(_REPORT_MAGIC):
+        raise EvidenceError(
+            f"{path}: is a binary Nsight Compute report", "export it: `ncu -i report.ncu-rep --csv --page raw`"
+        )
+    for mark in _BYTE_ORDER_MARKS:
+        start = start.removeprefix(mark)
+    text = start.replace(b"\0", b"")
+    if start.startswith(_GZIP_MAGIC) or text.lstrip().startswith(_OPENS_JSON):
+        return FileKind.TRACE
+    if _PTX.search(text):
+        return FileKind.PTX
+    if any(preamble in text for preamble in _PREAMBLES) or path.suffix.lower() == ".csv":
+        return FileKind.NCU_CSV
+    raise EvidenceError(f"{path}: neither its name nor its content tells what it is, expected {EXPECTED}")

@@ -1,0 +1,1 @@
+"""What Nsight Compute has measured, as it exports it."""

@@ -1,0 +1,320 @@
+"""Reads what `ncu --csv` prints: a row for each metric of a launch, or a row for each launch, in bounded memory.
+
+Before the table, and between its rows, stands whatever else was printed: ncu's own lines (`==PROF==`), and those of the
+program that was profiled. The first row of the table names the columns. With `--page details`, and with metrics named
+on the command line, a row is one metric (long); with `--page raw`, and from Nsight Compute 2026.1 on, a row is one
+launch, with a row of units between the names and the first launch (wide).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
+from frx_graph.evidence.ncu.metrics import Read, known_metric
+from frx_graph.evidence.number_format import NumberFormat, is_missing, is_plain, parse_number, told_format
+from frx_graph.evidence.text_lines import TextLines, text_lines
+
+EXPECTED = "an Nsight Compute CSV export"
+_EXPORT_HINT = "write one with `ncu --csv --page raw` or `ncu -i report.ncu-rep --csv`"
+_ID, _KERNEL, _METRIC, _UNIT, _VALUE = "ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"
+_RULE = "Rule Name"
+_LONGEST_ROW_LINES = 1000
+"""A rule's text may go over lines; a quotation mark that is never closed must not take the rest of the file with it."""
+_DIMENSIONS = re.compile(r"\(?\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*\)?")
+_INSTANCES = re.compile(r"(\S+)\s+\(.*\)", re.DOTALL)
+_REPORTED = 20
+"""Of what could not be read so many are named."""
+
+
+_NO_COLUMN = -1
+
+
+class Form(StrEnum):
+    """What a row of the table is."""
+
+    LONG = "long"
+    WIDE = "wide"
+
+
+@dataclass(slots=True)
+class NcuExport:
+    """What is to be said of a file when it has been read."""
+
+    source: str
+    form: Form = Form.LONG
+    number_format: NumberFormat = NumberFormat.POINT
+    launches: int = 0
+    foreign_lines: int = 0
+    """Lines of ncu, or of the program that was profiled."""
+    unknown_units: dict[str, int] = field(default_factory=dict)
+    """Metrics that are used here, measured in a unit that is not known: with the line where each is seen first."""
+    unreadable: dict[str, int] = field(default_factory=dict)
+    """The same of values that are no numbers."""
+
+
+def read_ncu_csv(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuExport:
+    """Call `on_launch` with each launch, in the file's order. Raises `EvidenceError` for what is no such export, or a
+    damaged one, with the line."""
+    with text_lines(path, EXPECTED) as lines:
+        table = _Table(path, lines)
+        written = told_format(table.values())
+    with text_lines(path, EXPECTED) as lines:
+        table = _Table(path, lines)
+        export = NcuExport(str(path), table.form, written)
+        for launch in table.launches(export):
+            export.launches += 1
+            on_launch(launch)
+        export.foreign_lines = table.foreign_lines
+    if not export.launches:
+        raise EvidenceError(f"{path}: line {table.line}: a table without a launch", "was a kernel profiled at all?")
+    return export
+
+
+class _Table:
+    """The rows below the header, as the cells of each."""
+
+    def __init__(self, path: Path, lines: TextLines) -> None:
+        self.path = path
+        self.foreign_lines = 0
+        self.line = 0
+        """Where the row that was given last begins."""
+        self._lines = lines
+        self._inside = False
+        self.header = self._find_header()
+        self.columns = {name: index for index, name in reversed(tuple(enumerate(self.header)))}
+        self.form = Form.LONG if _METRIC in self.columns else Form.WIDE
+        if self.form is Form.LONG and not {_UNIT, _VALUE} <= self.columns.keys():
+            missing = ", ".join(sorted({_UNIT, _VALUE} - self.columns.keys()))
+            raise EvidenceError(f"{path}: line {self.line}: a table of metrics without the column {missing}")
+
+    def values(self) -> Iterator[str]:
+        """All cells that may be numbers."""
+        if self.form is Form.LONG:
+            column = self.columns[_VALUE]
+            yield from (row[column] for row in self.rows())
+            return
+        metrics = self._metric_columns()
+        for row in self.rows():
+            yield from (row[column] for column in metrics)
+
+    def launches(self, export: NcuExport) -> Iterator[KernelLaunch]:
+        """Each launch with its metrics; what of them cannot be read is noted in `export`."""
+        reader = _Reader(self, export)
+        return reader.long() if self.form is Form.LONG else reader.wide(self._metric_columns())
+
+    def rows(self) -> Iterator[list[str]]:
+        """The cells of each row of a launch, and, of a wide table, of the row of units."""
+        least = self.columns[_VALUE] + 1 if self.form is Form.LONG else len(self.header)
+        parsed = csv.reader(self._row_lines(), strict=True)
+        while True:
+            try:
+                row = next(parsed, None)
+            except csv.Error as error:
+                raise self.damaged(f"no row of a table: {error}") from None
+            if row is None:
+                return
+            if len(row) < least:
+                self._check_foreign(row)
+                self.foreign_lines += 1
+            elif row[self.columns[_KERNEL]] == _KERNEL:
+                raise self.damaged("a second table begins, expected one export a file")
+            else:
+                yield row
+
+    def damaged(self, what: str) -> EvidenceError:
+        """The error that the row that was given last is `what`."""
+        return EvidenceError(f"{self.path}: line {self.line}: {what}", "export it again")
+
+    def _find_header(self) -> list[str]:
+        for line in self._lines:
+            if _ID in line and _KERNEL in line:
+                self.line = self._lines.number
+                try:
+                    cells = next(csv.reader([line], strict=True))
+                except csv.Error:
+                    cells = []
+                if _ID in cells and _KERNEL in cells:
+                    return [cell.strip() for cell in cells]
+            self.foreign_lines += 1
+        what = f"no row with the columns {_ID} and {_KERNEL} in {self._lines.number:,} lines, expected {EXPECTED}"
+        raise EvidenceError(f"{self.path}: {what}", _EXPORT_HINT)
+
+    def _row_lines(self) -> Iterator[str]:
+        """The lines of the table, without those between its rows: a row begins with the launch's number."""
+        first = self.columns[_ID] == 0
+        # The row of units has no number; whoever has written the file anew may have left quotation marks out.
+        begins = ('"', ",") if self.form is Form.WIDE else '"'
+        for line in self._lines:
+            if first and not (line.startswith(begins) or line[:1].isdigit()):
+                self.foreign_lines += bool(line.strip())
+                continue
+            self.line = self._lines.number
+            yield line
+            if line.count('"') % 2:
+                yield from self._rest_of_row()
+
+    def _rest_of_row(self) -> Iterator[str]:
+        for line in self._lines:
+            yield line
+            if line.count('"') % 2:
+                return
+            if self._lines.number - self.line > _LONGEST_ROW_LINES:
+                break
+        raise self.damaged("a quotation mark that is not closed")
+
+    def _check_foreign(self, row: Sequence[str]) -> None:
+        """Raises `EvidenceError` for the beginning of a row, with which the file ends."""
+        if self.columns[_ID] == 0 and row and row[0].isdigit() and len(row) > 1:
+            raise self.damaged(f"a row of {len(row)} columns, expected {len(self.header)}")
+
+    def _metric_columns(self) -> tuple[int, ...]:
+        return tuple(index for index, name in enumerate(self.header) if index >= self._identity_ends())
+
+    def _identity_ends(self) -> int:
+        known = ("CC", "Device", "Grid Size", "Block Size", "Stream", "Context", _KERNEL)
+        return max((self.columns[name] + 1 for name in known if name in self.columns), default=0)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was read of a launch so far, from its first row on."""
+
+    row: Sequence[str]
+    line: int
+    values: dict[str, float] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    rules: list[NcuRule] = field(default_factory=list)
+
+
+class _Reader:
+    def __init__(self, table: _Table, export: NcuExport) -> None:
+        self._table = table
+        self._export = export
+        self._known: dict[tuple[str, str], Read | None] = {}
+
+    def long(self) -> Iterator[KernelLaunch]:
+        """Launches of a table whose rows are metrics, those of one launch together."""
+        columns = self._table.columns
+        number, process, kernel = columns[_ID], columns.get("Process ID"), columns[_KERNEL]
+        name, unit, value = columns[_METRIC], columns[_UNIT], columns[_VALUE]
+        rule = columns.get(_RULE, _NO_COLUMN)
+        current: tuple[str, str, str] | None = None
+        seen = _Seen([], 0)
+        for row in self._table.rows():
+            key = (row[number], "" if process is None else row[process], row[kernel])
+            if key != current:
+                if current is not None:
+                    yield self._launch(seen)
+                current, seen = key, _Seen(row, self._table.line)
+            if row[name]:
+                read = self._read(row[name], row[unit])
+                if read is not None:
+                    self._note(row[name], read, row[value], seen)
+            elif 0 <= rule < len(row) and row[rule]:
+                seen.rules.append(self._rule(row))
+        if current is not None:
+            yield self._launch(seen)
+
+    def wide(self, columns: Sequence[int]) -> Iterator[KernelLaunch]:
+        """Launches of a table whose rows are launches."""
+        header, number = self._table.header, self._table.columns[_ID]
+        used: Sequence[tuple[int, str, Read]] | None = None
+        plainly = self._export.number_format is NumberFormat.POINT
+        for row in self._table.rows():
+            units = row if used is None and not row[number].strip() else None
+            if used is None:
+                found = (
+                    (column, header[column], self._read(header[column], "" if units is None else units[column]))
+                    for column in columns
+                )
+                used = [(column, name, read) for column, name, read in found if read is not None]
+            if not row[number].strip():
+                continue
+            seen = _Seen(row, self._table.line)
+            values, names = seen.values, seen.names
+            for column, name, read in used:
+                text = row[column]
+                # What `_note` does, without a call for each of a row's hundred cells.
+                if plainly and is_plain(text) and read.name not in values:
+                    values[read.name] = float(text) * read.factor
+                    names[read.name] = name
+                else:
+                    self._note(name, read, text, seen)
+            yield self._launch(seen)
+
+    def _note(self, name: str, read: Read, text: str, seen: _Seen) -> None:
+        if read.name in seen.values:
+            return
+        try:
+            number = parse_number(text, self._export.number_format)
+        except ValueError:
+            if is_missing(text):
+                return
+            instances = _INSTANCES.fullmatch(text)
+            if instances is None:
+                self._note_problem(self._export.unreadable, f"{name}: {text!r}")
+            else:
+                self._note(name, read, instances[1], seen)
+            return
+        seen.values[read.name] = number * read.factor
+        seen.names[read.name] = name
+
+    def _read(self, name: str, unit: str) -> Read | None:
+        key = (name, unit)
+        if key not in self._known:
+            try:
+                self._known[key] = known_metric(name, unit)
+            except ValueError as error:
+                self._known[key] = None
+                self._note_problem(self._export.unknown_units, str(error))
+        return self._known[key]
+
+    def _note_problem(self, noted: dict[str, int], what: str) -> None:
+        if len(noted) < _REPORTED:
+            noted.setdefault(what, self._table.line)
+
+    def _rule(self, row: Sequence[str]) -> NcuRule:
+        cell = self._cells(row)
+        try:
+            speedup = parse_number(cell("Estimated Speedup"), self._export.number_format)
+        except ValueError:
+            speedup = None
+        return NcuRule(cell(_RULE), cell("Rule Type"), cell("Rule Description"), speedup)
+
+    def _cells(self, row: Sequence[str]) -> Callable[[str], str]:
+        """A cell by the name of its column; empty where the table, or this row of it, has none."""
+
+        def cell(name: str) -> str:
+            column = self._table.columns.get(name, _NO_COLUMN)
+            return row[column].strip() if 0 <= column < len(row) else ""
+
+        return cell
+
+    def _launch(self, seen: _Seen) -> KernelLaunch:
+        cell = self._cells(seen.row)
+        return KernelLaunch(
+            number=cell(_ID),
+            process=cell("Process ID"),
+            kernel=cell(_KERNEL),
+            device=cell("Device"),
+            compute_capability=cell("CC"),
+            grid=_dimensions(cell("Grid Size")),
+            block=_dimensions(cell("Block Size")),
+            source=self._export.source,
+            line=seen.line,
+            values=seen.values,
+            names=seen.names,
+            rules=tuple(seen.rules),
+        )
+
+
+def _dimensions(text: str) -> Dimensions | None:
+    found = _DIMENSIONS.fullmatch(text)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))

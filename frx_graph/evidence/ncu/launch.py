@@ -1,0 +1,60 @@
+"""One launch of a kernel, as Nsight Compute has seen it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from frx_graph.evidence.measurement import Measurement, Provenance
+from frx_graph.evidence.ncu.metrics import BY_NAME, COUNT, PERCENT
+
+Dimensions = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NcuRule:
+    """What a rule of Nsight Compute's own has said of a launch; `kind` is OPT for what can be done better, INF for what
+    is to be known, WRN for what is doubtful."""
+
+    name: str
+    kind: str
+    text: str
+    speedup_pct: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """`values` are by the name of a metric of `metrics.METRICS`, or of a stall, in the unit of that; what is not there
+    was not measured. `line` is where the launch begins in the file `source`."""
+
+    number: str
+    process: str
+    kernel: str
+    device: str
+    compute_capability: str
+    grid: Dimensions | None
+    block: Dimensions | None
+    source: str
+    line: int
+    values: Mapping[str, float]
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the file calls each of the metrics."""
+    rules: tuple[NcuRule, ...] = ()
+
+    @property
+    def threads_per_block(self) -> int | None:
+        """Product of the block's dimensions."""
+        return None if self.block is None else self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def blocks(self) -> int | None:
+        """Product of the grid's dimensions."""
+        return None if self.grid is None else self.grid[0] * self.grid[1] * self.grid[2]
+
+    def measurements(self) -> Iterator[Measurement]:
+        """Each value as a fact of its own."""
+        for name, value in self.values.items():
+            metric = BY_NAME.get(name)
+            unit = metric.unit if metric is not None else PERCENT if name.startswith("stall_share") else COUNT
+            at = Provenance(self.source, self.line, self.names.get(name, name))
+            yield Measurement(name, value, unit, f"launch {self.number} of {self.kernel}", at)

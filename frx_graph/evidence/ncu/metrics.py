@@ -1,0 +1,287 @@
+"""What Nsight Compute measures of a launch, under the names that its exports give it.
+
+A metric has a counter's name (`--page raw`, `--metrics`) and a label (`--page details`). Labels are not unique: "Memory
+Throughput" is a percentage of the peak in one section and bytes per second in another, so a label is read by its unit,
+too. Counters: https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference; labels as in the
+section files of Nsight Compute 2019.5 to 2025.3.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from frx_graph.evidence.units import Unit, parse_unit
+
+COUNT = "count"
+"""The unit of numbers, and of numbers of things: of instructions, blocks, registers a thread."""
+PERCENT = "%"
+_QUANTITIES = frozenset({PERCENT, "s", "hz", "byte", "byte/s"})
+
+
+class Fold(enum.StrEnum):
+    """What a metric of several launches together is."""
+
+    MEAN = "mean"
+    """Weighted by the time that each took."""
+    SUM = "sum"
+    FIRST = "first"
+    """A property of the launch, which all must share; unknown where they do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One of them; `unit` is that in which it is kept."""
+
+    name: str
+    unit: str
+    counters: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    fold: Fold = Fold.MEAN
+
+
+def _of_peak(name: str, counters: tuple[str, ...], labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, PERCENT, counters, labels)
+
+
+def _launch(name: str, counter: str, label: str, unit: str = COUNT) -> Metric:
+    return Metric(name, unit, (counter,), (label,), Fold.FIRST)
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("duration", "s", ("gpu__time_duration.sum", "gpu__time_duration_sum", "duration"), ("Duration",), Fold.SUM),
+    Metric(
+        "sm_frequency",
+        "hz",
+        ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second"),
+        ("SM Frequency",),
+    ),
+    Metric("dram_frequency", "hz", ("dram__cycles_elapsed.avg.per_second",), ("DRAM Frequency",)),
+    # Speed of Light
+    _of_peak(
+        "compute_throughput",
+        ("sm__throughput.avg.pct_of_peak_sustained_elapsed",),
+        ("Compute (SM) Throughput", "Compute (SM) [%]", "SM [%]", "SOL SM"),
+    ),
+    _of_peak(
+        "memory_throughput",
+        ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",),
+        ("Memory Throughput", "Memory [%]", "SOL Memory"),
+    ),
+    _of_peak(
+        "dram_throughput",
+        (
+            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+            "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        ),
+        ("DRAM Throughput", "SOL DRAM"),
+    ),
+    _of_peak(
+        "l1_throughput",
+        ("l1tex__throughput.avg.pct_of_peak_sustained_active",),
+        ("L1/TEX Cache Throughput", "SOL L1/TEX Cache"),
+    ),
+    _of_peak(
+        "l2_throughput",
+        ("lts__throughput.avg.pct_of_peak_sustained_elapsed",),
+        ("L2 Cache Throughput", "SOL L2 Cache"),
+    ),
+    # Memory
+    Metric("dram_bandwidth", "byte/s", ("dram__bytes.sum.per_second",), ("Memory Throughput", "DRAM Bandwidth")),
+    Metric("dram_bytes", "byte", ("dram__bytes.sum",), (), Fold.SUM),
+    Metric("dram_bytes_read", "byte", ("dram__bytes_read.sum", "dram__bytes_op_read.sum"), (), Fold.SUM),
+    Metric("dram_bytes_written", "byte", ("dram__bytes_write.sum", "dram__bytes_op_write.sum"), (), Fold.SUM),
+    Metric("l1_hit_rate", PERCENT, ("l1tex__t_sector_hit_rate.pct",), ("L1/TEX Hit Rate", "L1 Hit Rate")),
+    Metric("l2_hit_rate", PERCENT, ("lts__t_sector_hit_rate.pct",), ("L2 Hit Rate",)),
+    Metric(
+        "sectors_per_load",
+        COUNT,
+        (
+            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
+            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld",
+        ),
+    ),
+    Metric(
+        "sectors_per_store",
+        COUNT,
+        (
+            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",
+            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st",
+        ),
+    ),
+    Metric("load_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",), (), Fold.SUM),
+    Metric("load_requests", COUNT, ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",), (), Fold.SUM),
+    Metric("store_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",), (), Fold.SUM),
+    Metric("store_requests", COUNT, ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",), (), Fold.SUM),
+    Metric(
+        "shared_bank_conflicts",
+        COUNT,
+        (
+            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+        ),
+        (),
+        Fold.SUM,
+    ),
+    # Issue
+    _of_peak(
+        "issue_slots_busy",
+        (
+            "sm__issue_active.avg.pct_of_peak_sustained_active",
+            "sm__inst_issued.avg.pct_of_peak_sustained_active",
+            "smsp__issue_active.avg.pct_of_peak_sustained_active",
+        ),
+        ("Issue Slots Busy",),
+    ),
+    Metric("eligible_warps", COUNT, ("smsp__warps_eligible.avg.per_cycle_active",), ("Eligible Warps Per Scheduler",)),
+    Metric("active_warps", COUNT, ("smsp__warps_active.avg.per_cycle_active",), ("Active Warps Per Scheduler",)),
+    _of_peak(
+        "no_eligible",
+        ("smsp__issue_inst0.avg.pct_of_peak_sustained_active",),
+        ("No Eligible",),
+    ),
+    Metric("threads_per_instruction", COUNT, ("smsp__thread_inst_executed_per_inst_executed.ratio",)),
+    _of_peak("scheduler_active", ("smsp__warps_active.avg.pct_of_peak_sustained_active",)),
+    # Occupancy
+    _of_peak(
+        "achieved_occupancy",
+        ("sm__warps_active.avg.pct_of_peak_sustained_active", "achieved_occupancy.pct"),
+        ("Achieved Occupancy",),
+    ),
+    _of_peak("theoretical_occupancy", ("sm__maximum_warps_per_active_cycle_pct",), ("Theoretical Occupancy",)),
+    _launch("block_limit_registers", "launch__occupancy_limit_registers", "Block Limit Registers", COUNT),
+    _launch("block_limit_shared_memory", "launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),
+    _launch("block_limit_warps", "launch__occupancy_limit_warps", "Block Limit Warps"),
+    _launch("block_limit_blocks", "launch__occupancy_limit_blocks", "Block Limit SM"),
+    _launch("block_limit_barriers", "launch__occupancy_limit_barriers", "Block Limit Barriers"),
+    # Launch
+    _launch("registers_per_thread", "launch__registers_per_thread", "Registers Per Thread"),
+    _launch("waves", "launch__waves_per_multiprocessor", "Waves Per SM"),
+    _launch("sm_count", "launch__sm_count", "# SMs"),
+    _launch("static_shared_memory", "launch__shared_mem_per_block_static", "Static Shared Memory Per Block", "byte"),
+    _launch("dynamic_shared_memory", "launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block", "byte"),
+    # Arithmetic
+    _of_peak(
+        "tensor_pipe",
+        (
+            "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+            "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
+            "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+        ),
+    ),
+    Metric(
+        "tensor_instructions",
+        COUNT,
+        (
+            "sm__inst_executed_pipe_tensor.sum",
+            "sm__inst_executed_pipe_tensor_op_hmma.sum",
+            "sm__inst_executed_pipe_tensor_op_hmma.avg",
+        ),
+        (),
+        Fold.SUM,
+    ),
+    Metric("fp32_add", COUNT, ("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",), (), Fold.SUM),
+    Metric("fp32_mul", COUNT, ("smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",), (), Fold.SUM),
+    Metric("fp32_fma", COUNT, ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",), (), Fold.SUM),
+    Metric("fp64_instructions", COUNT, ("smsp__sass_thread_inst_executed_op_dfma_pred_on.sum",), (), Fold.SUM),
+    Metric(
+        "fp32_peak_fma_per_cycle",
+        COUNT,
+        ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained",),
+        ("Theoretical Predicated-On FFMA Thread Instructions Executed",),
+        Fold.FIRST,
+    ),
+    Metric(
+        "fp32_add_per_cycle",
+        COUNT,
+        ("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed",),
+        ("Predicated-On FADD Thread Instructions Executed Per Cycle",),
+    ),
+    Metric(
+        "fp32_mul_per_cycle",
+        COUNT,
+        ("smsp__sass_thread_inst_executed_op_fmul_pred_on.sum.per_cycle_elapsed",),
+        ("Predicated-On FMUL Thread Instructions Executed Per Cycle",),
+    ),
+    Metric(
+        "fp32_fma_per_cycle",
+        COUNT,
+        ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed",),
+        ("Predicated-On FFMA Thread Instructions Executed Per Cycle",),
+    ),
+)
+BY_NAME: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in METRICS})
+
+_STALLS = tuple(
+    (re.compile(pattern), kind)
+    for pattern, kind in (
+        (r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active(?:\.ratio)?", "stall_cycles"),
+        (r"smsp__average_warp_latency_issue_stalled_(\w+)(?:\.ratio)?", "stall_cycles"),
+        (r"smsp__warp_issue_stalled_(\w+)_per_warp_active(?:\.pct)?", "stall_share"),
+        (r"smsp__pcsamp_warps_issue_stalled_(\w+)", "stall_samples"),
+    )
+)
+"""How long warps waited for what: cycles an instruction, a share of the time that they were resident, or samples."""
+
+
+def stall(kind: str, reason: str) -> str:
+    """The name of a metric of warp stalls: `stall_share.long_scoreboard`."""
+    return f"{kind}.{reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """How the value of a metric is brought to its unit: multiplied by `factor`."""
+
+    name: str
+    factor: float
+
+
+def known_metric(name: str, unit: str) -> Read | None:
+    """The metric that an export calls `name`, measured in `unit`; None for one that is not used here. Raises
+    `ValueError` for one that is, but in a unit in which it cannot be."""
+    wanted = _candidates(name)
+    if not wanted:
+        return None
+    found = parse_unit(unit)
+    if found is None:
+        raise ValueError(f"{name} in {unit!r}")
+    for metric in wanted:
+        if (factor := _factor(found, metric.unit)) is not None:
+            return Read(metric.name, factor)
+    raise ValueError(f"{name} in {unit!r}")
+
+
+def _factor(unit: Unit, wanted: str) -> float | None:
+    if wanted == COUNT:
+        # Which things are counted varies with the version: registers per thread are `register/thread` or nothing.
+        return None if unit.name in _QUANTITIES else unit.factor
+    if wanted == "byte" and unit.name == "byte/block":
+        return unit.factor
+    return unit.factor if unit.name == wanted else None
+
+
+def _candidates(name: str) -> tuple[Metric, ...]:
+    return _BY_EXPORTED_NAME.get(name.lower()) or tuple(_stall_metric(name))
+
+
+def _stall_metric(name: str) -> Iterator[Metric]:
+    for pattern, kind in _STALLS:
+        # What is stalled while something else is issued is counted by itself, and in the whole.
+        if (found := pattern.fullmatch(name)) and not found[1].endswith("_not_issued"):
+            yield Metric(stall(kind, found[1]), PERCENT if kind == "stall_share" else COUNT)
+
+
+def _by_exported_name() -> Mapping[str, tuple[Metric, ...]]:
+    found: dict[str, tuple[Metric, ...]] = {}
+    for metric in METRICS:
+        for name in (*metric.counters, *metric.labels):
+            found[name.lower()] = (*found.get(name.lower(), ()), metric)
+    return MappingProxyType(found)
+
+
+_BY_EXPORTED_NAME = _by_exported_name()

@@ -1,0 +1,120 @@
+"""Which metrics to ask Nsight Compute for, by the question; more metrics take more passes over each kernel."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from frx_graph.evidence.ncu.metrics import BY_NAME
+
+_VERDICT = ("duration", "compute_throughput", "memory_throughput", "dram_throughput")
+_OCCUPANCY = (
+    "achieved_occupancy",
+    "theoretical_occupancy",
+    "block_limit_registers",
+    "block_limit_shared_memory",
+    "block_limit_warps",
+    "block_limit_blocks",
+    "registers_per_thread",
+    "static_shared_memory",
+    "dynamic_shared_memory",
+    "waves",
+)
+_MEMORY = (
+    "dram_bytes_read",
+    "dram_bytes_written",
+    "l1_throughput",
+    "l2_throughput",
+    "l1_hit_rate",
+    "l2_hit_rate",
+    "sectors_per_load",
+    "sectors_per_store",
+    "shared_bank_conflicts",
+)
+_SCHEDULERS = ("issue_slots_busy", "eligible_warps", "scheduler_active")
+_STALLS = (
+    "long_scoreboard",
+    "lg_throttle",
+    "tex_throttle",
+    "drain",
+    "short_scoreboard",
+    "mio_throttle",
+    "barrier",
+    "membar",
+    "sleeping",
+    "wait",
+    "dispatch_stall",
+    "imc_miss",
+    "math_pipe_throttle",
+    "no_instruction",
+    "branch_resolving",
+    "not_selected",
+    "selected",
+    "misc",
+)
+"""All, since a share is a part of their sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A question, and the metrics that answer it, by our names; `stalls`: the reasons of stalls are asked for, too."""
+
+    name: str
+    use: str
+    metrics: tuple[str, ...]
+    stalls: bool = False
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """What Nsight Compute calls them."""
+        reasons = _STALLS if self.stalls else ()
+        return (
+            *(BY_NAME[name].counters[0] for name in self.metrics),
+            *(f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in reasons),
+        )
+
+
+PRESETS = MappingProxyType(
+    {
+        preset.name: preset
+        for preset in (
+            Preset("memory", "DRAM, caches, coalescing", (*_VERDICT, *_MEMORY)),
+            Preset("tensor", "tensor cores", (*_VERDICT, "tensor_pipe", "achieved_occupancy", "issue_slots_busy")),
+            Preset("occupancy", "what keeps blocks from a multiprocessor", (*_VERDICT, *_OCCUPANCY)),
+            Preset("stalls", "what warps wait for", (*_VERDICT, *_SCHEDULERS), stalls=True),
+            Preset(
+                "full",
+                "everything, where nothing is known yet",
+                (*_VERDICT, *_MEMORY, *_OCCUPANCY, *_SCHEDULERS, "tensor_pipe"),
+                stalls=True,
+            ),
+        )
+    }
+)
+
+
+def ncu_arguments(
+    preset: Preset,
+    command: Sequence[str],
+    *,
+    output: str,
+    kernel: str | None = None,
+    launch_skip: int | None = None,
+    launch_count: int | None = None,
+) -> list[str]:
+    """The program and the arguments that measure `command` so, and write the export to the file `output`."""
+    arguments = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(preset.counters)]
+    if kernel is not None:
+        arguments += ["--kernel-name", kernel]
+    if launch_skip is not None:
+        arguments += ["--launch-skip", str(launch_skip)]
+    if launch_count is not None:
+        arguments += ["--launch-count", str(launch_count)]
+    return [*arguments, "--log-file", output, *command]
+
+
+def shell_line(arguments: Sequence[str]) -> str:
+    """The arguments as somebody would type them."""
+    return shlex.join(arguments)

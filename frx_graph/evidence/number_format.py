@@ -1,0 +1,63 @@
+"""Numbers as programs write them for people: 1,234.5 where it is English, 1.234,5 in half of Europe.
+
+Which of the two a file uses is told by the numbers that can be read in one way only; 1,234 alone tells nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable
+
+_EXPONENT = r"(?:[eE][-+]?\d{1,3})?"
+_POINT = re.compile(rf"[-+]?(?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)(?:\.\d+)?{_EXPONENT}")
+_COMMA = re.compile(rf"[-+]?(?:[1-9]\d{{0,2}}(?:[. \xa0\u202f]\d{{3}})+|\d+)(?:,\d+)?{_EXPONENT}")
+_GROUPS_OF_COMMA = re.compile(r"[. \xa0\u202f]")
+_MISSING = frozenset({"", "n/a", "nan", "-nan", "+nan", "inf", "-inf", "+inf", "-nan(ind)", "nan(ind)", "-", "none"})
+_LONGEST = 64
+
+
+is_plain = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?").fullmatch
+"""True of a number without anything between thousands, and with a point: one that `float` reads as it is meant."""
+
+
+class NumberFormat(enum.StrEnum):
+    """What stands between whole and fraction; the other of the two stands between thousands."""
+
+    POINT = "point"
+    COMMA = "comma"
+
+
+def format_told_by(text: str) -> NumberFormat | None:
+    """The only format in which `text` is a number; None if it is one in both, or in neither."""
+    text = text.strip()
+    if len(text) > _LONGEST:
+        return None
+    point, comma = _POINT.fullmatch(text), _COMMA.fullmatch(text)
+    if (point is None) is (comma is None):
+        return None
+    return NumberFormat.COMMA if point is None else NumberFormat.POINT
+
+
+def told_format(texts: Iterable[str]) -> NumberFormat:
+    """The format that the first telling number has; `POINT` where none tells."""
+    return next((told for text in texts if (told := format_told_by(text)) is not None), NumberFormat.POINT)
+
+
+def is_missing(text: str) -> bool:
+    """True for what says that there is no number: `n/a`, `nan`, nothing."""
+    return text.strip().lower() in _MISSING
+
+
+def parse_number(text: str, written: NumberFormat) -> float:
+    """The number. Raises `ValueError` for what is none in this format, as of a number in the other."""
+    # Nearly all numbers of a large file are written so.
+    if written is NumberFormat.POINT and is_plain(text):
+        return float(text)
+    text = text.strip()
+    if len(text) <= _LONGEST:
+        if written is NumberFormat.POINT and _POINT.fullmatch(text):
+            return float(text.replace(",", ""))
+        if written is NumberFormat.COMMA and _COMMA.fullmatch(text):
+            return float(_GROUPS_OF_COMMA.sub("", text).replace(",", "."))
+    raise ValueError(text)

@@ -1,0 +1,1 @@
+"""PTX: what a kernel's instructions are, before the assembler has given them registers."""

@@ -1,0 +1,70 @@
+"""What a PTX file holds: its kernels, with what their instructions are and where their loops lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from frx_graph.evidence.ptx.instruction import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The instructions between a label and the last branch back to it; `mix` counts them, loops inside included."""
+
+    label: str
+    line: int
+    instructions: int
+    mix: Mapping[Kind, int]
+    innermost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An entry, or a function that entries call. `line` counts from 1.
+
+    `virtual_registers` are 32-bit ones, of 64 bits two; the assembler gives a kernel as many as it likes, mostly far
+    fewer. `local_bytes` is what the function declares in local memory: arrays that the compiler could not keep in
+    registers, no spills; whether there are any only the assembler tells.
+    """
+
+    name: str
+    entry: bool
+    linkage: str
+    line: int
+    mix: Mapping[Kind, int]
+    virtual_registers: int
+    local_bytes: int
+    shared_bytes: int
+    branches: int
+    """Those that depend on a predicate."""
+    loops: tuple[Loop, ...]
+    capabilities: frozenset[str]
+    tuning: tuple[str, ...]
+    """Directives such as `.maxntid 256`."""
+
+    @property
+    def instructions(self) -> int:
+        """Of all kinds."""
+        return sum(self.mix.values())
+
+    @property
+    def has_back_edge(self) -> bool:
+        """True of a function with a loop."""
+        return bool(self.loops)
+
+
+@dataclass(frozen=True, slots=True)
+class PtxModule:
+    """One file. `declared` are functions without a body."""
+
+    source: str
+    version: str
+    target: str
+    functions: tuple[Function, ...]
+    declared: tuple[str, ...]
+
+    @property
+    def kernels(self) -> tuple[Function, ...]:
+        """The entries."""
+        return tuple(function for function in self.functions if function.entry)

@@ -1,0 +1,107 @@
+"""What the assembler says of a kernel: how many registers it really has, and what it spills.
+
+`ptxas -v` is the only one who knows: registers in PTX are virtual, and neither their number nor arrays in local memory
+tell of spills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from frx_graph.errors import EvidenceError
+
+_LIMIT_SECONDS = 120.0
+_SUBJECT = re.compile(r"(?:Compiling entry function|Function properties for) '?([\w$%]+)'?")
+_USED = re.compile(r"Used (\d+) registers")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_TARGET = re.compile(r"\bsm_\d+[af]?\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """One entry. Spills are bytes a thread; `stack_bytes` is its frame in local memory, spills included."""
+
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int
+
+    @property
+    def spills(self) -> bool:
+        """Whether anything was spilled."""
+        return self.spill_store_bytes + self.spill_load_bytes > 0
+
+
+def find_ptxas() -> str | None:
+    """The assembler on the PATH, or that of the CUDA toolkit at CUDA_HOME; None where there is none."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    return shutil.which("ptxas") or (shutil.which("ptxas", path=str(Path(home) / "bin")) if home else None)
+
+
+def assemble(ptx: Path, target: str, *, program: str | None = None) -> Mapping[str, Assembled]:
+    """Each entry of the file at `ptx`, by name, assembled for the architecture that its `.target` names. Raises
+    `EvidenceError` where there is no assembler, it refuses the file, or it takes longer than two minutes."""
+    program = program or find_ptxas()
+    if program is None:
+        raise EvidenceError("there is no ptxas", "install the CUDA toolkit, or set CUDA_HOME")
+    architecture = _TARGET.search(target)
+    if architecture is None:
+        raise EvidenceError(f"{ptx}: .target {target!r} names no architecture")
+    with tempfile.TemporaryDirectory(prefix="frx-ptxas-") as folder:
+        output = str(Path(folder) / "out.cubin")
+        arguments = [program, "-v", "--gpu-name", architecture[0], "--output-file", output, str(ptx.absolute())]
+        return parse_report(_run(arguments, ptx))
+
+
+def parse_report(text: str) -> Mapping[str, Assembled]:
+    """What `ptxas -v` has printed, by entry."""
+    found: dict[str, Assembled] = {}
+    name, frame = "", (0, 0, 0)
+    for line in text.splitlines():
+        if subject := _SUBJECT.search(line):
+            name, frame = subject[1], (0, 0, 0)
+        elif stack := _FRAME.search(line):
+            frame = (int(stack[1]), int(stack[2]), int(stack[3]))
+        elif (used := _USED.search(line)) and name:
+            shared = _SHARED.search(line)
+            found[name] = Assembled(int(used[1]), *frame, shared_bytes=int(shared[1]) if shared else 0)
+    return found
+
+
+def _run(arguments: list[str], ptx: Path) -> str:
+    try:
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
+    try:
+        output, _ = process.communicate(timeout=_LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise EvidenceError(f"{ptx}: ptxas took longer than {_LIMIT_SECONDS:.0f} s") from None
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode:
+        first = next((line for line in output.splitlines() if "error" in line.lower()), output.strip()[:200])
+        raise EvidenceError(f"{ptx}: ptxas refuses it: {first.strip()}")
+    return output

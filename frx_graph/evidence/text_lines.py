@@ -1,0 +1,91 @@
+"""The lines of a text file that a stranger has written: decoded, numbered, and never longer than they may be."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from frx_graph.errors import EvidenceError
+
+LONGEST_LINE = 1 << 20
+"""Characters. The longest line of the exports at hand has 6,000: a kernel's name with all its template arguments."""
+_SNIFFED_BYTES = 4096
+_BINARY = {
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "a gzip file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"\x7fELF": "a compiled program",
+    b"SQLite format 3": "an SQLite database, which Nsight Systems exports",
+    b"%PDF": "a PDF document",
+    b"\x89PNG": "a picture",
+}
+
+
+class TextLines:
+    """Iterates over lines with their ends; `number` is that of the last one, from 1. Raises `EvidenceError`."""
+
+    def __init__(self, path: Path, stream: IO[str], longest: int) -> None:
+        self.number = 0
+        self._path = path
+        self._stream = stream
+        self._longest = longest
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(self._longest + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        if len(line) > self._longest:
+            raise EvidenceError(f"{self._path}: line {self.number}: longer than {self._longest:,} characters")
+        if "\0" in line:
+            raise EvidenceError(f"{self._path}: line {self.number}: a NUL character, expected text")
+        return line
+
+
+@contextlib.contextmanager
+def text_lines(path: Path, expected: str, *, longest: int = LONGEST_LINE) -> Iterator[TextLines]:
+    """The lines of the file at `path`: UTF-8 with or without a byte order mark, or UTF-16. `expected` says in an error
+    what the file should have been. Raises `EvidenceError` for what is no such file, and while it is read."""
+    # Opening a fifo waits for a writer that may never come.
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise EvidenceError(f"{path}: is not a regular file, expected {expected}")
+    try:
+        with path.open("rb") as raw:
+            start = raw.read(_SNIFFED_BYTES)
+            raw.seek(0)
+            encoding = _encoding(path, start, expected)
+            with io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="") as stream:
+                yield TextLines(path, stream, longest)
+    except FileNotFoundError:
+        raise EvidenceError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise EvidenceError(f"{path}: is a directory, expected {expected}") from None
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _encoding(path: Path, start: bytes, expected: str) -> str:
+    if not start.strip():
+        raise EvidenceError(f"{path}: is empty, expected {expected}")
+    for magic, name in _BINARY.items():
+        if start.startswith(magic):
+            raise EvidenceError(f"{path}: is {name}, expected {expected}")
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    # Windows' shells write UTF-16, some of them without saying so: of ASCII text every other byte is 0 then.
+    if len(start) >= 4 and start[1::2].count(0) > 0.9 * len(start[1::2]):
+        return "utf-16-le"
+    if len(start) >= 4 and start[::2].count(0) > 0.9 * len(start[::2]):
+        return "utf-16-be"
+    if b"\0" in start:
+        raise EvidenceError(f"{path}: is a binary file, expected {expected}")
+    return "utf-8-sig"

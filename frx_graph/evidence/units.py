@@ -1,0 +1,77 @@
+"""Units as profilers write them, brought to one of each kind: `Kbyte/s` is 1000 `byte/s`, `nsecond` 1e-9 `s`.
+
+Nsight Compute scales by powers of 1000, bytes too: a kernel that reads 32,768 bytes is said to read 32.77 Kbyte.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+_PREFIXES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_WORDS = {
+    "s": "s",
+    "second": "s",
+    "byte": "byte",
+    "hz": "hz",
+    "cycle": "cycle",
+    "inst": "inst",
+    "thread": "thread",
+    "warp": "warp",
+    "block": "block",
+    "cluster": "cluster",
+    "register": "register",
+    "sector": "sector",
+    "request": "request",
+    "req": "request",
+    "flop": "flop",
+    "sm": "SM",
+    "%": "%",
+}
+"""The units of Nsight Compute 2019.5 to 2026.1, in lower case, and what each is called here."""
+_FINE = frozenset({"s"})
+"""What is counted in parts of one: a `Mwarp` is a million, there is no `mwarp`."""
+_ATOM = re.compile(r"([nuµm]|[KMGTP])?(.+)", re.DOTALL)
+_LONGEST = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """`factor` of the unit as written make one of `name`: multiply to convert."""
+
+    name: str
+    factor: float
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_unit(text: str) -> Unit | None:
+    """The unit that `text` stands for; None for one that is not known. Of no unit the name is empty."""
+    text = text.strip()
+    if not text:
+        return Unit("", 1.0)
+    if len(text) > _LONGEST:
+        return None
+    above, slash, below = text.partition("/")
+    numerator = _atom(above)
+    if numerator is None or not slash:
+        return numerator
+    denominator = _atom(below)
+    if denominator is None:
+        return None
+    name = f"{numerator.name}/{denominator.name}"
+    # Clocks are written either way: 1.98 Ghz, 1.98 cycle/nsecond.
+    return Unit("hz" if name == "cycle/s" else name, numerator.factor / denominator.factor)
+
+
+def _atom(text: str) -> Unit | None:
+    whole = _WORDS.get(text.lower())
+    if whole is not None:
+        return Unit(whole, 1.0)
+    found = _ATOM.fullmatch(text)
+    if found is None or found[1] is None:
+        return None
+    name = _WORDS.get(found[2].lower())
+    if name is None or name == "%" or ((name in _FINE) is (found[1] in "KMGTP")):
+        return None
+    return Unit(name, _PREFIXES[found[1]])

@@ -1,0 +1,208 @@
+"""What was found in an Nsight Compute export as JSON: the document `frx_ncu_v1`, under the mode "ncu"."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from frx_graph.evidence.ncu.csv_file import NcuExport
+from frx_graph.evidence.ncu.presets import PRESETS
+from frx_graph.passes.kernels.analysis import KernelAnalysis, LabelledKernel
+from frx_graph.passes.kernels.attribution import Attribution
+from frx_graph.passes.kernels.recommendations import Bottleneck
+from frx_graph.passes.kernels.speed_of_light import speed_of_light
+from frx_graph.passes.kernels.warp_stalls import warp_stalls
+from frx_graph.reports.published_schema import published_schema
+from frx_graph.reports.recommendation_part import RecommendationPart, recommendation_part
+
+SCHEMA_NAME: Literal["frx_ncu_v1"] = "frx_ncu_v1"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BottleneckPart(_Part):
+    """A label, of all kernels together."""
+
+    label: str
+    score: float = Field(description="0..1: scores of the kernels by their share of the time")
+    evidence: tuple[str, ...]
+    kernels: tuple[str, ...] = Field(description="those that it weighs most in")
+
+
+class OpportunityPart(_Part):
+    """A kernel, and how much is to be had there."""
+
+    kernel_name: str
+    runtime_share_pct: float | None
+    mfu_pct: float | None
+    roofline_region: str
+    opportunity: Literal["high", "medium", "low", "none"]
+    opportunity_score: float
+
+
+class AttributionPart(_Part):
+    """All kernels, the most promising first."""
+
+    has_runtime_share: bool = Field(description="false: scores of different kernels do not compare")
+    top_opportunities: tuple[OpportunityPart, ...]
+
+
+class LabelPart(_Part):
+    """A bottleneck of one kernel."""
+
+    label: str
+    score: float
+    evidence: str
+
+
+class RulePart(_Part):
+    """What Nsight Compute's own rule said."""
+
+    name: str
+    kind: str
+    text: str
+    speedup_pct: float | None
+
+
+class KernelPart(_Part):
+    """One kernel: all its launches on one device together, weighted by their time."""
+
+    kernel_name: str
+    device: str
+    compute_capability: str
+    launches: int
+    seconds: float | None
+    grid: tuple[int, int, int] | None = Field(description="null: unknown, or not the same in all launches")
+    block: tuple[int, int, int] | None
+    bound: Literal["memory", "compute", "balanced", "latency", "unknown"]
+    compute_pct: float | None
+    memory_pct: float | None
+    memory_part: str | None
+    limiters: dict[str, float] = Field(description="resource with the smallest block limit: share of the time")
+    warp_stalls: dict[str, float] | None = Field(description="share of the time that warps are resident, by reason")
+    labels: tuple[LabelPart, ...]
+    metrics: dict[str, float] = Field(description="in base units: s, byte, byte/s, hz, %")
+    ncu_rules: tuple[RulePart, ...]
+
+
+class NcuResult(_Part):
+    """What was found in one export."""
+
+    schema_: Literal["frx_ncu_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    source: str
+    form: Literal["long", "wide"]
+    number_format: Literal["point", "comma"]
+    launches: int
+    kernel_count: int
+    kernels_with_warp_stall_data: int
+    primary_bottleneck: str | None = Field(description="null: nothing that these metrics tell holds the kernels back")
+    secondary_bottlenecks: tuple[str, ...]
+    bottlenecks: tuple[BottleneckPart, ...]
+    recommendations: tuple[RecommendationPart, ...]
+    kernel_attribution: AttributionPart
+    kernels: tuple[KernelPart, ...]
+    missing: dict[str, tuple[str, ...]] = Field(description="by preset, the metrics that no launch has")
+    unread: tuple[str, ...] = Field(description="metrics with a unit or a value that could not be read, with the line")
+
+
+class NcuDocument(_Part):
+    """The wrapper that all analyses share."""
+
+    mode: Literal["ncu"] = "ncu"
+    result: NcuResult
+
+
+def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
+    """The document of an export that was read."""
+    labels = [bottleneck.label for bottleneck in analysis.bottlenecks]
+    primary = analysis.primary
+    return NcuDocument(
+        result=NcuResult(
+            schema=SCHEMA_NAME,
+            source=export.source,
+            form=export.form.value,
+            number_format=export.number_format.value,
+            launches=export.launches,
+            kernel_count=len(analysis.kernels),
+            kernels_with_warp_stall_data=analysis.with_stalls,
+            primary_bottleneck=None if primary is None else primary.label,
+            secondary_bottlenecks=tuple(label for label in labels if primary is not None and label != primary.label),
+            bottlenecks=tuple(map(_bottleneck, analysis.bottlenecks)),
+            recommendations=tuple(map(recommendation_part, analysis.recommendations)),
+            kernel_attribution=AttributionPart(
+                has_runtime_share=analysis.timed,
+                top_opportunities=tuple(_opportunity(kernel.attribution) for kernel in analysis.kernels),
+            ),
+            kernels=tuple(map(_kernel, analysis.kernels)),
+            missing=_missing(analysis),
+            unread=(
+                *(f"line {line}: unknown unit: {what}" for what, line in export.unknown_units.items()),
+                *(f"line {line}: not a number: {what}" for what, line in export.unreadable.items()),
+            ),
+        )
+    )
+
+
+def ncu_schema() -> str:
+    """The text of `frx_ncu_v1.schema.json`."""
+    return published_schema(SCHEMA_NAME, NcuDocument)
+
+
+def as_json(document: NcuDocument) -> dict[str, Any]:
+    """What is written."""
+    found: dict[str, Any] = TypeAdapter(NcuDocument).dump_python(document, mode="json", by_alias=True)
+    return found
+
+
+def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
+    seen = {name for kernel in analysis.kernels for name in kernel.summary.values}
+    missing = {
+        preset.name: tuple(name for name in preset.metrics if name not in seen)
+        + (("warp stalls",) if preset.stalls and not analysis.with_stalls else ())
+        for preset in PRESETS.values()
+    }
+    return {name: metrics for name, metrics in missing.items() if metrics}
+
+
+def _bottleneck(found: Bottleneck) -> BottleneckPart:
+    return BottleneckPart(label=found.label, score=found.score, evidence=found.evidence, kernels=found.kernels)
+
+
+def _opportunity(found: Attribution) -> OpportunityPart:
+    return OpportunityPart(
+        kernel_name=found.kernel.kernel,
+        runtime_share_pct=found.runtime_share_pct,
+        mfu_pct=found.mfu_pct,
+        roofline_region=found.roofline_region,
+        opportunity=found.opportunity.value,
+        opportunity_score=found.score,
+    )
+
+
+def _kernel(kernel: LabelledKernel) -> KernelPart:
+    summary = kernel.summary
+    sol, stalls = speed_of_light(summary.values), warp_stalls(summary.values)
+    return KernelPart(
+        kernel_name=summary.kernel,
+        device=summary.device,
+        compute_capability=summary.compute_capability,
+        launches=summary.launches,
+        seconds=summary.seconds,
+        grid=summary.grid,
+        block=summary.block,
+        bound=sol.bound.value,
+        compute_pct=sol.compute_pct,
+        memory_pct=sol.memory_pct,
+        memory_part=sol.part,
+        limiters={limiter.value: share for limiter, share in summary.limiters.items()},
+        warp_stalls=None if stalls is None else dict(stalls.shares),
+        labels=tuple(LabelPart(label=one.label, score=one.score, evidence=one.evidence) for one in kernel.labels),
+        metrics=dict(summary.values),
+        ncu_rules=tuple(
+            RulePart(name=rule.name, kind=rule.kind, text=rule.text, speedup_pct=rule.speedup_pct)
+            for rule in summary.rules
+        ),
+    )

@@ -1,0 +1,162 @@
+"""What was found in an Nsight Compute export, for people, in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from frx_graph.passes.kernels.metric_levels import Level, MetricLevel, metric_levels
+from frx_graph.passes.kernels.speed_of_light import LATENCY_BELOW_PCT
+from frx_graph.reports.kernel_document import BottleneckPart, KernelPart, NcuResult
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.quantities import percent, plural, seconds
+from frx_graph.reports.recommendation_text import INDENT, print_recommendation, print_wrapped
+from frx_graph.reports.text_console import text_console
+
+_MARKS = {
+    Level.BAD: ("[!!]", "bold red"),
+    Level.DOUBTFUL: ("[ !]", "yellow"),
+    Level.GOOD: ("[ok]", "green"),
+    Level.UNMEASURED: ("[--]", "dim"),
+}
+_BAR = 20
+_KERNEL_NAME = 60
+_KERNEL_COLUMN = 26
+_KERNELS = 10
+_BOUNDS = {
+    "memory": "it waits for memory",
+    "compute": "it waits for arithmetic",
+    "balanced": "memory and arithmetic are about as busy",
+    "latency": f"neither memory nor arithmetic reaches {LATENCY_BELOW_PCT:.0f} %: it waits for single instructions",
+    "unknown": "compute and memory throughput were not both measured",
+}
+
+
+def render_kernels(result: NcuResult, *, top: int, width: int, color: bool) -> str:
+    """Verdict, kernels, metrics of the most promising one, bottlenecks, `top` recommendations, and what to do next."""
+    out, console = text_console(width, color, soft_wrap=True)
+    _verdict(console, result, width)
+    _kernels(console, result)
+    if result.kernels:
+        _metrics(console, result.kernels[0])
+    if result.bottlenecks:
+        _title(console, "BOTTLENECKS DETECTED")
+        for bottleneck in result.bottlenecks:
+            _bottleneck(console, bottleneck, width)
+    if result.recommendations:
+        _title(console, "RECOMMENDATIONS")
+        for number, recommendation in enumerate(result.recommendations[:top], start=1):
+            print_recommendation(console, number, recommendation, width)
+        if len(result.recommendations) > top:
+            console.print(Text(f"{len(result.recommendations) - top} more: --top {len(result.recommendations)}"))
+    _next_steps(console, result, width)
+    return out.getvalue()
+
+
+def _title(console: Console, title: str) -> None:
+    console.print()
+    console.print(Text(title, "bold"))
+
+
+def _verdict(console: Console, result: NcuResult, width: int) -> None:
+    console.print(Text.assemble(("VERDICT", "bold"), f"  {one_line(result.source, 200)}"))
+    kernels, launches = plural(result.kernel_count, "kernel"), plural(result.launches, "launch", "launches")
+    print_wrapped(console, f"{kernels}, {launches}, an export of {result.form} form", width)
+    primary = result.primary_bottleneck or "none that these metrics tell"
+    print_wrapped(console, f"Primary bottleneck: {primary}", width)
+    if result.secondary_bottlenecks:
+        print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}", width)
+    if result.kernels:
+        kernel = result.kernels[0]
+        print_wrapped(console, f"{_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}", width)
+    if not result.kernel_attribution.has_runtime_share:
+        print_wrapped(console, "Durations were not measured of all kernels: scores count launches, not time.", width)
+
+
+def _kernels(console: Console, result: NcuResult) -> None:
+    _title(console, "KERNELS")
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    table.add_column("kernel", no_wrap=True, overflow="ellipsis", max_width=_KERNEL_COLUMN)
+    for heading in ("share", "time", "bound", "compute", "memory", "occupied"):
+        table.add_column(heading, justify="left" if heading == "bound" else "right", no_wrap=True)
+    shares = {one.kernel_name: one.runtime_share_pct for one in result.kernel_attribution.top_opportunities}
+    for kernel in result.kernels[:_KERNELS]:
+        table.add_row(
+            Text(_name(kernel.kernel_name)),
+            percent(shares.get(kernel.kernel_name)),
+            seconds(kernel.seconds),
+            kernel.bound,
+            percent(kernel.compute_pct),
+            percent(kernel.memory_pct),
+            percent(kernel.metrics.get("achieved_occupancy")),
+        )
+    console.print(table, soft_wrap=False)
+    if result.kernel_count > _KERNELS:
+        console.print(Text(f"{result.kernel_count - _KERNELS} more: --json has all"))
+
+
+def _name(kernel: str) -> str:
+    return one_line(kernel, _KERNEL_NAME)
+
+
+def _metrics(console: Console, kernel: KernelPart) -> None:
+    _title(console, f"MEASURED METRICS of {_name(kernel.kernel_name)}")
+    for metric in metric_levels(kernel.metrics):
+        mark, style = _MARKS[metric.level]
+        line = Text(INDENT)
+        line.append(mark, style)
+        line.append(f" {metric.title:<22} {_value(metric):>12}  {metric.line}")
+        console.print(line)
+    for limiter, share in kernel.limiters.items():
+        console.print(
+            Text(f"{INDENT}     blocks on a multiprocessor are limited by {limiter} ({share:.0%} of the time)")
+        )
+    if kernel.warp_stalls:
+        stalled = [f"{reason} {share:.0%}" for reason, share in list(kernel.warp_stalls.items())[:5]]
+        console.print(Text(f"{INDENT}     warps: {', '.join(one_line(text, 40) for text in stalled)}"))
+
+
+def _value(metric: MetricLevel) -> str:
+    return "not measured" if metric.value is None else f"{metric.value:.2f} {metric.unit}".rstrip()
+
+
+def _bottleneck(console: Console, found: BottleneckPart, width: int) -> None:
+    filled = round(_BAR * found.score)
+    console.print(Text(f"{INDENT}{found.label:<36} {found.score:.2f} [{'#' * filled}{'.' * (_BAR - filled)}]"))
+    for evidence, kernel in zip(found.evidence, found.kernels, strict=True):
+        print_wrapped(console, f"{evidence}, {_name(kernel)}", width, INDENT * 2)
+
+
+def _next_steps(console: Console, result: NcuResult, width: int) -> None:
+    _title(console, "NEXT STEPS")
+    for line in _steps(result):
+        print_wrapped(console, f"- {line}", width)
+
+
+def _steps(result: NcuResult) -> Iterator[str]:
+    if result.recommendations:
+        first = result.recommendations[0]
+        yield f"Try first: {first.title}"
+        yield f"Then measure again: {result_command(result)}"
+    missing = result.missing.get("full", ())
+    if missing:
+        yield f"Not measured: {', '.join(missing)}. `frx ncu-command full -- ./your_app` asks for all."
+    for line in result.unread:
+        yield f"Could not be read: {line}"
+
+
+def result_command(result: NcuResult) -> str:
+    """The command that measures what the bottlenecks of this result are told by."""
+    presets = {
+        "memory": ("memory_bandwidth_bound", "l1_cache_thrashing", "l2_cache_thrashing", "uncoalesced_access"),
+        "tensor": ("tensor_core_underutilized",),
+        "stalls": ("warp_stall_memory", "warp_stall_sync", "low_warp_scheduler_utilization", "low_issue_efficiency"),
+    }
+    primary = result.primary_bottleneck or ""
+    if primary.startswith("occupancy"):
+        return "frx ncu-command occupancy -- ./your_app"
+    found = next((name for name, labels in presets.items() if primary in labels), "full")
+    return f"frx ncu-command {found} -- ./your_app"

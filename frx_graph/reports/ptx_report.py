@@ -1,0 +1,63 @@
+"""What was found in a PTX file, for people, in a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from frx_graph.evidence.ptx.instruction import Kind
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.ptx_document import PtxKernelPart, PtxResult
+from frx_graph.reports.quantities import plural
+from frx_graph.reports.recommendation_text import INDENT, print_recommendation, print_wrapped
+from frx_graph.reports.text_console import text_console
+
+_KERNELS = 10
+_KINDS = 6
+"""Of a mix, the most frequent."""
+
+
+def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
+    """What the kernels are made of, what may hold them back, and `top` recommendations."""
+    out, console = text_console(width, color, soft_wrap=True)
+    console.print(Text.assemble(("STATIC VERDICT", "bold"), f"  {one_line(result.source, 200)}"))
+    said = f"{plural(result.kernel_count, 'kernel')}, PTX {result.version} for {result.target}"
+    print_wrapped(console, said, width)
+    if result.not_assembled_because is not None:
+        print_wrapped(console, f"Virtual registers only, low confidence: {result.not_assembled_because}", width)
+    print_wrapped(console, f"Primary risk: {result.primary_bottleneck or 'none'}", width)
+    for risk in result.bottlenecks:
+        console.print(Text(f"{INDENT}{risk.label:<30} score {risk.score:.2f}, confidence {risk.confidence:.2f}"))
+        for evidence, name in zip(risk.evidence, risk.kernels, strict=True):
+            print_wrapped(console, f"{evidence}, {one_line(name, 60)}", width, INDENT * 2)
+    for kernel in result.kernels[:_KERNELS]:
+        _kernel(console, kernel, width)
+    if result.kernel_count > _KERNELS:
+        console.print(Text(f"{result.kernel_count - _KERNELS} more kernels: --json has all"))
+    if result.recommendations:
+        console.print()
+        console.print(Text("RECOMMENDATIONS", "bold"))
+        for number, recommendation in enumerate(result.recommendations[:top], start=1):
+            print_recommendation(console, number, recommendation, width)
+    return out.getvalue()
+
+
+def _kernel(console: Console, kernel: PtxKernelPart, width: int) -> None:
+    console.print()
+    console.print(Text(one_line(kernel.name, width - 1), "bold"))
+    print_wrapped(console, f"{plural(kernel.instruction_count, 'instruction')}: {_mix(kernel.instruction_mix)}", width)
+    if kernel.physical_registers is None:
+        print_wrapped(console, f"{kernel.register_count} virtual registers; spills: not known", width)
+    else:
+        spilled = (kernel.spill_stores or 0) + (kernel.spill_loads or 0)
+        spills = f"{spilled} bytes of spills" if spilled else "no spills"
+        print_wrapped(console, f"{kernel.physical_registers} registers, {spills} (ptxas)", width)
+    for loop in kernel.loops:
+        if loop.innermost:
+            said = f"loop at line {loop.line}: {plural(loop.instructions, 'instruction')}: {_mix(loop.instruction_mix)}"
+            print_wrapped(console, said, width)
+
+
+def _mix(mix: dict[Kind, int]) -> str:
+    most = sorted(mix.items(), key=lambda item: -item[1])[:_KINDS]
+    return ", ".join(f"{kind.value} {count}" for kind, count in most)

@@ -1,0 +1,59 @@
+"""A card of advice for people, in a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.recommendation_part import RecommendationPart, ValidationPart
+
+INDENT = "    "
+
+
+def print_wrapped(console: Console, text: str, width: int, indent: str = INDENT) -> None:
+    """Lines of at most `width` characters; a word that is longer stays whole."""
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    for line in wrapper.wrap(one_line(text, 2000)):
+        console.print(Text(line))
+
+
+def print_recommendation(console: Console, number: int, found: RecommendationPart, width: int) -> None:
+    """One card: why, what to do, and how to see that it has helped."""
+    head = f"{number}. [{found.priority.upper()}] {found.title}"
+    console.print(Text(head, "bold"))
+    most = found.estimated_speedup_pct_max
+    bound = "" if most is None else f" | at most {most:.0f} % faster (bound from counters)"
+    print_wrapped(console, f"Effort: {found.effort} | Risk: {found.risk} | Score: {found.score:.2f}{bound}", width)
+    print_wrapped(console, f"Why: {found.why}", width)
+    for action in found.actions:
+        print_wrapped(console, f"- {action}", width)
+    console.print(Text(f"{INDENT}Validate:"))
+    for command in _commands(found):
+        # In one line, however long: it is there to be copied.
+        console.print(Text(f"{INDENT * 2}{command}"))
+    for step in found.validation_steps:
+        print_wrapped(console, _step(step), width, INDENT * 2)
+    for risk in found.risks:
+        print_wrapped(console, f"Mind: {risk}", width)
+    print_wrapped(console, f"Triggered by {', '.join(found.triggered_by)} ({found.id})", width)
+
+
+def _commands(found: RecommendationPart) -> Iterator[str]:
+    counters = [step.metric for step in found.validation_steps if "__" in step.metric]
+    if counters:
+        yield f"ncu --metrics {','.join(counters)} --csv ./your_app"
+    if len(counters) < len(found.validation_steps):
+        yield "ptxas -v your_kernel.ptx"
+
+
+def _step(step: ValidationPart) -> str:
+    arrow = {"decrease": "<--", "increase": "-->", "stable": "---"}[step.direction.value]
+    was = "" if step.current_value is None else f"was {step.current_value:.4g}; "
+    target = "" if step.threshold_good is None else f" (target: {step.threshold_good:g})"
+    return f"{arrow} {step.label}: {was}{step.expected}{target}"

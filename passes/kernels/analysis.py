@@ -1,0 +1,98 @@
+"""What an Nsight Compute export says: the limits of each kernel, the bottlenecks of all, and what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frx_graph.passes.kernels.attribution import Attribution, attributions
+from frx_graph.passes.kernels.headroom import most_speedup
+from frx_graph.passes.kernels.kernel_totals import KernelSummary
+from frx_graph.passes.kernels.labels import INSUFFICIENT, KernelLabel, kernel_labels
+from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation, recommendations
+from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.passes.kernels.warp_stalls import warp_stalls
+
+_CERTAIN, _MEASURED, _UNSURE = 1.0, 0.9, 0.6
+_NAMED = 5
+"""Kernels of a bottleneck that are named, those that it weighs most in."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledKernel:
+    """A kernel with its own labels and its place among the others."""
+
+    summary: KernelSummary
+    labels: tuple[KernelLabel, ...]
+    attribution: Attribution
+
+
+@dataclass(frozen=True, slots=True)
+class KernelAnalysis:
+    """All kernels of an export, those most worth looking at first. `timed` says that shares are of time; else each
+    kernel counts by its launches."""
+
+    kernels: tuple[LabelledKernel, ...]
+    bottlenecks: tuple[Bottleneck, ...]
+    recommendations: tuple[Recommendation, ...]
+    timed: bool
+    with_stalls: int
+    """Kernels of which warp stalls were measured."""
+
+    @property
+    def launches(self) -> int:
+        """Of all kernels."""
+        return sum(kernel.summary.launches for kernel in self.kernels)
+
+    @property
+    def primary(self) -> Bottleneck | None:
+        """The one with the highest score; None where nothing holds the kernels back, or nothing is known."""
+        return next((found for found in self.bottlenecks if found.label != INSUFFICIENT), None)
+
+
+def analyse_kernels(summaries: Sequence[KernelSummary]) -> KernelAnalysis:
+    """Everything that follows from the counters of these kernels alone."""
+    labelled = [(summary, kernel_labels(summary)) for summary in summaries]
+    labels = {id(summary): found for summary, found in labelled}
+    kernels = tuple(LabelledKernel(one.kernel, labels[id(one.kernel)], one) for one in attributions(labelled))
+    bottlenecks = _bottlenecks(kernels)
+    return KernelAnalysis(
+        kernels=kernels,
+        bottlenecks=bottlenecks,
+        recommendations=recommendations(bottlenecks),
+        timed=all(kernel.attribution.runtime_share_pct is not None for kernel in kernels),
+        with_stalls=sum(warp_stalls(summary.values) is not None for summary in summaries),
+    )
+
+
+def _confidence(label: str, kernel: LabelledKernel) -> float:
+    """Measured, and the verdict lets it matter; less where there is no verdict, as of an export of few metrics."""
+    if label == INSUFFICIENT:
+        return _CERTAIN
+    return _UNSURE if speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN else _MEASURED
+
+
+def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
+    launches = sum(kernel.summary.launches for kernel in kernels)
+    found: dict[str, list[tuple[float, LabelledKernel, KernelLabel]]] = {}
+    for kernel in kernels:
+        pct = kernel.attribution.runtime_share_pct
+        share = kernel.summary.launches / launches if pct is None else pct / 100.0
+        for label in kernel.labels:
+            found.setdefault(label.label, []).append((share * label.score, kernel, label))
+    bottlenecks = []
+    for name, seen in found.items():
+        seen.sort(key=lambda one: -one[0])
+        _, worst, _ = seen[0]
+        bottlenecks.append(
+            Bottleneck(
+                label=name,
+                score=min(1.0, sum(score for score, _, _ in seen)),
+                evidence=tuple(said.evidence for _, _, said in seen[:_NAMED]),
+                kernels=tuple(kernel.summary.kernel for _, kernel, _ in seen[:_NAMED]),
+                values=worst.summary.values,
+                most_speedup_pct=most_speedup(name, worst.summary.values),
+                confidence=_confidence(name, worst),
+            )
+        )
+    return tuple(sorted(bottlenecks, key=lambda one: (-one.score, one.label)))

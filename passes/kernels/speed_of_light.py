@@ -1,0 +1,80 @@
+"""The verdict on a kernel, from how near compute and memory come to what the device can do at most.
+
+As Nsight Compute's own rule has it (`SpeedOfLight.py` of its sections, 2021.1 to 2025.3): below 60 % of both, latency
+is what the kernel waits for; where both are within ten points, they are balanced; else the higher of the two is the
+limit. The memory figure is that of the busiest of its parts, which need not be DRAM.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LATENCY_BELOW_PCT = 60.0
+NEAR_PEAK_PCT = 80.0
+BALANCED_WITHIN_PCT = 10.0
+_PARTS = {"DRAM": "dram_throughput", "L2": "l2_throughput", "L1": "l1_throughput"}
+_SAME_PCT = 0.02
+"""Exports round to a hundredth."""
+
+
+class Bound(enum.StrEnum):
+    """What a kernel's time goes by."""
+
+    MEMORY = "memory"
+    COMPUTE = "compute"
+    BALANCED = "balanced"
+    LATENCY = "latency"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedOfLight:
+    """`compute_pct` and `memory_pct` of the device's peak, None where they were not measured. `part` is the part of the
+    memory system that has the whole's figure. `near_peak` says that little is left to gain but by moving less."""
+
+    bound: Bound
+    compute_pct: float | None
+    memory_pct: float | None
+    part: str | None
+
+    @property
+    def near_peak(self) -> bool:
+        """One of both at 80 % or more."""
+        return max(self.compute_pct or 0.0, self.memory_pct or 0.0) >= NEAR_PEAK_PCT
+
+
+def speed_of_light(values: Mapping[str, float]) -> SpeedOfLight:
+    """The verdict on what was measured of a kernel, in percent of the peak."""
+    compute = values.get("compute_throughput")
+    memory, part = _memory(values)
+    return SpeedOfLight(_bound(compute, memory), compute, memory, part)
+
+
+def _bound(compute: float | None, memory: float | None) -> Bound:
+    if compute is None or memory is None:
+        # One alone can be the limit, but low it proves nothing of the other.
+        if compute is not None and compute >= NEAR_PEAK_PCT:
+            return Bound.COMPUTE
+        return Bound.MEMORY if memory is not None and memory >= NEAR_PEAK_PCT else Bound.UNKNOWN
+    if compute < LATENCY_BELOW_PCT and memory < LATENCY_BELOW_PCT:
+        return Bound.LATENCY
+    if abs(compute - memory) < BALANCED_WITHIN_PCT:
+        return Bound.BALANCED
+    return Bound.COMPUTE if compute > memory else Bound.MEMORY
+
+
+def _memory(values: Mapping[str, float]) -> tuple[float | None, str | None]:
+    parts = {part: values[name] for part, name in _PARTS.items() if name in values}
+    busiest = max(parts, key=lambda part: parts[part], default=None)
+    whole = values.get("memory_throughput")
+    if whole is None:
+        # L1's figure is of its active cycles, not of all, and only DRAM's and L2's are part of the whole as they are.
+        rest = {part: pct for part, pct in parts.items() if part != "L1"}
+        if len(rest) < 2:
+            return None, None
+        busiest = max(rest, key=lambda part: rest[part])
+        return rest[busiest], busiest
+    equal = [part for part, pct in parts.items() if abs(pct - whole) <= _SAME_PCT]
+    return whole, equal[0] if equal else None

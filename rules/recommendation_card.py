@@ -1,0 +1,93 @@
+"""Recommendation cards: what to do about a bottleneck, how to see that it has helped, and what can go wrong.
+
+One YAML file a card, `recommendations/<id>.yaml`; ids are stable. A card names the labels that call for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from enum import StrEnum
+from importlib import resources
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from frx_graph.errors import ContractError
+from frx_graph.records import Effort, Risk
+
+Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class Direction(StrEnum):
+    """Where a metric goes if the advice has helped."""
+
+    DECREASE = "decrease"
+    INCREASE = "increase"
+    STABLE = "stable"
+
+
+class Step(BaseModel):
+    """One thing to measure again. `metric` is the counter's own name, `value` what it is called here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    metric: Prose
+    value: Prose
+    label: Prose
+    direction: Direction
+    threshold_good: float | None = None
+    expected: Prose
+
+
+class RecommendationCard(BaseModel):
+    """One card, for people. `tier` is 0 for what changes a launch, 1 for what changes a kernel, 2 for its algorithm."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Annotated[str, StringConstraints(pattern=r"^rec_[a-z0-9_]+$")]
+    title: Annotated[Prose, StringConstraints(max_length=80)]
+    category: Identifier
+    triggered_by: Annotated[tuple[Identifier, ...], Field(min_length=1)]
+    why: Prose
+    actions: Annotated[tuple[Prose, ...], Field(min_length=1)]
+    validation: Annotated[tuple[Step, ...], Field(min_length=1)]
+    effort: Effort
+    risk: Risk
+    tier: Annotated[int, Field(ge=0, le=2)]
+    risks: tuple[Prose, ...] = ()
+
+
+def parse_recommendation(text: str, source: str) -> RecommendationCard:
+    """The card in `text`; `source` is its file name, which must be `<id>.yaml`. Raises `ContractError`."""
+    try:
+        card = RecommendationCard.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise ContractError(f"{source} is not YAML: {str(error).splitlines()[0]}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the card"
+        raise ContractError(f"{source}: {where}: {first['msg']}") from error
+    if source != f"{card.id}.yaml":
+        raise ContractError(f"{source} holds the card of {card.id}", f"name it {card.id}.yaml")
+    return card
+
+
+@functools.cache
+def all_recommendations() -> tuple[RecommendationCard, ...]:
+    """Every card, ordered by id."""
+    folder = resources.files("frx_graph.rules") / "recommendations"
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
+    return tuple(parse_recommendation(entry.read_text(encoding="utf-8"), entry.name) for entry in files)
+
+
+@functools.cache
+def cards_by_label() -> Mapping[str, tuple[RecommendationCard, ...]]:
+    """The cards that each label calls for."""
+    found: dict[str, tuple[RecommendationCard, ...]] = {}
+    for card in all_recommendations():
+        for label in card.triggered_by:
+            found[label] = (*found.get(label, ()), card)
+    return found

@@ -1,0 +1,179 @@
+"""PTX is read down to the instruction, and what is none is refused with the line."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.ptx.instruction import Kind, parse_instruction
+from frx_graph.evidence.ptx.module import PtxModule
+from frx_graph.evidence.ptx.parsing import parse_ptx, read_ptx
+
+KERNELS = Path(__file__).parent.parent.parent / "data" / "ptx" / "kernels_sm80.ptx"
+HEADER = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+
+
+@pytest.fixture(scope="module")
+def module() -> PtxModule:
+    return read_ptx(KERNELS)
+
+
+def kernel(body: str) -> PtxModule:
+    return parse_ptx(f"{HEADER}.entry k(.param .u64 p)\n{{\n{body}\n}}\n", "k.ptx")
+
+
+def test_every_entry_is_found_whatever_its_linkage(module: PtxModule) -> None:
+    listed = re.findall(r"\.entry\s+(\w+)", KERNELS.read_text())
+    assert [one.name for one in module.kernels] == listed
+    assert {one.name: one.linkage for one in module.kernels}["_Z11local_arrayPKfPf"] == ""
+    assert (module.version, module.target) == ("9.0", "sm_80")
+
+
+def test_instructions_are_as_many_as_lines_with_one(module: PtxModule) -> None:
+    line = re.compile(r"^\s*(?:@!?%\w+\s+)?[a-z][\w.:]*\s*[^;{}]*(?:\{[^;{}]*\}[^;{}]*)*;", re.MULTILINE)
+    assert sum(function.instructions for function in module.functions) == len(line.findall(KERNELS.read_text()))
+
+
+def test_what_kernels_are_made_of(module: PtxModule) -> None:
+    kernels = {one.name: one for one in module.kernels}
+    saxpy = kernels["saxpy"]
+    assert (saxpy.mix[Kind.GLOBAL_LOAD], saxpy.mix[Kind.GLOBAL_STORE], saxpy.mix[Kind.FP32]) == (2, 1, 1)
+    assert (saxpy.branches, saxpy.has_back_edge, saxpy.tuning) == (1, False, (".maxntid 256, 1, 1",))
+    product = kernels["_Z7productPK6__halfS1_Pf"]
+    assert product.mix[Kind.TENSOR] == 1
+    assert product.capabilities == {"tensor_cores"}
+    nested = kernels["_Z12nested_loopsILi32EEvPKdPdi"]
+    assert nested.shared_bytes == 32 * 8
+    assert {"fp64", "atomics", "barriers"} <= nested.capabilities
+    outer, inner = nested.loops
+    assert (outer.innermost, inner.innermost) == (False, True)
+    assert outer.instructions > inner.instructions
+    assert inner.mix[Kind.SHARED_LOAD] == 1
+    assert kernels["_Z11local_arrayPKfPf"].local_bytes == 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("ld.global.nc.v4.f32 {%f1,%f2,%f3,%f4}, [%rd1];", Kind.GLOBAL_LOAD),
+        ("ld.param.u64 %rd1, [p];", Kind.OTHER),
+        ("ld.const.f32 %f1, [c];", Kind.OTHER),
+        ("ld.f32 %f1, [%rd1];", Kind.GLOBAL_LOAD),
+        ("st.shared::cta.b32 [%r1], %r2;", Kind.SHARED_STORE),
+        ("st.local.f32 [%rd1], %f1;", Kind.LOCAL_STORE),
+        ("atom.global.add.f32 %f1, [%rd1], %f2;", Kind.ATOMIC),
+        ("red.shared.add.u32 [%r1], 1;", Kind.ATOMIC),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2}, {%r1}, {%r2}, {%f1,%f2};", Kind.TENSOR),
+        ("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%f1}, %rd1, %rd2, p, 1, 1, 0, 0;", Kind.TENSOR),
+        ("wgmma.commit_group.sync.aligned;", Kind.OTHER),
+        ("tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, %p1;", Kind.TENSOR),
+        ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%rd1];", Kind.OTHER),
+        ("wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1}, [%r2], %r3;", Kind.SHARED_LOAD),
+        ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1,%r2,%r3,%r4}, [%r5];", Kind.SHARED_LOAD),
+        ("cp.async.cg.shared.global [%r1], [%rd1], 16;", Kind.GLOBAL_LOAD),
+        (
+            "cp.async.bulk.tensor.1d.shared::cluster.global.tile [%r1], [%rd1, {%r2}], [%r4];",
+            Kind.GLOBAL_LOAD,
+        ),
+        ("cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 64;", Kind.GLOBAL_STORE),
+        ("cp.async.commit_group;", Kind.OTHER),
+        ("sin.approx.f32 %f1, %f2;", Kind.SFU),
+        ("sqrt.rn.f64 %fd1, %fd2;", Kind.FP64),
+        ("fma.rn.bf16x2 %r1, %r2, %r3, %r4;", Kind.FP16),
+        ("fma.rn.f32 %f1, %f2, %f3, %f4;", Kind.FP32),
+        ("mad.wide.s32 %rd1, %r1, 4, %rd2;", Kind.INTEGER),
+        ("@!%p1 bra.uni $L__BB0_2;", Kind.CONTROL_FLOW),
+        ("cvt.rn.f16.f32 %h1, %f1;", Kind.CONVERSION),
+        ("setp.ge.s32 %p1, %r1, %r2;", Kind.COMPARISON),
+        ("mov.u32 %r1, %tid.x;", Kind.OTHER),
+    ],
+)
+def test_kinds(text: str, kind: Kind) -> None:
+    assert parse_instruction(text).kind is kind
+
+
+def test_a_branch_has_a_target_and_may_depend_on_a_predicate() -> None:
+    branch = parse_instruction("@%p1 bra $L__BB0_2;")
+    assert (branch.predicated, branch.target) == (True, "$L__BB0_2")
+    assert parse_instruction("bra.uni \t$L;").target == "$L"
+    assert parse_instruction("call.uni (r), f, (a, b);").target is None
+
+
+def test_what_else_a_file_holds_is_passed_over() -> None:
+    text = HEADER + (
+        '.file 1 "a;b{.cu"\n.extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n'
+        ".global .align 4 .b8 table[8] = {1, 2, 3, 4};\n.extern .shared .align 16 .b8 dynamic[];\n"
+        ".weak .entry k(.param .u64 .ptr .global .align 8 p, .param .align 8 .b8 q[16])\n"
+        ".maxntid 128\n.minnctapersm 2\n"
+        "{ .reg .pred %p<2>; .reg .b32 a, b; .reg .b64 %rd<3>; .loc 1 3 4\n// a comment ; with { in it\n"
+        '.pragma "nounroll";\n /* bra nowhere; */ $L: { .reg .b32 t; add.s32 t, a, b; }\n'
+        "@%p1 bra $L; { .param .b32 x; call.uni (x), vprintf, (%rd1, %rd2); } ret; }\n"
+        ".section .debug_str { .b8 1, 2 }\n"
+    )
+    found = parse_ptx(text, "k.ptx")
+    (one,) = found.kernels
+    assert (one.name, one.linkage, found.declared) == ("k", "weak", ("vprintf",))
+    assert dict(one.mix) == {Kind.INTEGER: 1, Kind.CONTROL_FLOW: 3}
+    assert one.tuning == (".maxntid 128", ".minnctapersm 2")
+    assert one.virtual_registers == 2 + 3 * 2 + 1
+    (loop,) = one.loops
+    assert loop.instructions == 2
+
+
+def test_a_branch_forward_is_no_loop() -> None:
+    (one,) = kernel("bra $end; add.s32 %r1, %r1, 1; $end: ret;").kernels
+    assert not one.has_back_edge
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no .version"),
+        ("int main() { return 0; }", "no .version"),
+        (HEADER + ".entry k(.param .u64 p)\n{ ret;", "line 5: it ends in the middle"),
+        (HEADER + ".entry k(\n", "line 4: no PTX statement"),
+        (HEADER + ".entry k()\n{\n  WHAT IS THIS;\n}\n", "line 6: no PTX statement"),
+        (HEADER + "/* never", "line 4: a comment that does not end"),
+        (HEADER + ".entry k()\n" + "{" * 1000, "blocks more than 200 deep"),
+        (HEADER + "}\n", "line 4: no PTX statement"),
+    ],
+)
+def test_what_is_no_ptx_is_refused(text: str, said: str) -> None:
+    with pytest.raises(EvidenceError) as refused:
+        parse_ptx(text, "k.ptx")
+    assert said in str(refused.value)
+    assert str(refused.value).startswith("k.ptx: ")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+VALID = HEADER + ".visible .entry k(.param .u64 p)\n{\n .reg .b32 %r<3>;\n$L:\n @%p1 bra $L;\n ret;\n}\n"
+PIECES = st.sampled_from(
+    ["{", "}", ";", "/*", "//", '"', ".entry", ".reg", ":", "(", ")", "\0", "\n", "@", "é", "<99999999>"]
+)
+
+
+@settings(max_examples=5000, suppress_health_check=list(HealthCheck), deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(VALID)), PIECES | st.text(max_size=4), st.integers(0, 30)), max_size=4))
+def test_damage_is_refused_or_read(damage: list[tuple[int, str, int]]) -> None:
+    text = VALID
+    for at, piece, cut in damage:
+        text = text[:at] + piece + text[at + cut :]
+    try:
+        parse_ptx(text, "k.ptx")
+    except EvidenceError as error:
+        assert str(error)
+
+
+def test_any_bytes_are_refused(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    path = tmp_path / "bytes.ptx"
+    for _ in range(300):
+        path.write_bytes(draw.randbytes(draw.randrange(300)))
+        with pytest.raises(EvidenceError):
+            read_ptx(path)
