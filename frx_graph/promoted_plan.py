@@ -24,7 +24,7 @@ from frx_graph.config import advise_config, policy_of
 from frx_graph.current_plan import recorded_plan
 from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason
 from frx_graph.ledger.expiry import expiry
 from frx_graph.ledger.quickly import append, promotions
 from frx_graph.ledger.standing import PlanState
@@ -63,7 +63,7 @@ class PromotedPlans:
             if promotion.key in self._withdrawn:
                 return False
             self._withdrawn.add(promotion.key)
-        promotion.withdraw(reason)
+        promotion.withdraw(as_reason(reason))
         return True
 
     def was_withdrawn(self, promotion: Promotion) -> bool:

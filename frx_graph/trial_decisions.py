@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from frx_graph.current_plan import recorded_plan
 from frx_graph.environment_key import environment_key
 from frx_graph.ledger.author import Author
-from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.decision import Decision, Kind, as_reason
 from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
 from frx_graph.records import Candidate
 from frx_graph.trials.environment import TrialEnvironment
@@ -49,7 +49,7 @@ def decisions_about(
         policy=policy.hash,
         candidates=candidates,
     )
-    tried = replace(proposed, kind=Kind.TRIED, reason=verdict.reason, trial=document)
+    tried = replace(proposed, kind=Kind.TRIED, reason=as_reason(verdict.reason), trial=document)
     return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
 
 

@@ -311,9 +311,9 @@ def test_a_plan_is_rolled_back_once(model, ledger: Ledger) -> None:
     with torch.no_grad():
         torch.compile(program, backend=compiler)(x)
     (standing,) = found
-    assert plans.withdraw(standing, "a forward fails")
+    assert plans.withdraw(standing, "a forward fails:\0\nwith\rwhat\x85it\u2028has \u202esaid")
     assert not plans.withdraw(standing, "its backward does, too")
-    assert [event.decision.reason for event in ledger.events()][-1] == "a forward fails"
+    assert [event.decision.reason for event in ledger.events()][-1] == "a forward fails: with what it has said"
     assert kinds(ledger).count(Kind.ROLLED_BACK) == 1
 
 
