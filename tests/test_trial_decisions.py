@@ -28,7 +28,7 @@ BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 HOSTILE = f"what was raised\0{BREAKS.join('abc')}\u202e\x1b[31m"
 
 
-def decided(verdict: Verdict, environment: TrialEnvironment) -> tuple[Decision, ...]:
+def decided(verdict: Verdict, environment: TrialEnvironment, others: int = 0) -> tuple[Decision, ...]:
     return decisions_about(
         "1" * 16,
         (CANDIDATE,),
@@ -37,6 +37,7 @@ def decided(verdict: Verdict, environment: TrialEnvironment) -> tuple[Decision, 
         policy=POLICY,
         document=json.dumps({"schema": "frx_trial_v1"}),
         by=this_process("frx trial"),
+        others=others,
     )
 
 
@@ -75,3 +76,13 @@ def test_a_reason_that_goes_on_and_on_is_cut() -> None:
 def test_the_first_line_of_an_error_ends_at_any_break() -> None:
     for line_break in BREAKS:
         assert first_line(ValueError(f"first{line_break}second")) == "ValueError: first"
+
+
+def test_a_gain_of_several_plans_together_proves_none_of_them() -> None:
+    faster = Verdict(Outcome.PROMOTE, "10 % faster", None, early=False)
+    assert [one.kind for one in decided(faster, here())] == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED]
+    found = decided(faster, here(), others=1)
+    assert [one.kind for one in found] == [Kind.PROPOSED, Kind.TRIED]
+    assert found[-1].reason == "together with 1 more, so that nothing is proved: 10 % faster"
+    slower = replace(faster, outcome=Outcome.REJECT)
+    assert decided(slower, here(), others=1)[-1].kind is Kind.REJECTED
