@@ -8,8 +8,9 @@ Three machines: "shared" and "hostile" are simulated, "real" is made of windows 
 `--record`: 25 s of convolutions). Every process adds a bias of its own, such that two that run the same program
 differ by 2 % (standard deviation of their ratio), as the policies allow for.
 
-With --real, N real trials of programs against themselves are run on this machine instead, some minutes each: none may
-be promoted.
+With --real, real trials of programs against themselves are run on this machine instead, some minutes each, until N are
+complete, or 2 N were run: none may be promoted, and exit code 1 also says that fewer than N were complete. What was cut
+short, as on a busy machine, or failed at a gate, says nothing about promotions.
 
 Bounds, on each machine: equal arms are never promoted; a gain of half the minimum is promoted in at most 1 %, and one
 of 12 % (20 % in one process) found in at least 95 %. Exit code 1 when one is broken. "most" are the steps
@@ -193,13 +194,23 @@ def _real(count: int, policy: TrialPolicy, file: Path | None) -> int:
         if file:
             file.write_text(json.dumps({"trials": [asdict(one) for one in found]}, indent=2) + "\n")
     rows = [
-        (one.target, one.train, one.inner, one.outcome, f"{one.ratio:.3f}" if one.ratio else "-", one.quads, one.void)
+        (
+            one.target,
+            one.train,
+            one.inner,
+            one.outcome,
+            f"{one.ratio:.3f}" if one.ratio else "-",
+            one.quads,
+            one.void,
+            one.complete,
+        )
         for one in found
     ]
-    print(tabulate(rows, headers=["target", "train", "inner", "outcome", "ratio", "quads", "void"]))
+    print(tabulate(rows, headers=["target", "train", "inner", "outcome", "ratio", "quads", "void", "complete"]))
     promoted = sum(one.outcome is Outcome.PROMOTE for one in found)
-    print(f"{promoted} of {len(found)} promoted")
-    return 1 if promoted or not found else 0
+    complete = sum(one.complete for one in found)
+    print(f"{promoted} of {complete} complete trials promoted; {len(found) - complete} more were cut short or failed")
+    return 1 if promoted or complete < max(1, count) else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -208,7 +219,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--policy", type=Path, metavar="FILE", help="simulate trials under this policy instead")
     parser.add_argument("--bias", type=float, default=PROCESS_BIAS, help="of two processes, as a fraction (0.02)")
     parser.add_argument("--trace", type=Path, default=TRACE, metavar="FILE", help="recorded step times of a machine")
-    parser.add_argument("--real", type=int, metavar="N", help="run so many real trials of equal arms instead")
+    parser.add_argument(
+        "--real", type=int, metavar="N", help="run real trials of equal arms instead, until so many are complete"
+    )
     parser.add_argument("--record", type=Path, metavar="FILE", help="record such a trace here, in 25 s, and stop")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     given = parser.parse_args(arguments)

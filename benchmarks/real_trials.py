@@ -11,6 +11,7 @@ from frx_graph.arms import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.protocol import protocol
 from frx_graph.trials.verdict import Outcome
 
 ROOT = Path(__file__).parent.parent
@@ -21,6 +22,8 @@ PROGRAMS = (
     ("examples/convnet.py:build", False, "eager"),
 )
 """Target, whether it is trained, and what compiles both arms; taken in turns."""
+MOST_FOR_EACH = 2
+"""Trials that are run for each that is to be complete."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +38,26 @@ class RealTrial:
     quads: int
     void: int
     reason: str
+    complete: bool
+    """Whether it has measured what its rule needs: one that was cut short, or failed at a gate, could not promote."""
 
 
 def real_trials(count: int, policy: TrialPolicy) -> Iterator[RealTrial]:
-    """One after the other; each has its own seed, so that arms do not always begin in the same order."""
-    for number in range(count):
+    """One after the other, until so many are complete, but no more than twice as many; each has its own seed, so that
+    arms do not always begin in the same order."""
+    complete = 0
+    for number in range(MOST_FOR_EACH * count):
+        if complete == count:
+            return
         target, train, inner = PROGRAMS[number % len(PROGRAMS)]
         base = Load(TargetWorkload(str(ROOT / target)), train, inner, seed=number)
         rules = policy.model_copy(update={"seed": number})
         run = run_trial(Programs(base, base), rules, start_arm)
         stats = run.verdict.statistics
+        measured = stats is not None and (
+            run.verdict.outcome is not Outcome.INCONCLUSIVE or stats.quads >= protocol(rules).quads
+        )
+        complete += measured
         yield RealTrial(
             target=target,
             train=train,
@@ -54,5 +67,9 @@ def real_trials(count: int, policy: TrialPolicy) -> Iterator[RealTrial]:
             quads=0 if stats is None else stats.quads,
             void=sum(quad.void for quad in run.quads),
             reason=run.verdict.reason,
+            complete=measured,
         )
-        print(f"{number + 1} of {count}: {target}{' --train' * train} {inner}: {run.verdict.reason}", file=sys.stderr)
+        print(
+            f"{complete} of {count} complete: {target}{' --train' * train} {inner}: {run.verdict.reason}",
+            file=sys.stderr,
+        )

@@ -6,7 +6,7 @@ that, one after the other in turns, with Inductor's caches warm.
 prints milliseconds as JSON. `lookup` is what happens between the call of the backend and the plan: imports, the graph's
 signature, the environment's, opening, reading, and recording that the plan is applied. `first_call` is all of the first
 call, whose medians' difference includes making the plan's rewrites, compiling or loading another graph, and the
-machine's noise. Exits with 1 if the median lookup exceeds the bound.
+machine's noise. Exits with 1 if the median lookup of a plan, or of what was rejected, exceeds the bound.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from torch import nn
 ROOT = Path(__file__).parent.parent
 BOUND_MS = 50.0
 
-ARMS = ("no ledger", "nothing promoted", "promoted")
-"""The ledger of each: none; one with decisions about another graph; one with a plan for this graph."""
+REJECTED = "rejected"
+ARMS = ("no ledger", "nothing promoted", "promoted", REJECTED)
+"""The ledger of each: none; one with decisions about another graph; one with a plan for this graph; one in which all
+that could be tried for it was rejected, which only the autopilot asks for."""
 
 
 def program() -> tuple[nn.Module, torch.Tensor]:
@@ -42,7 +44,7 @@ def program() -> tuple[nn.Module, torch.Tensor]:
     return nn.Sequential(*layers).eval(), torch.randn(2, 16, 16, 16)
 
 
-def one_start() -> dict[str, float]:
+def one_start(mode: str) -> dict[str, float]:
     """In a fresh process: compile and run the program once, as the environment's ledger says."""
     import torch._inductor.compile_fx
 
@@ -68,7 +70,7 @@ def one_start() -> dict[str, float]:
     setattr(session, "promoted", timed)  # noqa: B010 - a method
     wall, cpu = time.perf_counter(), time.process_time()
     with torch.no_grad():
-        torch.compile(model, backend="frx")(x)
+        torch.compile(model, backend="frx", options={"mode": mode})(x)
     return {
         "first_call": 1e3 * (time.perf_counter() - wall),
         "first_call_cpu": 1e3 * (time.process_time() - cpu),
@@ -78,12 +80,19 @@ def one_start() -> dict[str, float]:
     }
 
 
-def promote(file: Path, *, this_graph: bool) -> None:
-    """In a process of its own: write a ledger in which all that can be made of the program is promoted."""
+def write_ledger(file: Path, arm: str) -> None:
+    """In a process of its own: the ledger of an arm, in which all that can be made of a program is promoted, or nothing
+    was to be tried."""
     from unproved_promotions import everything_made, promotion
 
+    from frx_graph.environment_key import environment_key
+    from frx_graph.ledger.author import this_process
+    from frx_graph.ledger.decision import AUTOPILOT, Kind
     from frx_graph.ledger.location import parse_location
     from frx_graph.ledger.opening import open_ledger
+    from frx_graph.trial_decisions import decisions_without_trial
+    from frx_graph.trials.environment import trial_setup
+    from frx_graph.trials.policy import TrialPolicy
 
     model, x = program()
 
@@ -94,8 +103,13 @@ def promote(file: Path, *, this_graph: bool) -> None:
     (signature,), made = everything_made("inductor", run)
     if not made:
         raise SystemExit("nothing can be made of the program: there is nothing to measure")
-    decisions = promotion(signature if this_graph else "0" * 16, made)
-    open_ledger(parse_location(str(file))).append(decisions)
+    here = environment_key(trial_setup(torch.device("cpu")))
+    author = this_process(AUTOPILOT)
+    rejected = decisions_without_trial(
+        signature, here, TrialPolicy(), Kind.REJECTED, "nothing speaks for any", by=author
+    )
+    promoted = promotion(signature if arm == "promoted" else "0" * 16, made)
+    open_ledger(parse_location(str(file))).append(rejected if arm == REJECTED else promoted)
 
 
 def measure(processes: int) -> dict[str, Any]:
@@ -107,12 +121,12 @@ def measure(processes: int) -> dict[str, Any]:
         environments = {arm: dict(common) for arm in ARMS}
         for arm in ARMS[1:]:
             file = folder / f"{arm}.sqlite3"
-            _run(["--promote", str(file), *(["--this-graph"] if arm == "promoted" else [])], common, folder)
+            _run(["--write", str(file), "--arm", arm], common, folder)
             environments[arm]["FRX_LEDGER"] = str(file)
         found: dict[str, list[dict[str, float]]] = {arm: [] for arm in ARMS}
         for number in range(processes + 1):
             for arm in ARMS:
-                sample = json.loads(_run(["--one"], environments[arm], folder))
+                sample = json.loads(_run(["--one", "--arm", arm], environments[arm], folder))
                 if bool(sample["applied"]) is not (arm == "promoted"):
                     raise SystemExit(f"{arm}: {sample['applied']:.0f} rewrites were applied")
                 if number:
@@ -122,12 +136,13 @@ def measure(processes: int) -> dict[str, Any]:
         arm: {key: round(statistics.median(one[key] for one in samples), 2) for key in samples[0]}
         for arm, samples in found.items()
     }
-    base, warm = medians[ARMS[0]], medians["promoted"]
+    base, warm, rejected = medians[ARMS[0]], medians["promoted"], medians[REJECTED]
     return {
         "unit": "milliseconds, medians",
         "processes": processes,
         "added_by_lookup": round(warm["lookup"] - base["lookup"], 2),
         "added_by_lookup_cpu": round(warm["lookup_cpu"] - base["lookup_cpu"], 2),
+        "added_by_lookup_of_rejected": round(rejected["lookup"] - base["lookup"], 2),
         "added_to_first_call": round(warm["first_call"] - base["first_call"], 2),
         "added_to_first_call_cpu": round(warm["first_call_cpu"] - base["first_call_cpu"], 2),
         "bound": BOUND_MS,
@@ -147,21 +162,21 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=9)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--promote", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--this-graph", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--arm", choices=ARMS, default=ARMS[0], help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.promote is not None:
-        promote(asked.promote, this_graph=asked.this_graph)
+    if asked.write is not None:
+        write_ledger(asked.write, asked.arm)
         return
     if asked.one:
-        print(json.dumps(one_start()))
+        print(json.dumps(one_start("autopilot" if asked.arm == REJECTED else "apply")))
         return
     result = measure(asked.processes)
     text = json.dumps(result, indent=1)
     if asked.output is not None:
         asked.output.write_text(f"{text}\n", encoding="utf-8")
     print(json.dumps({key: value for key, value in result.items() if key != "samples"}, indent=1))
-    raise SystemExit(result["added_by_lookup"] > BOUND_MS)
+    raise SystemExit(max(result["added_by_lookup"], result["added_by_lookup_of_rejected"]) > BOUND_MS)
 
 
 if __name__ == "__main__":

@@ -128,8 +128,7 @@ class _Search:
         self._progress = progress
         self._graph = _the_only(self._proposed((), arms.rewrites))
         self._portions = portions(self._graph.applied)
-        choices = choices_in([self._graph])
-        self._choices = {name: choices[name] for name in allowed(choices, policy.risk, isolated=not arms.in_process)}
+        self._choices = choices_in([self._graph], policy.risk, isolated=not arms.in_process)
         predicted = [name for name, seconds in self._portions.items() if seconds > 0]
         # What nobody can predict anything of comes last, but for what may change the whole program.
         self.names = tuple(dict.fromkeys((*predicted, *self._choices, *self._portions)))

@@ -26,7 +26,7 @@ NOT_THE_MODELS = (KeyboardInterrupt, SystemExit)
 def first_line(error: BaseException) -> str:
     """The error's type and the first line of its text, also of one whose text cannot be had."""
     try:
-        text = str(error).strip().partition("\n")[0]
+        text = next(iter(str(error).strip().splitlines()), "")
     except Exception:  # noqa: BLE001 - a stranger's __str__
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -24,22 +24,17 @@ from frx_graph.config import advise_config, policy_of
 from frx_graph.current_plan import recorded_plan
 from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason
 from frx_graph.ledger.expiry import expiry
-from frx_graph.ledger.quickly import append, promotions
-from frx_graph.ledger.standing import PlanState
+from frx_graph.ledger.quickly import append, decided, promotions, stands_only_elsewhere
 from frx_graph.options import BackendOptions
 from frx_graph.plan_offer import PlanOffer
 from frx_graph.progress import stages
 from frx_graph.promotion import Promotion, Subject
 from frx_graph.rank_opening import Ask, rank_opening, several_ranks
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.tried_before import decided_against, rejected
 from frx_graph.user_warning import warn_and_go_on
-
-_DECIDED_AGAINST = frozenset({Kind.REJECTED, Kind.ROLLED_BACK})
-"""What is not tried again in this environment until somebody asks."""
-_TRIED_AGAIN_AFTER = timedelta(days=1)
-"""What was inconclusive, as on a machine that had other work: each trial takes the policy's whole time budget."""
 
 _PATIENCE_SECONDS = 5.0
 """How long compiling a graph waits for other writers, or one that never ends, before the baseline must do."""
@@ -55,6 +50,7 @@ class PromotedPlans:
         self._withdrawn: set[tuple[str, ...]] = set()
         self._tried_seconds = 0.0
         self._time_is_over = False
+        self._told_of_elsewhere = False
 
     def withdraw(self, promotion: Promotion, reason: str) -> bool:
         """Record that a plan is rolled back; False where it was before. This process does not apply it any more, also
@@ -63,7 +59,7 @@ class PromotedPlans:
             if promotion.key in self._withdrawn:
                 return False
             self._withdrawn.add(promotion.key)
-        promotion.withdraw(reason)
+        promotion.withdraw(as_reason(reason))
         return True
 
     def was_withdrawn(self, promotion: Promotion) -> bool:
@@ -81,8 +77,8 @@ class PromotedPlans:
         if several_ranks():
             return self._of_all_ranks(dynamo, inputs, options)
         subject = Subject.of(dynamo, inputs, options)
-        found = self._standing(subject)
-        if found is not None or not _worth_trying(subject, options):
+        found = self._looked_up(subject, options)
+        if found is not None or not self._worth_trying(subject, options):
             return found
         return self._proved(dynamo, inputs, options, subject)
 
@@ -117,8 +113,8 @@ class PromotedPlans:
     def offer(self, subject: Subject, options: BackendOptions) -> bytes | None:
         """What the first rank offers the others: the plan that stands, or that the autopilot would try for one; None
         for neither. Raises `LedgerError`."""
-        found = self._standing(subject)
-        if found is None and not _worth_trying(subject, options):
+        found = self._looked_up(subject, options)
+        if found is None and not self._worth_trying(subject, options):
             return None
         return _offer(subject, options, found).encoded()
 
@@ -149,7 +145,7 @@ class PromotedPlans:
                 subject.policy,
                 signature=subject.signature,
                 environment=subject.environment,
-                rejected=_rejected(subject),
+                rejected=rejected(subject),
                 seconds=left,
                 record=lambda decisions: append(subject.place, decisions),
                 progress=lambda stage: progress(f"frx tries a graph, {stage}"),
@@ -195,6 +191,32 @@ class PromotedPlans:
                 self._applied.add(found.key)
         return found
 
+    def _looked_up(self, subject: Subject, options: BackendOptions) -> Promotion | None:
+        found = self._standing(subject)
+        if found is None and options.mode == "apply":
+            self._tell_of_elsewhere(subject)
+        return found
+
+    def _tell_of_elsewhere(self, subject: Subject) -> None:
+        """Once: whoever has waited for a trial wonders why nothing comes of it."""
+        with contextlib.suppress(LedgerMissingError):
+            if not self._told_of_elsewhere and stands_only_elsewhere(
+                subject.place, subject.signature, subject.environment
+            ):
+                self._told_of_elsewhere = True
+                warn_and_go_on(
+                    f"frx does not apply what was promoted for graph {subject.signature}, since that was in another "
+                    "environment: versions, device, threads, variables or settings of torch are not those of the "
+                    "trial; frx trial tries it in this one"
+                )
+
+    def _worth_trying(self, subject: Subject, options: BackendOptions) -> bool:
+        """Where nothing stands. What this process has rolled back counts also where that could not be recorded."""
+        here = (str(subject.place), subject.signature, subject.environment)
+        with self._lock:
+            withdrawn = any(key[:3] == here for key in self._withdrawn)
+        return options.mode == "autopilot" and not withdrawn and not decided_against(subject)
+
     def _own_objection(self, subject: Subject, offer: PlanOffer) -> str | None:
         """What this rank has against a plan, or its own ledger. One that cannot be read, or is not there, has
         nothing."""
@@ -202,23 +224,18 @@ class PromotedPlans:
             return None
         if Promotion(offer.made(), subject).key in self._withdrawn:
             return f"plan {offer.plan} was rolled back in its process"
-        from frx_graph.ledger.opening import open_to_read
-
         try:
-            known = open_to_read(subject.place).standing(subject.signature, subject.environment).plans.get(offer.plan)
+            plans = decided(subject.place, subject.signature, subject.environment)
         except LedgerError:
             return None
-        if known is None or known.state not in _DECIDED_AGAINST:
-            return None
-        return f"plan {offer.plan} is {known.state.value} in its ledger, {subject.place}"
+        for known, _ in plans:
+            if known.plan == offer.plan and known.state in (Kind.REJECTED, Kind.ROLLED_BACK):
+                return f"plan {offer.plan} is {known.state.value} in its ledger, {subject.place}"
+        return None
 
 
 def _policy(options: BackendOptions) -> TrialPolicy:
     return options.policy or policy_of(advise_config(Path.cwd()))
-
-
-def _worth_trying(subject: Subject, options: BackendOptions) -> bool:
-    return options.mode == "autopilot" and not _decided_against(subject)
 
 
 def _offer(subject: Subject, options: BackendOptions, found: Promotion | None) -> PlanOffer:
@@ -229,33 +246,6 @@ def _offer(subject: Subject, options: BackendOptions, found: Promotion | None) -
         signature=subject.signature,
         environment=subject.environment,
     )
-
-
-def _decided_against(subject: Subject) -> bool:
-    """True where nothing is to be tried unasked: something was rolled back, or all that was tried was rejected, or has
-    been inconclusive not long ago."""
-    plans = _standing_plans(subject)
-    lately = datetime.now(UTC) - _TRIED_AGAIN_AFTER
-    return any(plan.state is Kind.ROLLED_BACK for plan in plans) or (
-        bool(plans)
-        and all(
-            plan.state is Kind.REJECTED or (plan.state is Kind.INCONCLUSIVE and plan.last.recorded_at > lately)
-            for plan in plans
-        )
-    )
-
-
-def _rejected(subject: Subject) -> frozenset[str]:
-    return frozenset(plan.plan for plan in _standing_plans(subject) if plan.state is Kind.REJECTED)
-
-
-def _standing_plans(subject: Subject) -> tuple[PlanState, ...]:
-    from frx_graph.ledger.opening import open_to_read
-
-    try:
-        return tuple(open_to_read(subject.place).standing(subject.signature, subject.environment).plans.values())
-    except LedgerMissingError:
-        return ()
 
 
 def _applied(decision: Decision, now: datetime) -> Decision:

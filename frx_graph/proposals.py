@@ -12,7 +12,8 @@ from frx_graph.arms import start_arm
 from frx_graph.current_plan import ALL_REWRITES
 from frx_graph.errors import TrialError
 from frx_graph.passes.rewrites import inner_choice
-from frx_graph.records import Candidate
+from frx_graph.records import Candidate, Risk
+from frx_graph.rewrite_risk import allowed
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
 from frx_graph.trials.arm_process import ArmError
 from frx_graph.trials.executor import StartArm
@@ -54,9 +55,11 @@ def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def choices_in(graphs: Sequence[MadeGraph]) -> dict[str, Candidate]:
-    """The inner compilers, and their options, that could matter to any of the graphs, by name."""
-    return {one.choices[0]: one for graph in graphs for one in graph.untried}
+def choices_in(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = True) -> dict[str, Candidate]:
+    """The inner compilers, and their options, that could matter to any of the graphs, by name: those that may be tried
+    at this risk, as `frx_graph.rewrite_risk.allowed` says."""
+    found = {one.choices[0]: one for graph in graphs for one in graph.untried}
+    return {name: found[name] for name in allowed(found, highest, isolated=isolated)}
 
 
 def chosen(

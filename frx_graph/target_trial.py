@@ -9,20 +9,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from frx_graph.arms import start_arm
-from frx_graph.current_plan import ALL_REWRITES
+from frx_graph.current_plan import ALL_REWRITES, recorded_plan
 from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision
+from frx_graph.passes.rewrites.inner_choice import CHOICES
 from frx_graph.proposals import choices_in, chosen, portions, proposed, rewrites_of
-from frx_graph.records import Candidate
+from frx_graph.records import Candidate, Risk
 from frx_graph.rewrite_risk import allowed
 from frx_graph.trial_decisions import decisions_about
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, TrialRun, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.verdict import Outcome
 
 Propose = Callable[[Load, Sequence[str]], tuple[MadeGraph, ...]]
 """What measured times speak for among rewrites in a program."""
+_NAMES = frozenset({*ALL_REWRITES, *(choice.name for choice in CHOICES)})
 _LEAST_SECONDS = 1.0
 """For a trial whose time budget has just ended: it says so itself."""
 
@@ -51,6 +54,17 @@ class Tried:
         """All of them, each once."""
         return _candidates(self.graphs)
 
+    @property
+    def plans(self) -> frozenset[tuple[str, str]]:
+        """The signatures of graphs, each with the plan that was made of it."""
+        return frozenset((graph.signature, recorded_plan(graph.applied).hash) for graph in self.graphs)
+
+    @property
+    def promotes(self) -> bool:
+        """Whether what it has found out may be applied. The gain of several graphs proves none of them: one may be
+        slower than it was, and would be applied alone wherever it occurs."""
+        return self.run.verdict.outcome is Outcome.PROMOTE and len(self.plans) < 2
+
 
 def try_target(asked: Asked, policy: TrialPolicy, progress: Progress) -> Tried | None:
     """Run the trial; None where there is nothing to try. All of it together has the policy's time budget.
@@ -67,7 +81,7 @@ def try_target(asked: Asked, policy: TrialPolicy, progress: Progress) -> Tried |
         graphs = propose(base, rewrites)
         if asked.candidate is not None:
             progress(f"asking for {asked.candidate} alone")
-            graphs = _alone(asked.candidate, base, graphs, rewrites, propose)
+            graphs = _alone(asked.candidate, base, graphs, rewrites, policy.risk, propose)
         graphs = tuple(graph for graph in graphs if graph.applied)
         if not graphs:
             return None
@@ -92,7 +106,7 @@ def _proposed(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[Mad
 
 
 def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> tuple[Decision, ...]:
-    """What a trial decides about each graph that something was made of."""
+    """What a trial decides about each graph that something was made of; nothing is promoted where there are several."""
     environment = tried.run.environment
     if environment is None:
         return ()
@@ -107,6 +121,7 @@ def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> t
             policy=policy,
             document=document,
             by=by,
+            others=len(tried.plans) - 1,
         )
     )
 
@@ -116,10 +131,17 @@ def _candidates(graphs: Sequence[MadeGraph]) -> tuple[Candidate, ...]:
 
 
 def _alone(
-    name: str, base: Load, graphs: tuple[MadeGraph, ...], rewrites: tuple[str, ...], propose: Propose
+    name: str,
+    base: Load,
+    graphs: tuple[MadeGraph, ...],
+    rewrites: tuple[str, ...],
+    risk: Risk,
+    propose: Propose,
 ) -> tuple[MadeGraph, ...]:
     """What is made where only this is asked for, of `graphs` that all is made of."""
-    choices = choices_in(graphs)
+    if name in _NAMES and not allowed((name,), risk):
+        raise OptionError(f"candidate {name!r} is of a higher risk than the policy allows", f"risk is {risk}: raise it")
+    choices = choices_in(graphs, risk)
     if name in choices:
         return chosen(choices[name], graphs, rewrites, lambda made, only: propose(replace(base, candidates=made), only))
     found = portions(_candidates(graphs))

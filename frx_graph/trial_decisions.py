@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from frx_graph.current_plan import recorded_plan
 from frx_graph.environment_key import environment_key
 from frx_graph.ledger.author import Author
-from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.decision import Decision, Kind, as_reason
 from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
 from frx_graph.records import Candidate
 from frx_graph.trials.environment import TrialEnvironment
@@ -34,8 +34,13 @@ def decisions_about(
     policy: TrialPolicy,
     document: str,
     by: Author,
+    others: int = 0,
 ) -> tuple[Decision, ...]:
-    """In the order in which they may follow each other, and belong into one append. `document` is the trial's."""
+    """In the order in which they may follow each other, and belong into one append. `document` is the trial's.
+
+    `others` is how many other plans the same trial was about. Where there are any, a gain is that of all together, and
+    proves none of them: then no verdict follows."""
+    reason = as_reason(verdict.reason)
     proposed = Decision(
         kind=Kind.PROPOSED,
         signature=signature,
@@ -49,7 +54,9 @@ def decisions_about(
         policy=policy.hash,
         candidates=candidates,
     )
-    tried = replace(proposed, kind=Kind.TRIED, reason=verdict.reason, trial=document)
+    tried = replace(proposed, kind=Kind.TRIED, reason=reason, trial=document)
+    if others and verdict.outcome is Outcome.PROMOTE:
+        return (proposed, replace(tried, reason=f"together with {others} more, so that nothing is proved: {reason}"))
     return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,11 +18,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from unproved_promotions import everything_made
 from unproved_promotions import promotion as promotion_of
 
 import frx_graph
-from frx_graph import backend, eager_plan, promoted_plan, promotion
+from frx_graph import backend, eager_plan, promoted_plan, promotion, tried_before
 from frx_graph.arms import start_arm, where_this_is
 from frx_graph.current_plan import recorded_plan
 from frx_graph.errors import TravelError
@@ -32,10 +36,11 @@ from frx_graph.ledger.opening import open_ledger
 from frx_graph.ledger.store import Ledger
 from frx_graph.options import backend_options
 from frx_graph.promoted_plan import PromotedPlans
-from frx_graph.records import Candidate
+from frx_graph.records import Candidate, Risk
 from frx_graph.rewriting import RewrittenGraph
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.live_signs import Promised
+from frx_graph.trials.policy import TrialPolicy
 
 OPTIONS = {"inner": "eager"}
 MODEL = """
@@ -152,6 +157,48 @@ def test_what_was_promoted_for_something_else_is_not(model, ledger: Ledger, chan
     assert Kind.APPLIED not in kinds(ledger)
 
 
+SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "inductor": lambda: inductor_config.patch(max_autotune=True),
+    "functorch": lambda: functorch_config.patch(activation_memory_budget=0.5),
+    "attention": lambda: sdpa_kernel(SDPBackend.MATH),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_what_was_promoted_under_other_settings_is_not_and_that_is_said_once(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, setting: Callable[[], AbstractContextManager[Any]]
+) -> None:
+    monkeypatch.setattr(backend._session, "_promoted", None)
+    ledger.append(promoted(*model))
+    with warnings.catch_warnings(record=True) as warned, setting():
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torch._dynamo.reset()
+            assert applied(*model) == []
+    assert len([one for one in warned if "since that was in another environment" in str(one.message)]) == 1
+    assert Kind.APPLIED not in kinds(ledger)
+    torch._dynamo.reset()
+    assert applied(*model)
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_what_was_promoted_under_settings_is_applied_under_them_alone(
+    model, ledger: Ledger, setting: Callable[[], AbstractContextManager[Any]]
+) -> None:
+    with setting():
+        ledger.append(promoted(*model))
+        assert applied(*model)
+    torch._dynamo.reset()
+    backend.clear()
+    assert applied(*model) == []
+
+
+def test_settings_that_decide_nothing_change_nothing(model, ledger: Ledger) -> None:
+    ledger.append(promoted(*model))
+    with inductor_config.patch(fx_graph_cache=False), torch._dynamo.config.patch(recompile_limit=3):
+        assert applied(*model)
+
+
 def test_advice_applies_nothing(model, ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     ledger.append(promoted(*model))
     assert applied(*model, mode="advise") == []
@@ -216,6 +263,7 @@ def proving(verdict: str, seen: list[str]) -> Callable[..., Any]:
             host="here",
             process_id=1,
             recorded_at=datetime.now(UTC),
+            policy=TrialPolicy().hash,
             candidates=CANDIDATES,
         )
         trial = '{"schema": "frx_trial_v1", "verdict": "promote"}'
@@ -252,8 +300,8 @@ def test_the_autopilot_tries_what_nothing_was_decided_about(
 def test_what_was_inconclusive_a_while_ago_is_tried_again_but_not_what_was_rejected(
     model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promoted_plan, "_TRIED_AGAIN_AFTER", timedelta(0))
-    decisions = promoted(*model)
+    monkeypatch.setattr(tried_before, "_TRIED_AGAIN_AFTER", timedelta(0))
+    decisions = promoted(*model, policy=TrialPolicy().hash)
     other = replace(candidates[0], nodes=("another",))
     rejected = replace(decisions[0], plan=recorded_plan((other,)).hash, candidates=(other,))
     trial = '{"schema": "frx_trial_v1", "verdict": "reject"}'
@@ -263,6 +311,82 @@ def test_what_was_inconclusive_a_while_ago_is_tried_again_but_not_what_was_rejec
     monkeypatch.setattr("frx_graph.autopilot.try_graph", lambda *_, rejected, **__: given.append(rejected))
     assert applied(*model, mode="autopilot") == []
     assert given == [frozenset({rejected.plan})]
+
+
+def rejected(
+    signature: str, candidates: tuple[Candidate, ...], policy: TrialPolicy, days_ago: float = 0.0
+) -> list[Decision]:
+    at = datetime.now(UTC) - timedelta(days=days_ago)
+    proposed, tried, _ = promotion_of(signature, candidates, policy=policy.hash, recorded_at=at)
+    return [proposed, tried, replace(proposed, kind=Kind.REJECTED)]
+
+
+@pytest.mark.parametrize(
+    ("under", "days_ago", "again"),
+    [
+        (TrialPolicy(), 0.0, False),
+        (TrialPolicy(), 29.0, False),
+        (TrialPolicy(), 31.0, True),
+        (TrialPolicy(risk=Risk.LOW), 0.0, True),
+        (TrialPolicy(minimum_speedup=0.2), 0.0, True),
+    ],
+    ids=["the same", "a while ago", "too long ago", "less risk", "more asked for"],
+)
+def test_what_was_rejected_is_tried_again_under_another_policy(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, under: TrialPolicy, days_ago: float, again: bool
+) -> None:
+    signature, candidates = proposed(*model)
+    # Nothing to try, and a rewrite that was too slow.
+    for made in ((), candidates):
+        ledger.append(rejected(signature, made, under, days_ago))
+    given: list[frozenset[str]] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", lambda *_, rejected, **__: given.append(rejected))
+    assert applied(*model, mode="autopilot") == []
+    assert given == [frozenset()] * again
+
+
+def test_what_was_inconclusive_under_another_policy_is_tried_now(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature, candidates = proposed(*model)
+    *before, last = rejected(signature, candidates, TrialPolicy(time_budget_seconds=1.0))
+    ledger.append([*before, replace(last, kind=Kind.INCONCLUSIVE)])
+    seen: list[str] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proving("reject", seen))
+    assert applied(*model, mode="autopilot") == []
+    assert seen == [signature]
+
+
+def test_what_was_tried_with_other_graphs_alone_says_nothing_about_this_one(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions = promoted(*model)
+    signature = decisions[0].signature
+    ledger.append(decisions[:2])
+    seen: list[str] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proving("reject", seen))
+    assert applied(*model, mode="autopilot") == []
+    assert seen == [signature]
+    # Nor does it open what was decided since.
+    torch._dynamo.reset()
+    assert applied(*model, mode="autopilot") == []
+    assert seen == [signature]
+
+
+def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tmp_path: Path) -> None:
+    signature, candidates = proposed(*model)
+    ledger.append(rejected(signature, candidates, TrialPolicy()))
+    script = (
+        "import sys, torch\n"
+        "from model import build\n"
+        "model, (x,) = build()\n"
+        "with torch.no_grad():\n"
+        "    torch.compile(model, backend='frx', options={'inner': 'eager', 'mode': 'autopilot'})(x)\n"
+        "heavy = {'sqlalchemy', 'scipy.stats', 'frx_graph.autopilot'} & set(sys.modules)\n"
+        "assert 'frx_graph.tried_before' in sys.modules and not heavy, heavy\n"
+    )
+    environment = {**os.environ, **where_this_is()}
+    subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
 
 
 def test_with_options_of_inductors_nothing_is_looked_up(model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,9 +435,9 @@ def test_a_plan_is_rolled_back_once(model, ledger: Ledger) -> None:
     with torch.no_grad():
         torch.compile(program, backend=compiler)(x)
     (standing,) = found
-    assert plans.withdraw(standing, "a forward fails")
+    assert plans.withdraw(standing, "a forward fails:\0\nwith\rwhat\x85it\u2028has \u202esaid")
     assert not plans.withdraw(standing, "its backward does, too")
-    assert [event.decision.reason for event in ledger.events()][-1] == "a forward fails"
+    assert [event.decision.reason for event in ledger.events()][-1] == "a forward fails: with what it has said"
     assert kinds(ledger).count(Kind.ROLLED_BACK) == 1
 
 
@@ -465,6 +589,12 @@ def test_where_a_rollback_cannot_be_recorded_the_process_remembers_it(
         expected = torch.compile(program, backend="eager")(x)
         with pytest.warns(RuntimeWarning, match="could not be recorded .the disk is full"):
             assert torch.equal(compiled(x), expected)
+        torch._dynamo.reset()
+        tried: list[str] = []
+        monkeypatch.setattr("frx_graph.autopilot.try_graph", proving("promote", tried))
+        autopilot = torch.compile(program, backend="frx", options={**OPTIONS, "mode": "autopilot"})
+        assert torch.equal(autopilot(x), expected)
+        assert tried == []
         torch._dynamo.reset()
         assert torch.equal(torch.compile(program, backend="frx", options=OPTIONS)(x), expected)
     assert kinds(ledger)[3:] == [Kind.APPLIED]

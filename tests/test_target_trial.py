@@ -20,7 +20,7 @@ from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
-from frx_graph.records import Candidate
+from frx_graph.records import Candidate, Risk
 from frx_graph.target_trial import Asked, Tried, decisions, try_target
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment
@@ -36,9 +36,9 @@ ENVIRONMENT = trial_environment(torch.device("cpu"))
 DOCUMENT = json.dumps({"schema": "frx_trial_v1", "verdict": "promote"})
 
 
-def tried(outcome: Outcome) -> Tried:
+def tried(outcome: Outcome, graphs: tuple[MadeGraph, ...] = GRAPHS[:1]) -> Tried:
     verdict = Verdict(outcome, "because it was measured", None, early=False)
-    return Tried(TrialRun((), verdict, (), ENVIRONMENT, ("1" * 16, "2" * 16)), GRAPHS)
+    return Tried(TrialRun((), verdict, (), ENVIRONMENT, ("1" * 16, "2" * 16)), graphs)
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,52 @@ def tried(outcome: Outcome) -> Tried:
         (Outcome.INCONCLUSIVE, Kind.INCONCLUSIVE),
     ],
 )
-def test_each_graph_gets_its_decision_and_a_ledger_takes_them(tmp_path: Path, outcome: Outcome, kind: Kind) -> None:
+def test_the_one_graph_gets_its_decision_and_a_ledger_takes_it(tmp_path: Path, outcome: Outcome, kind: Kind) -> None:
     found = decisions(tried(outcome), TrialPolicy(), DOCUMENT, this_process("frx trial"))
     assert [(one.signature, one.kind) for one in found] == [
-        (graph.signature, each) for graph in GRAPHS for each in (Kind.PROPOSED, Kind.TRIED, kind)
+        ("1" * 16, each) for each in (Kind.PROPOSED, Kind.TRIED, kind)
     ]
-    assert [one.trial is not None for one in found] == [False, True, False] * 2
+    assert [one.trial is not None for one in found] == [False, True, False]
     ledger = open_ledger(parse_location(str(tmp_path / "ledger.sqlite3")))
     ledger.append(found)
     promoted = ledger.promotions("1" * 16, environment_key(ENVIRONMENT.setup))
     assert [one.decision.candidates for one in promoted] == [(FORWARD, BACKWARD)] * (kind is Kind.PROMOTED)
     # Once more, also after it was rolled back: somebody has asked for it.
     ledger.append(decisions(tried(outcome), TrialPolicy(), DOCUMENT, this_process("frx trial")))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kinds"),
+    [
+        (Outcome.PROMOTE, (Kind.PROPOSED, Kind.TRIED)),
+        (Outcome.REJECT, (Kind.PROPOSED, Kind.TRIED, Kind.REJECTED)),
+        (Outcome.INCONCLUSIVE, (Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE)),
+    ],
+)
+def test_the_gain_of_several_graphs_promotes_none_of_them(
+    tmp_path: Path, outcome: Outcome, kinds: tuple[Kind, ...]
+) -> None:
+    several = tried(outcome, GRAPHS)
+    assert not several.promotes
+    found = decisions(several, TrialPolicy(), DOCUMENT, this_process("frx trial"))
+    assert [(one.signature, one.kind) for one in found] == [
+        (graph.signature, each) for graph in GRAPHS for each in kinds
+    ]
+    ledger = open_ledger(parse_location(str(tmp_path / "ledger.sqlite3")))
+    ledger.append(found)
+    here = environment_key(ENVIRONMENT.setup)
+    assert all(ledger.promotions(graph.signature, here) == () for graph in GRAPHS)
+    # What one of them was promoted for by itself stays.
+    alone = decisions(tried(Outcome.PROMOTE), TrialPolicy(), DOCUMENT, this_process("frx trial"))
+    ledger.append([*alone, *found])
+    assert len(ledger.promotions("1" * 16, here)) == (outcome is not Outcome.REJECT)
+
+
+def test_a_graph_that_occurs_twice_is_one() -> None:
+    again = MadeGraph("1" * 16, (replace(FORWARD, predicted_seconds=2e-3), BACKWARD))
+    assert tried(Outcome.PROMOTE, (GRAPHS[0], again)).promotes
+    # Its backward was compiled in one place only: that is another plan.
+    assert not tried(Outcome.PROMOTE, (GRAPHS[0], replace(again, applied=(FORWARD,)))).promotes
 
 
 @pytest.fixture
@@ -81,9 +115,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Candidate | str, ...]]:
 BASE = Load(TargetWorkload("model.py:build"), False, "inductor", 0)
 
 
-def alone(name: str, graphs: tuple[MadeGraph, ...]) -> tuple[MadeGraph, ...]:
+def alone(name: str, graphs: tuple[MadeGraph, ...], risk: Risk = Risk.MEDIUM) -> tuple[MadeGraph, ...]:
     propose = functools.partial(target_trial._proposed, time.monotonic() + 600)
-    return target_trial._alone(name, BASE, graphs, ("hoist_copy", "onednn_products"), propose)
+    return target_trial._alone(name, BASE, graphs, ("hoist_copy", "onednn_products"), risk, propose)
 
 
 def test_a_layout_is_one_decision_forward_and_backward(asked) -> None:
@@ -118,6 +152,16 @@ def test_a_way_to_compile_is_about_all_graphs(asked) -> None:
 def test_a_rewrite_that_nothing_speaks_for(name: str, graphs: tuple[MadeGraph, ...], hint: str) -> None:
     with pytest.raises(OptionError, match=hint):
         alone(name, graphs)
+
+
+@pytest.mark.parametrize("name", ["freezing", "onednn_products"])
+def test_what_the_policy_does_not_allow_is_not_tried_alone_either(asked, name: str) -> None:
+    freezing = Candidate("inner_choice", "", (), ("freezing",))
+    graphs = (replace(GRAPHS[0], untried=(freezing,)), GRAPHS[1])
+    with pytest.raises(OptionError, match=rf"candidate '{name}' is of a higher risk .*risk is LOW: raise it"):
+        alone(name, graphs, Risk.LOW)
+    assert asked == []
+    alone(name, graphs, Risk.MEDIUM)
 
 
 @pytest.fixture

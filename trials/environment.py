@@ -21,6 +21,7 @@ from frx_graph.evidence.device_calibration import device_name
 from frx_graph.evidence.device_state import DeviceState, nvidia_device
 from frx_graph.evidence.measurement_environment import MeasurementEnvironment, measurement_environment
 from frx_graph.evidence.processor_state import ProcessorState, processor_state
+from frx_graph.travel.decisive_settings import decisive_settings
 from frx_graph.version import __version__
 
 _DECISIVE_PREFIXES = (
@@ -100,6 +101,8 @@ class TrialSetup:
     """That this process may use."""
     variables: tuple[tuple[str, str], ...]
     """Names and values, by name, of the environment variables that decide kernels, threads or memory."""
+    settings: tuple[tuple[str, str], ...]
+    """The same of torch's settings, and of what was changed in the configuration of its compilers."""
 
     @property
     def fingerprint(self) -> str:
@@ -151,6 +154,7 @@ def trial_setup(device: torch.device, variables: Mapping[str, str] | None = None
         processor=device_name(cpu),
         processors=len(_affinity() or range(os.cpu_count() or 1)),
         variables=_decisive(os.environ if variables is None else variables),
+        settings=decisive_settings(),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from frx_graph.errors import PolicyError
+from frx_graph.errors import PolicyError, first_line
 from frx_graph.records import Risk
 
 FEWEST_QUADS = 5
@@ -172,6 +172,11 @@ def read_policy(path: Path) -> TrialPolicy:
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it cannot be parsed"
         raise PolicyError(f"policy {path}{place} is not YAML: {problem}", "write lines of 'key: value'") from error
+    except (AttributeError, LookupError, RecursionError, ValueError) as error:
+        # Of a value that has the form, or the tag, of a time or a number, and is none: PyYAML lets through what Python
+        # says of it.
+        message = f"policy {path} has a value that cannot be read: {first_line(error)}"
+        raise PolicyError(message, "write lines of 'key: value'") from error
     if given is None:
         return TrialPolicy()
     if not isinstance(given, dict):

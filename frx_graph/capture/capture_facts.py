@@ -130,10 +130,12 @@ def _recompiles(compilations: list[Any], ends: list[int]) -> Iterator[Recompiled
     for position, compilation in enumerate(compilations):
         if compilation.recompile_reason is not None:
             step = sum(end <= position for end in ends)
-            # The reason begins with the number of the compiled version whose guard failed: `0/0: tensor 'x' …`.
-            _, _, reason = str(compilation.recompile_reason).partition(": ")
+            # It begins with the number of the compiled version whose guard failed, `0/0: tensor 'x' …`, and the
+            # user's stack may follow on lines of its own (torch 2.13 and 2.15).
+            first = str(compilation.recompile_reason).partition("\n")[0]
+            _, _, reason = first.partition(": ")
             frame = f"{compilation.co_name} ({compilation.co_filename}:{compilation.co_firstlineno})"
-            yield RecompiledFrame(frame, step, normalised_guard(reason or str(compilation.recompile_reason)))
+            yield RecompiledFrame(frame, step, normalised_guard(reason or first))
 
 
 def _frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:

@@ -29,9 +29,12 @@ from frx_graph.target_trial import Asked, Tried, decisions, try_target
 from frx_graph.termination import cleaned_up_when_terminated
 from frx_graph.trials.arm_messages import TargetWorkload
 from frx_graph.trials.policy import TrialPolicy, read_policy
-from frx_graph.trials.verdict import Outcome
 
 AUTHOR = "frx trial"
+NOT_EACH = (
+    ". Nothing is promoted: the gain is that of several graphs together, and proves none of them. Mode autopilot tries "
+    "each by itself"
+)
 
 
 class TrialFormat(enum.StrEnum):
@@ -87,7 +90,7 @@ def trial(
         typer.echo(render_trial(document, width=terminal.width, color=terminal.color), nl=False, color=terminal.color)
     if unrecorded is not None:
         raise unrecorded
-    raise typer.Exit(0 if tried.run.verdict.outcome is Outcome.PROMOTE else 1)
+    raise typer.Exit(0 if tried.promotes else 1)
 
 
 def _check_inner(name: str) -> None:
@@ -128,6 +131,7 @@ def _recorded(
         events = open_ledger(place).append(wanted)
     except LedgerError as error:
         return document(f"not recorded: {error}"), error
-    ends = (event for event in events if event.decision.kind not in (Kind.PROPOSED, Kind.TRIED))
-    last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends)
-    return document(f"recorded in {place}: {last}"), None
+    named = [event for event in events if event.decision.kind is not Kind.PROPOSED]
+    ends = [event for event in named if event.decision.kind is not Kind.TRIED]
+    last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends or named)
+    return document(f"recorded in {place}: {last}{'' if ends else NOT_EACH}"), None

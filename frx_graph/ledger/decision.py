@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.canonical_json import canonical, parsed
 from frx_graph.records import Candidate
+from frx_graph.reports.plain_text import one_line
 
 AUTOPILOT = "autopilot"
 """`decided_by` of what no person asked for."""
@@ -19,6 +20,8 @@ TRIAL_SCHEMA = "frx_trial_v1"
 
 _NAME = re.compile(r"[0-9a-f]{16}")
 _NOT_ONE_LINE = re.compile(r"[\0\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+_REASON_LIMIT = 1000
+"""Characters of what a program has raised, which may be all there is to say."""
 
 
 class Kind(enum.StrEnum):
@@ -112,6 +115,11 @@ class Recorded:
     previous: str
     decision: Decision
     document: str = field(repr=False)
+
+
+def as_reason(text: str) -> str:
+    """`text`, which may be a program's own, as the reason of a decision: one printable line."""
+    return one_line(text, _REASON_LIMIT)
 
 
 def _canonical_trial(text: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +20,7 @@ from frx_graph.ledger.chain import chained, step_of
 from frx_graph.ledger.decision import Decision, Recorded
 from frx_graph.ledger.event_document import read_event
 from frx_graph.ledger.event_row import event_row
-from frx_graph.ledger.standing import Step, fold
+from frx_graph.ledger.standing import PlanState, Step, fold
 
 TABLES_VERSION = 1
 """Changes with any change of the tables that an older version could not read."""
@@ -35,6 +35,7 @@ WHERE signature = :signature AND environment = :environment AND (kind != 'applie
     WHERE signature = :signature AND environment = :environment AND kind = 'applied' GROUP BY plan))
 ORDER BY position
 """
+_ENVIRONMENTS = "SELECT DISTINCT environment FROM frx_ledger_events WHERE signature = ? ORDER BY environment"
 _EVIDENCE = """
 SELECT document, hash FROM frx_ledger_events WHERE position = (
     SELECT max(position) FROM frx_ledger_events
@@ -72,6 +73,20 @@ class PlainFile:
             standing = fold(self.steps(signature, environment))
             found = [self._at(plan.promoted.position) for plan in standing.promoted if plan.promoted is not None]
         return tuple(read_event(document, stored_hash) for document, stored_hash in found)
+
+    def decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, Recorded], ...]:
+        """Where each plan for one graph in one environment has come to, and by which event. Raises LedgerError for
+        events that are not what they should be."""
+        with self._transaction("BEGIN"):
+            plans = fold(self.steps(signature, environment)).plans.values()
+            found = [(plan, self._at(plan.last.position)) for plan in plans]
+        return tuple((plan, read_event(document, stored_hash)) for plan, (document, stored_hash) in found)
+
+    def steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
+        """The steps that decide what stands for one graph, by environment."""
+        with self._transaction("BEGIN"):
+            names = [name for (name,) in self._connection.execute(_ENVIRONMENTS, (signature,))]
+            return {name: tuple(self.steps(signature, name)) for name in names}
 
     def evidence(self, event: Recorded) -> Recorded | None:
         """The last trial of the event's plan before it, or it itself."""

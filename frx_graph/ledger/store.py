@@ -16,7 +16,7 @@ from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.ledger.event_document import read_event
 from frx_graph.ledger.event_row import event_row
 from frx_graph.ledger.location import Location
-from frx_graph.ledger.standing import Standing, Step, fold
+from frx_graph.ledger.standing import PlanState, Standing, Step, fold
 from frx_graph.ledger.tables import EVENTS
 from frx_graph.ledger.transaction import in_turn
 
@@ -76,6 +76,13 @@ class Ledger:
             promoted = [plan.promoted for plan in fold(_EventsThere(connection).steps(signature, environment)).promoted]
             found = [_one(connection, EVENTS.c.position == step.position) for step in promoted if step is not None]
         return tuple(event for event in found if event is not None)
+
+    def decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, Recorded], ...]:
+        """Where each plan for one graph in one environment has come to, and by which event."""
+        with self._reading() as connection:
+            plans = fold(_EventsThere(connection).steps(signature, environment)).plans.values()
+            found = [(plan, _one(connection, EVENTS.c.position == plan.last.position)) for plan in plans]
+        return tuple((plan, event) for plan, event in found if event is not None)
 
     def steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
         """The steps that decide what stands for one graph, by environment: what `elsewhere` reads."""

@@ -9,7 +9,6 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -123,7 +122,6 @@ class Surroundings:
 def surroundings_here() -> SurroundingsDocument:
     """The present state. Raises `TravelError` for configuration that is no plain value, such as a pass of the user's
     own."""
-    settings = {name: _read(get) for name, (get, _) in _SETTINGS.items()}
     return SurroundingsDocument(
         grad_enabled=torch.is_grad_enabled(),
         autocast={
@@ -132,8 +130,8 @@ def surroundings_here() -> SurroundingsDocument:
             if torch.is_autocast_enabled(device)
         },
         autocast_cache=torch.is_autocast_cache_enabled(),
-        settings={name: to_json(value) for name, value in settings.items() if value is not None},
-        configuration={name: _changes(importlib.import_module(name)) for name in _CONFIGURATIONS},
+        settings={name: to_json(value) for name, value in settings_in_force().items()},
+        configuration=_configuration(),
     )
 
 
@@ -174,16 +172,30 @@ def _read(get: Callable[[], Any]) -> Any:
         return None
 
 
-def _changes(module: ModuleType) -> dict[str, Any]:
-    changes = {}
-    for name, setting in module._config.items():
-        if module._is_default(name) or (module.__name__, name) in _DYNAMOS_OWN:
-            continue
-        value = getattr(module, name)
-        if value == setting.default:
-            continue
+def settings_in_force() -> dict[str, Any]:
+    """Torch's process-wide settings by name, without those that this torch or this build does not have, and those that
+    the program has set in another way."""
+    values = {name: _read(get) for name, (get, _) in _SETTINGS.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def changed_configuration() -> Iterator[tuple[str, str, Any]]:
+    """Module, name and value of what is not as it is by default in the configuration of torch's compilers."""
+    for path in _CONFIGURATIONS:
+        module: Any = importlib.import_module(path)
+        for name, setting in module._config.items():
+            if module._is_default(name) or (path, name) in _DYNAMOS_OWN:
+                continue
+            value = getattr(module, name)
+            if value != setting.default:
+                yield path, name, value
+
+
+def _configuration() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {path: {} for path in _CONFIGURATIONS}
+    for path, name, value in changed_configuration():
         try:
-            changes[name] = to_json(value)
+            found[path][name] = to_json(value)
         except TravelError as error:
-            raise TravelError(f"{module.__name__}.{name}: {error.message}") from error
-    return changes
+            raise TravelError(f"{path}.{name}: {error.message}") from error
+    return found

@@ -16,7 +16,7 @@ from step_noise import HOSTILE, SHARED, Noise, recorded
 from frx_graph.trials.executor import Programs, TrialRun
 from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
 from frx_graph.trials.protocol import protocol
-from frx_graph.trials.verdict import Outcome, Verdict
+from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 MACHINES = [SHARED, HOSTILE, recorded(TRACE)]
 TRIALS = 300
@@ -116,18 +116,38 @@ def test_any_policy_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert all(row.split()[-1] == str(2 * 3 * 20) for row in rows)
 
 
-@pytest.mark.parametrize(("outcomes", "code"), [(["equivalent", "inconclusive"], 0), (["equivalent", "promote"], 1)])
-def test_real_trials_of_equal_arms(
-    outcomes: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def real_trial(outcome: str, quads: int) -> TrialRun:
+    """One that ended so, with so many undisturbed quads; with none nothing was measured."""
+    measured = TrialStatistics(1.0, 0.9, 1.1, quads, 5, (1.0,), 0) if quads else None
+    return TrialRun((), Verdict(Outcome(outcome), "a reason", measured, early=False), (), None, ())
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "said"),
+    [
+        ([("equivalent", 9), ("inconclusive", 35)], 0, "0 of 2 complete trials promoted; 0 more"),
+        ([("equivalent", 9), ("promote", 9)], 1, "1 of 2 complete trials promoted; 0 more"),
+        ([("inconclusive", 34), ("reject", 0), ("equivalent", 9), ("reject", 9)], 0, "0 of 2 complete trials"),
+        ([("inconclusive", 34), ("equivalent", 9), ("inconclusive", 0), ("reject", 0)], 1, "0 of 1 complete trials"),
+    ],
+    ids=["complete", "promoted", "some in vain", "too few"],
+)
+def test_real_trials_of_equal_arms_go_on_until_enough_are_complete(
+    ends: list[tuple[str, int]],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ends = iter(outcomes)
+    left = iter(ends)
 
     def run(programs: Programs, _policy: TrialPolicy, _start: object) -> TrialRun:
         assert programs.baseline == programs.candidate
-        return TrialRun((), Verdict(Outcome(next(ends)), "a reason", None, early=False), (), None, ())
+        return real_trial(*next(left))
 
     monkeypatch.setattr(real_trials, "run_trial", run)
     assert main(["--real", "2", "--json", str(tmp_path / "found.json")]) == code
-    assert f"{outcomes.count('promote')} of 2 promoted" in capsys.readouterr().out
+    assert said in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())["trials"]
-    assert [one["outcome"] for one in found] == outcomes
+    assert [(one["outcome"], one["quads"]) for one in found] == ends

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch._dynamo import utils as dynamo_utils
 from torch._inductor import cudagraph_utils
 
+from frx_graph.capture import capture_facts
 from frx_graph.capture.capture_changes import STRIDES, Allowance, CaptureChange, worse_capture
 from frx_graph.capture.capture_facts import CaptureFacts, observe_capture
 from frx_graph.capture.guard_expression import normalised_guard
@@ -130,6 +131,17 @@ def test_a_recompile_in_every_step_is_told_with_its_reason() -> None:
     assert "name" in found[0].detail
     assert CaptureChange.RECOMPILE not in kinds(candidate, candidate)
     assert CaptureChange.MORE_GRAPHS not in kinds(baseline, candidate)
+
+
+def test_the_reason_of_a_recompile_ends_before_the_users_stack() -> None:
+    told = types.SimpleNamespace(
+        recompile_reason="0/0: tensor 'x' size mismatch at index 0\nUser stack trace:\n  File \"model.py\", line 3",
+        co_name="forward",
+        co_filename="model.py",
+        co_firstlineno=1,
+    )
+    (found,) = capture_facts._recompiles([told], [1])
+    assert found.reason == "tensor 'x' size mismatch at index 0"
 
 
 def test_recompiles_that_the_baseline_has_too_are_no_change() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from frx_graph.cli import trial
 from frx_graph.cli.main import run
@@ -16,6 +17,7 @@ from frx_graph.records import Candidate
 from frx_graph.reports.trial_document import TrialDocument
 from frx_graph.target_trial import Tried
 from frx_graph.trials.arm_messages import MadeGraph
+from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun
 from frx_graph.trials.gates import Gate
 from frx_graph.trials.verdict import Outcome, Verdict
@@ -129,3 +131,19 @@ def test_what_ended_before_anything_was_known_is_not_recorded(
     assert "not recorded: it ended before" in printed
     assert "recorded in" not in printed
     assert not (workplace / "ledger.sqlite3").exists()
+
+
+@pytest.mark.parametrize(("count", "code"), [(1, 0), (2, 1)])
+def test_the_gain_of_several_graphs_is_no_promotion(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, count: int, code: int
+) -> None:
+    candidate = Candidate("hoist_copy", "a" * 16, ("clone",))
+    made = tuple(MadeGraph(str(number) * 16, (candidate,)) for number in range(count))
+    verdict = Verdict(Outcome.PROMOTE, "10 % faster", None, early=False)
+    here = trial_environment(torch.device("cpu"))
+    monkeypatch.setattr(trial, "try_target", lambda *_: Tried(TrialRun((), verdict, (), here, ()), made))
+    assert run(["trial", "model.py:build"]) == code
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ("#2 tried, #4 tried. Nothing is promoted: the gain is that of several graphs" in printed) is (count > 1)
+    assert ("#3 promoted" in printed) is (count == 1)
+    assert len(ledger(workplace).events()) == (3 if count == 1 else 4)

@@ -19,7 +19,7 @@ from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import Location, parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.plain_file import NotPlainError, plain_file
-from frx_graph.ledger.quickly import append, promotions
+from frx_graph.ledger.quickly import append, promotions, stands_only_elsewhere
 from frx_graph.ledger.verification import verify
 
 GRAPH, HERE, THERE = "a" * 16, "b" * 16, "c" * 16
@@ -61,6 +61,8 @@ def test_both_ways_append_and_find_the_same(tmp_path_factory, decide, chosen) ->
         assert plain.file is not None
         with plain_file(plain.file) as ledger:
             assert ledger.promotions(GRAPH, environment) == expected
+            assert ledger.decided(GRAPH, environment) == open_to_read(own).decided(GRAPH, environment)
+            assert ledger.steps_by_environment(GRAPH) == open_to_read(own).steps_by_environment(GRAPH)
     assert verify(open_to_read(plain)).problem is None
 
 
@@ -116,6 +118,17 @@ def test_a_damaged_one_says_so_in_the_ledgers_words(tmp_path: Path) -> None:
     file.write_bytes(b"no database at all" * 100)
     with pytest.raises(LedgerError, match="is not a SQLite database"):
         promotions(parse_location(str(file)), GRAPH, HERE)
+
+
+def test_what_stands_elsewhere_is_told_where_nothing_was_decided_here(location, decide, promoted) -> None:
+    append(location, promoted(environment=THERE))
+    assert stands_only_elsewhere(location, GRAPH, HERE)
+    assert not stands_only_elsewhere(location, GRAPH, THERE)
+    assert not stands_only_elsewhere(location, "e" * 16, HERE)
+    append(location, [decide(Kind.PROPOSED, environment=HERE)])
+    assert not stands_only_elsewhere(location, GRAPH, HERE)
+    append(location, [decide(Kind.ROLLED_BACK, environment=THERE)])
+    assert not stands_only_elsewhere(location, GRAPH, "e" * 16)
 
 
 def test_a_missing_one_is_made_by_an_append_and_by_nothing_else(location, decide) -> None:

@@ -90,6 +90,10 @@ def test_exponents_that_yaml_takes_for_text_are_numbers(tmp_path: Path) -> None:
         ),
         ("time_budget_seconds:", "time_budget_seconds is None: Input should be a valid number", "time_budget_sec"),
         ("- alpha", " holds a list, no keys", "write lines of 'key: value'"),
+        ("seed: 2001-13-45", " has a value that cannot be read: ValueError: month must be in 1..12", "write lines of"),
+        ("seed: !!timestamp perhaps", " has a value that cannot be read: AttributeError: ", "write lines of"),
+        ("seed: !!bool perhaps", " has a value that cannot be read: KeyError: ", "write lines of"),
+        ("[" * 3000 + "]" * 3000, " has a value that cannot be read: RecursionError: ", "write lines of"),
         (
             "alpha: [1\n",
             ", line 2, column 1 is not YAML: expected ',' or ']', but got '<stream end>'",
