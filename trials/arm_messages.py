@@ -135,12 +135,15 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was found among so many `compared` results. `exact` is False where the program does not run in float64."""
+    """What was found among so many `compared` results, and so many `placed` outputs and gradients. `exact` is False
+    where the program does not run in float64; `share` is the largest part of what is allowed that an error takes."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]
     compared: int
     exact: bool
+    placed: int = 0
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

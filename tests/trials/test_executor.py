@@ -302,6 +302,17 @@ def test_both_arms_of_a_pair_have_the_same_limits() -> None:
     assert len(set(limits)) == len(limits) / 2
 
 
+def test_each_gate_that_is_passed_says_what_was_seen() -> None:
+    details = {gate.name: gate.detail for gate in tried(World(judged=replace(FINE, placed=5, share=0.125))).gates}
+    assert details[Gate.PLAN] == "made: 1 × propagate_layout"
+    assert details[Gate.CAPTURE] == "graphs 1, graph breaks 0, guards 0, as the baseline"
+    assert details[Gate.NUMERICS] == "7 results against float64; the largest error is 12.5 % of what is allowed"
+    assert details[Gate.STRIDES] == "5 outputs and gradients lie as the baseline's"
+    assert details[Gate.KERNELS] == "0 changed, of 0 that the baseline has"
+    assert details[Gate.RECOMPILES] == "recompiles 0, CUDA-graph skips 0 in 3 steps, as the baseline"
+    assert details[Gate.MEMORY] == "peak on the host 1100 bytes, as the baseline"
+
+
 @pytest.mark.parametrize("question", [Load, Examine, Judge, Warm, Measure])
 def test_a_baseline_that_does_not_run_is_an_error(question: type) -> None:
     with pytest.raises(TrialError, match="the baseline does not run"):
