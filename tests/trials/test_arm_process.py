@@ -107,12 +107,14 @@ def test_an_answer_that_does_not_end(start) -> None:
     assert failing(start(Limits(output_bytes=1_000_000)), code).cause is Cause.FLOODED
 
 
-def test_an_arm_that_does_not_read_is_given_up_too(start) -> None:
+def test_an_arm_that_does_not_read_is_given_up_too(start, tmp_path: Path) -> None:
+    later = tmp_path / "later"
     with start() as arm:
-        do(arm, "arm.answer({}); time.sleep(20)")
+        do(arm, f"arm.answer({{}}); time.sleep(20); open({str(later)!r}, 'w')")
         with pytest.raises(ArmError) as failure:
             arm.ask({"do": "echo", "text": "x" * 1_000_000}, seconds=0.5)
     assert failure.value.cause is Cause.TIMED_OUT
+    assert not later.exists()
 
 
 def test_one_that_closes_its_connection_and_lives_on_is_not_waited_for(start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -55,6 +56,8 @@ def test_it_hides_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     process = started("sh", "-c", "(setsid sleep 602 & echo $!); exec sleep 601 >/dev/null", mark=mark)
     assert process.stdout is not None
     left = int(process.stdout.readline())
+    while any(child.pid == left for child in psutil.Process(process.pid).children(recursive=True)):
+        time.sleep(0.01)
     family = ProcessFamily(process, mark)
     others = {number for number in psutil.pids() if number < left and number != process.pid}
     plain = psutil.Process.__init__
