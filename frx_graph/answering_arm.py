@@ -174,8 +174,9 @@ class TrialArm:
         with workload.surroundings():
             exact = self._exact(program.train, len(ours))
             allowed = Multipliers(asked.multiplier, asked.multiplier_half)
-            values, forms = compare(ours, theirs, exact, allowed, lambda draw: self._noisy(program.train, draw))
-        return Judged(values, forms, sum(len(one.values) for one in ours), exact is not None)
+            found = compare(ours, theirs, exact, allowed, lambda draw: self._noisy(program.train, draw))
+        compared = sum(len(one.values) for one in ours)
+        return Judged(found.values, found.forms, compared, exact is not None, found.placed, found.share)
 
     def _measure(self, asked: Measure) -> Measured:
         program, workload = self._ready()

@@ -7,7 +7,7 @@ trial that is killed in the middle of that, or interrupted while it starts an ar
 
 from __future__ import annotations
 
-from frx_graph.trials.arm_process import connection
+from frx_graph.trials.arm_connection import connection
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from frx_graph.evidence.available_memory import available_memory
 from frx_graph.trials.arm_process import ArmProcess, Limits
 
 MEMORY_SHARE = 0.8
-"""Of the memory that is available when an arm starts; the rest is for whoever has started it. Of two arms the second
-has a share of what the first has left."""
+"""Of the memory that is available when an arm starts; the rest is for whoever has started it. The second arm of a pair
+has the limits of the first, rather than a share of what that one has left."""
 
 
 def start_arm(limits: Limits | None = None) -> ArmProcess:

@@ -27,7 +27,7 @@ from frx_graph.process_state import compiling_given_up, process_state_kept
 from frx_graph.rewrite_log import RewriteLog
 from frx_graph.trial_workload import Loadable
 from frx_graph.trials.arm_messages import Workload
-from frx_graph.trials.arm_process import ArmError, Cause, raised
+from frx_graph.trials.arm_process import ArmError, Cause, Limits, raised
 
 
 class InProcessArms:
@@ -47,8 +47,8 @@ class InProcessArms:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
 
-    def start(self) -> InProcessArm:
-        """One more arm, with a copy of the graph and of its inputs."""
+    def start(self, _: Limits | None = None) -> InProcessArm:
+        """One more arm, with a copy of the graph and of its inputs; it has no limits."""
         return InProcessArm(self._graph, self._thread)
 
 
@@ -56,6 +56,7 @@ class InProcessArm:
     """Answers in the thread of the trial; whoever asks waits."""
 
     def __init__(self, graph: HeldGraph, thread: ThreadPoolExecutor) -> None:
+        self.limits = Limits()
         self._graph = graph
         self._thread = thread
         self._context = contextvars.copy_context()

@@ -3,7 +3,6 @@ the inner compilers that only a trial can tell about, each with what measured ti
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from frx_graph.records import Candidate, Risk
 from frx_graph.rewrite_risk import allowed
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
 from frx_graph.trials.arm_process import ArmError
-from frx_graph.trials.executor import StartArm
+from frx_graph.trials.running_arms import RunningArms, StartArm
 
 Propose = Callable[[tuple[Candidate, ...], Sequence[str]], tuple[MadeGraph, ...]]
 """What measured times speak for among rewrites, for a program compiled as a choice, if there is one, says."""
@@ -33,9 +32,8 @@ def proposed(
     inner compiler that `base` may make. Raises `TrialError` where the program does not run."""
     deadline = time.monotonic() + seconds
     try:
-        with contextlib.ExitStack() as stack:
-            arm = start()
-            stack.callback(arm.stop)
+        with RunningArms(start) as running:
+            arm = running.start()
             ask(arm, replace(base, proposes=tuple(rewrites)), Loaded, seconds)
             return ask(arm, Warm(1), Warmed, max(0.0, deadline - time.monotonic())).graphs
     except ArmError as error:

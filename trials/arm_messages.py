@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from frx_graph.capture.capture_facts import CaptureFacts
 from frx_graph.evidence.kernel_identities import KernelIdentities
 from frx_graph.evidence.memory_use import MemoryRecord
 from frx_graph.records import Candidate
+from frx_graph.trials.arm_process import NO_ANSWER, ArmError, Cause
 from frx_graph.trials.environment import TrialEnvironment
 from frx_graph.trials.numerics import Difference
 from frx_graph.trials.samples import Disturbance
@@ -134,12 +135,15 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was found among so many `compared` results. `exact` is False where the program does not run in float64."""
+    """What was found among so many `compared` results, and so many `placed` outputs and gradients. `exact` is False
+    where the program does not run in float64; `share` is the largest part of what is allowed that an error takes."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]
     compared: int
     exact: bool
+    placed: int = 0
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +179,10 @@ class Answering(Protocol):
 def ask(arm: Answering, question: Question, answered: type[Answered], seconds: float) -> Answered:
     """The answer to `question`, which is of the kind `answered`. Raises `ArmError`."""
     message = TypeAdapter(type(question)).dump_python(question, mode="json")
-    return TypeAdapter(answered).validate_python(arm.ask(message, seconds=seconds))
+    answer = arm.ask(message, seconds=seconds)
+    try:
+        return TypeAdapter(answered).validate_python(answer)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ArmError(Cause.RAISED, f"{NO_ANSWER}: {place}: {first['msg']}") from error

@@ -6,18 +6,13 @@ processes are gone when this returns or raises.
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
-from frx_graph.errors import TrialError
 from frx_graph.trials.arm_messages import (
-    Answered,
-    Answering,
     Examine,
     Examined,
     Judge,
@@ -26,17 +21,18 @@ from frx_graph.trials.arm_messages import (
     Loaded,
     Measure,
     Measured,
-    Question,
     Warm,
     Warmed,
-    ask,
 )
-from frx_graph.trials.arm_process import ArmError, Cause
+from frx_graph.trials.arm_process import ArmError
+from frx_graph.trials.asking import Asking, BudgetEnded, CandidateFailed
 from frx_graph.trials.environment import TrialEnvironment
 from frx_graph.trials.gates import Comparison, Gate, GateResult, examine_gates
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import protocol
+from frx_graph.trials.running_arms import RunningArm, RunningArms
+from frx_graph.trials.running_arms import StartArm as StartArm
 from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.schedule import Arm, Quad, next_quad, schedule
 from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verdict
@@ -46,26 +42,9 @@ DRAWS = 3
 _WARM_STEPS = 3
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 15.0
-_LEAST_SECONDS = 1.0
-"""For an answer, when the time budget is about to end."""
-_TIMES_AS_LONG = 10.0
 _NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
 
 Progress = Callable[[str], None]
-
-
-class RunningArm(Answering, Protocol):
-    """A process, or what stands for one, that answers."""
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-
-    def stop(self) -> None:
-        """End it, with all that it has started."""
-
-
-StartArm = Callable[[], RunningArm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +107,8 @@ class _Run:
     ) -> None:
         self._clock = clock
         self._pause = pause
-        self._took: dict[type, float] = {}
         self._deadline = clock() + policy.time_budget_seconds
+        self._asking = Asking(policy, self._deadline, clock)
         self._programs = programs
         self._policy = policy
         self._rule = rule
@@ -142,7 +121,7 @@ class _Run:
     def all(self) -> TrialRun:
         try:
             gates = tuple(self._gates())
-        except _BudgetEnded as ended:
+        except BudgetEnded as ended:
             reason = f"the time budget ended before anything was measured, {ended}: raise time_budget_seconds"
             return self._ended((), Verdict(Outcome.INCONCLUSIVE, reason, None, early=True), ())
         except _NotRepeatable:
@@ -154,60 +133,80 @@ class _Run:
         quads: list[MeasuredQuad] = []
         try:
             verdict = self._measured(quads)
-        except _BudgetEnded:
+        except BudgetEnded:
             verdict = self._cut_short(quads)
-        except _CandidateFailed as failure:
-            gates = (failure.gate, *gates[1:])
-            return self._ended(gates, _rejected(failure.gate), quads)
+        except CandidateFailed as failure:
+            failed = _failed(failure)
+            return self._ended((failed, *gates[1:]), _rejected(failed), quads)
         known = verdict.outcome is not Outcome.INCONCLUSIVE
         passed = verdict.outcome is Outcome.PROMOTE if known else None
         throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason)
-        return self._ended((*gates, throughput), verdict, quads)
+        # While it was timed it may have failed once, too.
+        return self._ended((self._ran(), *gates[1:], throughput), verdict, quads)
 
     def _ended(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
         return TrialRun(gates, verdict, tuple(quads), self._environment, self._signatures)
 
     def _gates(self) -> Iterator[GateResult]:
         try:
-            seen = self._compared()
-        except _CandidateFailed as failure:
-            yield failure.gate
+            try:
+                seen = self._compared()
+            except CandidateFailed as failure:
+                self._once_more(failure)
+                seen = self._compared()
+        except CandidateFailed as failure:
+            yield _failed(failure)
             return
-        yield GateResult(Gate.PROCESS, True, "ran to its end")
+        yield self._ran()
         yield from examine_gates(seen)
+
+    def _once_more(self, failure: CandidateFailed) -> None:
+        """Raises `failure` where that says enough."""
+        self._asking.forgive(failure)
+        self._progress(f"once more, in fresh processes: the candidate {failure.detail}")
+
+    def _ran(self) -> GateResult:
+        once = f"; once it did not: {self._asking.forgiven}" if self._asking.forgiven else ""
+        return GateResult(Gate.PROCESS, True, f"ran to its end{once}")
 
     def _compared(self) -> Comparison:
         """What the arms do, seen in a pair of processes that is not timed."""
-        with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, self._pair() as arms:
+        with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self._start) as running:
+            arms = self._pair(running)
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             seen = {}
             for arm in Arm:
                 self._progress(f"looking at the {arm}")
-                seen[arm] = self._ask(arms, arm, Examine(files[arm], DRAWS), Examined)
+                seen[arm] = self._asking.ask(arms, arm, Examine(files[arm], DRAWS), Examined)
             self._signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
             self._progress("comparing their results")
             policy = self._policy
             question = Judge(
                 files[Arm.BASELINE], files[Arm.CANDIDATE], policy.numerics_multiplier, policy.numerics_multiplier_half
             )
-            judged = self._ask(arms, Arm.BASELINE, question, Judged)
+            judged = self._asking.ask(arms, Arm.BASELINE, question, Judged)
         wanted = self._programs.candidate.candidates
         return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, policy)
 
     def _measured(self, quads: list[MeasuredQuad]) -> Verdict:
         plan = schedule(self._rule)
         pair: int | None = None
-        with contextlib.ExitStack() as stack:
+        with RunningArms(self._start) as running:
             arms: Mapping[Arm, RunningArm] = {}
             while (quad := next_quad(plan, [q.void for q in quads], self._rule.void_quads_allowed)) is not None:
-                if quad.pair != pair:
-                    stack.close()
-                    arms = stack.enter_context(self._pair())
-                    pair = quad.pair
-                    for arm in dict.fromkeys(quad.arms):
-                        self._progress(f"process pair {pair + 1} of {self._rule.process_pairs}: compiling the {arm}")
-                        self._ask(arms, arm, Warm(_WARM_STEPS), Warmed)
-                quads.append(self._quad(arms, quad))
+                try:
+                    if quad.pair != pair:
+                        running.stop()
+                        arms = self._pair(running)
+                        pair = quad.pair
+                        self._warm(arms, quad)
+                    measured = self._quad(arms, quad)
+                except CandidateFailed as failure:
+                    self._once_more(failure)
+                    # What its earlier quads have shown stays: two pairs that count as one claim less than they know.
+                    pair = None
+                    continue
+                quads.append(measured)
                 self._progress(_so_far(quads, self._rule))
                 if self._clock() >= self._deadline:
                     break
@@ -216,6 +215,11 @@ class _Run:
                 if (verdict := early_verdict(quads, self._rule)) is not None:
                     return verdict
         return self._cut_short(quads)
+
+    def _warm(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
+        for arm in dict.fromkeys(quad.arms):
+            self._progress(f"process pair {quad.pair + 1} of {self._rule.process_pairs}: compiling the {arm}")
+            self._asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
 
     def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
         """The final verdict; where not all quads were measured it says which keys of the policy have ended it."""
@@ -241,66 +245,38 @@ class _Run:
         blocks = []
         for arm in quad.arms:
             others = tuple(other.pid for name, other in arms.items() if name is not arm)
-            found = self._ask(arms, arm, Measure(self._rule.steps_per_block, others), Measured)
+            found = self._asking.ask(arms, arm, Measure(self._rule.steps_per_block, others), Measured)
             blocks.append(Block(arm, found.seconds, found.disturbance))
         first, second, third, fourth = blocks
         return MeasuredQuad(quad, (first, second, third, fourth))
 
-    @contextlib.contextmanager
-    def _pair(self) -> Iterator[Mapping[Arm, RunningArm]]:
+    def _pair(self, running: RunningArms) -> Mapping[Arm, RunningArm]:
         """Two fresh processes with their workloads loaded. Both of the first pair find out about random numbers, and
         neither of the later ones: a program may keep a state that moves on with every run of it."""
-        with contextlib.ExitStack() as stack:
-            arms: dict[Arm, RunningArm] = {}
-            loaded: dict[Arm, Loaded] = {}
-            for arm in Arm:
-                arms[arm] = self._start()
-                stack.callback(arms[arm].stop)
-                load = replace(self._programs.of(arm), random=self._random)
-                loaded[arm] = self._ask(arms, arm, load, Loaded)
-                self._environment = self._environment or loaded[arm].environment
-                if not loaded[arm].repeats:
-                    raise _NotRepeatable
-            if loaded[Arm.BASELINE].random is not loaded[Arm.CANDIDATE].random:
+        arms: dict[Arm, RunningArm] = {}
+        loaded: dict[Arm, Loaded] = {}
+        for arm in Arm:
+            try:
+                arms[arm] = running.start()
+            except ArmError as error:
+                raise self._asking.failure(arm, error) from error
+            load = replace(self._programs.of(arm), random=self._random)
+            loaded[arm] = self._asking.ask(arms, arm, load, Loaded)
+            self._environment = self._environment or loaded[arm].environment
+            if not loaded[arm].repeats:
                 raise _NotRepeatable
-            self._random = loaded[Arm.BASELINE].random
-            yield arms
-
-    def _ask(self, arms: Mapping[Arm, RunningArm], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        began = self._clock()
-        left = max(_LEAST_SECONDS, self._deadline - began)
-        # Nothing tells how long the baseline should take: it is waited for as long as there is time.
-        took = self._took.get(type(question), 0.0)
-        patience = max(self._policy.patience_seconds, _TIMES_AS_LONG * took) if arm is Arm.CANDIDATE else left
-        try:
-            answer = ask(arms[arm], question, answered, min(patience, left))
-        except ArmError as error:
-            late = error.cause is Cause.TIMED_OUT
-            if late and left <= patience:
-                raise _BudgetEnded(f"while the {arm} was asked to {question.ask}") from error
-            if arm is Arm.CANDIDATE:
-                why = f"; the baseline took {took:.0f} s, and patience_seconds is {self._policy.patience_seconds:g}"
-                detail = f"{error.cause}: {error}{why if late else ''}"
-                raise _CandidateFailed(GateResult(Gate.PROCESS, False, detail)) from error
-            message = f"the baseline does not run: {error.cause}: {error.message}"
-            raise TrialError(message, error.hint or "run the program by itself first") from error
-        if arm is Arm.BASELINE:
-            self._took[type(question)] = max(self._clock() - began, self._took.get(type(question), 0.0))
-        return answer
-
-
-class _BudgetEnded(Exception):  # noqa: N818 - not an error: the trial ends
-    """Nothing is known of what was to be answered. Its text says what that is."""
+        if loaded[Arm.BASELINE].random is not loaded[Arm.CANDIDATE].random:
+            raise _NotRepeatable
+        self._random = loaded[Arm.BASELINE].random
+        return arms
 
 
 class _NotRepeatable(Exception):  # noqa: N818 - not an error: the trial ends
     """What an arm computes tells nothing of what the other should."""
 
 
-class _CandidateFailed(Exception):  # noqa: N818 - not an error: the trial's result
-    def __init__(self, gate: GateResult) -> None:
-        super().__init__(gate.detail)
-        self.gate = gate
+def _failed(failure: CandidateFailed) -> GateResult:
+    return GateResult(Gate.PROCESS, False, failure.detail)
 
 
 def _rejected(gate: GateResult) -> Verdict:

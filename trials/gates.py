@@ -13,6 +13,7 @@ from frx_graph.capture.capture_changes import CaptureChange, WorseCapture, worse
 from frx_graph.evidence.unexpected_dispatch import unexpected_dispatch
 from frx_graph.evidence.worse_memory import worse_memory
 from frx_graph.records import Candidate
+from frx_graph.trials import gate_evidence
 from frx_graph.trials.arm_messages import Examined, Judged
 from frx_graph.trials.numerics import describe
 from frx_graph.trials.policy import TrialPolicy
@@ -62,12 +63,12 @@ class Comparison:
 
 def examine_gates(seen: Comparison) -> Iterator[GateResult]:
     """The gates between the process and the throughput, up to the first that is not passed."""
-    for name, check in _CHECKS:
-        result = check(seen)
-        result = result if isinstance(result, GateResult) else GateResult(name, not result, result or "as before")
-        yield result
-        if result.passed is False:
+    for name, fault, evidence in _CHECKS:
+        found = fault(seen)
+        yield GateResult(name, not found, found or evidence(seen))
+        if found:
             return
+    yield GateResult(Gate.DISTRIBUTED, None, "one process: nothing to agree on")
 
 
 def _plan(seen: Comparison) -> str:
@@ -96,12 +97,8 @@ def _listed(changes: list[WorseCapture]) -> str:
     return "; ".join(f"{change.kind}: {change.detail}" for change in changes)
 
 
-def _numerics(seen: Comparison) -> GateResult:
-    judged = seen.judged
-    if judged.values:
-        return GateResult(Gate.NUMERICS, False, "; ".join(describe(judged.values)))
-    against = "float64" if judged.exact else "the baseline, as the program does not run in float64"
-    return GateResult(Gate.NUMERICS, True, f"{judged.compared} results against {against}")
+def _numerics(seen: Comparison) -> str:
+    return "; ".join(describe(seen.judged.values))
 
 
 def _strides(seen: Comparison) -> str:
@@ -124,22 +121,23 @@ def _mebibytes(count: int) -> str:
     return f"{count / 2**20:.1f} MiB"
 
 
-def _distributed(_seen: Comparison) -> GateResult:
-    return GateResult(Gate.DISTRIBUTED, None, "one process: nothing to agree on")
-
-
 _LATER = frozenset({CaptureChange.RECOMPILE, CaptureChange.CUDAGRAPH_SKIP})
 
-_CHECKS: tuple[tuple[Gate, Callable[[Comparison], GateResult | str]], ...] = (
-    (Gate.PLAN, _plan),
-    (Gate.CAPTURE, _capture),
-    (Gate.NUMERICS, _numerics),
-    (Gate.STRIDES, _strides),
-    (Gate.KERNELS, _kernels),
-    (Gate.RECOMPILES, _recompiles),
-    (Gate.MEMORY, _memory),
-    (Gate.DISTRIBUTED, _distributed),
+_Told = Callable[[Comparison], str]
+_CHECKS: tuple[tuple[Gate, _Told, _Told], ...] = (
+    (Gate.PLAN, _plan, lambda seen: gate_evidence.made(seen.wanted)),
+    (Gate.CAPTURE, _capture, lambda seen: gate_evidence.captured(seen.baseline.capture, seen.candidate.capture)),
+    (Gate.NUMERICS, _numerics, lambda seen: gate_evidence.judged(seen.judged)),
+    (Gate.STRIDES, _strides, lambda seen: gate_evidence.placed(seen.judged)),
+    (Gate.KERNELS, _kernels, lambda seen: gate_evidence.kernels(seen.baseline.kernels, seen.candidate.kernels)),
+    (
+        Gate.RECOMPILES,
+        _recompiles,
+        lambda seen: gate_evidence.recompiled(seen.baseline.capture, seen.candidate.capture),
+    ),
+    (Gate.MEMORY, _memory, lambda seen: gate_evidence.remembered(seen.baseline.memory, seen.candidate.memory)),
 )
+"""What is worse, where anything is, and what was seen where nothing is."""
 
 
 def _named(candidate: Candidate) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:

@@ -120,6 +120,15 @@ def _size(value: Tensor) -> float:
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Of one result. `difference` says how the candidate's is worse, if it is; `share` how much of what is allowed its
+    error takes, None where there is no such number."""
+
+    difference: str | None
+    share: float | None = None
+
+
 def value_difference(
     ours: Tensor,
     theirs: Tensor,
@@ -128,22 +137,35 @@ def value_difference(
     noise: Errors | None = None,
     least_size: float = 0.0,
 ) -> str | None:
-    """How `theirs`, the candidate's, is worse than `ours`, the baseline's; None if it is not. `exact` is the same in
-    float64, where that could be had, and is what `ours` was rounded from: else both may differ by the tolerance.
+    """What `judge_value` finds worse; None if nothing is."""
+    return judge_value(ours, theirs, exact, allowed, noise, least_size).difference
+
+
+def judge_value(
+    ours: Tensor,
+    theirs: Tensor,
+    exact: Tensor | None,
+    allowed: Multipliers,
+    noise: Errors | None = None,
+    least_size: float = 0.0,
+) -> Judgement:
+    """How `theirs`, the candidate's, is worse than `ours`, the baseline's, if it is. `exact` is the same in float64,
+    where that could be had, and is what `ours` was rounded from: else both may differ by the tolerance.
     `noise` is by how much rounding may move the baseline's: that counts as its own error, but in half precision, where
     a single run shows what rounding does. `least_size` is the size of results that this one is small beside, if it is.
     """
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
-        return f"{_form(theirs)} instead of {_form(ours)}"
+        return Judgement(f"{_form(theirs)} instead of {_form(ours)}")
     if not ours.dtype.is_floating_point and not ours.dtype.is_complex:
-        return None if torch.equal(ours, theirs) else f"{int((ours != theirs).sum())} of {ours.numel()} values differ"
+        equal = torch.equal(ours, theirs)
+        return Judgement(None if equal else f"{int((ours != theirs).sum())} of {ours.numel()} values differ")
     if ours.dtype.is_complex:
         ours, theirs = torch.view_as_real(ours.resolve_conj()), torch.view_as_real(theirs.resolve_conj())
         exact = None if exact is None else torch.view_as_real(exact.resolve_conj())
     if torch.equal(ours, theirs):
-        return None
+        return Judgement(None, 0.0)
     if (found := _not_finite(ours, theirs)) is not None:
-        return found
+        return Judgement(found)
     dtype = ours.dtype
     finite = torch.isfinite(ours)
     doubt = ""
@@ -152,7 +174,7 @@ def value_difference(
     ours, theirs = ours.double()[finite], theirs.double()[finite]
     reference = ours if exact is None else exact.double()[finite]
     if reference.numel() == 0:
-        return None
+        return Judgement(None)
     times = allowed.of(dtype)
     own = _errors(reference, ours)
     if exact is not None and not _rounded(own, max(_size(reference), least_size), dtype, times, noise):
@@ -162,15 +184,23 @@ def value_difference(
         own = own.at_least(noise)
     other = _errors(reference, theirs)
     tolerance = _TOLERANCE.get(dtype, _HALF_TOLERANCE) * min(1.0, _size(reference))
-    more = other.mean > times * own.mean + (tolerance / 10 if exact is not None else tolerance)
-    larger = other.largest > _LARGEST * (times * own.largest + tolerance)
+    mean_allowed = times * own.mean + (tolerance / 10 if exact is not None else tolerance)
+    largest_allowed = _LARGEST * (times * own.largest + tolerance)
+    more, larger = other.mean > mean_allowed, other.largest > largest_allowed
+    share = max(_share(other.mean, mean_allowed), _share(other.largest, largest_allowed))
     if doubt and (more or larger):
-        return f"{other.mean:.2e} (root mean square), at most {other.largest:.2e}, from the baseline's{doubt}"
-    if more:
-        return f"error {other.mean:.2e} (root mean square) where the baseline's is {own.mean:.2e}"
-    if larger:
-        return f"an error of {other.largest:.2e} where the baseline's largest is {own.largest:.2e}"
-    return None
+        found = f"{other.mean:.2e} (root mean square), at most {other.largest:.2e}, from the baseline's{doubt}"
+    elif more:
+        found = f"error {other.mean:.2e} (root mean square) where the baseline's is {own.mean:.2e}"
+    elif larger:
+        found = f"an error of {other.largest:.2e} where the baseline's largest is {own.largest:.2e}"
+    return Judgement(found, share)
+
+
+def _share(error: float, allowed: float) -> float:
+    if not error:
+        return 0.0
+    return error / allowed if allowed else math.inf
 
 
 def _rounded(own: Errors, size: float, dtype: torch.dtype, times: float, noise: Errors | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -23,10 +24,10 @@ from frx_graph.trials.numerics import (
     Difference,
     Errors,
     Multipliers,
+    judge_value,
     least_sizes,
     repeats,
     rounding_noise,
-    value_difference,
 )
 
 LEARNING_RATE = 0.01
@@ -151,17 +152,30 @@ def redrawn(values: Any, draw: int) -> Any:
     return pytree.tree_map(shuffled, values)
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Where a candidate's results have other values than the baseline's may have, and where they lie otherwise, of so
+    many `placed` ones. `share` is the largest part of what is allowed that the error of one of the others takes; None
+    where there is no such number."""
+
+    values: tuple[Difference, ...]
+    forms: tuple[Difference, ...]
+    placed: int
+    share: float | None
+
+
 def compare(
     ours: Sequence[StepResults],
     theirs: Sequence[StepResults],
     exact: Sequence[StepResults] | None,
     allowed: Multipliers,
     noisy: Callable[[int], Sequence[StepResults]] = lambda _: (),
-) -> tuple[tuple[Difference, ...], tuple[Difference, ...]]:
-    """Where a candidate's results have other values than the baseline's may have, and where they lie otherwise. Of a
-    draw with differences `noisy` tells what rounding makes of it: a plain run, and runs with noise, from one state."""
+) -> Compared:
+    """Compare all draws. Of one with differences `noisy` tells what rounding makes of it: a plain run, and runs with
+    noise, from one state."""
     values: list[Difference] = []
     forms: list[Difference] = []
+    shares: list[float] = []
     for draw, (own, other) in enumerate(zip(ours, theirs, strict=True)):
         reference = {} if exact is None else exact[draw].values
         noise: dict[str, Errors] | None = None
@@ -173,17 +187,19 @@ def compare(
                 continue
             pair = own.values[name], other.values[name], reference.get(name), allowed
             size = sizes.get(name, 0.0)
-            if value_difference(*pair, None, size) is None:
-                continue
-            if noise is None:
-                noise = _noise(noisy(draw))
-            found = value_difference(*pair, noise.get(name), size)
-            if found is not None:
-                values.append(Difference(name, draw, found))
+            judged = judge_value(*pair, None, size)
+            if judged.difference is not None:
+                noise = _noise(noisy(draw)) if noise is None else noise
+                judged = judge_value(*pair, noise.get(name), size)
+            if judged.difference is not None:
+                values.append(Difference(name, draw, judged.difference))
+            elif judged.share is not None and math.isfinite(judged.share):
+                shares.append(judged.share)
         for name, form in own.forms.items():
             if name in other.forms and other.forms[name] != form:
                 forms.append(Difference(name, draw, f"{other.forms[name]} instead of {form}"))
-    return tuple(values), tuple(forms)
+    placed = sum(name in other.forms for own, other in zip(ours, theirs, strict=True) for name in own.forms)
+    return Compared(tuple(values), tuple(forms), placed, max(shares, default=None))
 
 
 def _noise(runs: Sequence[StepResults]) -> dict[str, Errors]:

@@ -38,6 +38,10 @@ class KernelChange:
     before: int
     after: int
 
+    def __str__(self) -> str:
+        """For people."""
+        return f"{self.kernel.name} ({self.kernel.problem or self.kernel.source}) from {self.before} to {self.after}"
+
 
 def unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) -> tuple[UnexpectedDispatch, ...]:
     """What of the candidate `after` is a step down from the baseline `before`; empty where nothing is.
@@ -63,9 +67,13 @@ def unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) -> tu
 
 
 def changed_kernels(before: KernelIdentities, after: KernelIdentities) -> tuple[KernelChange, ...]:
-    """All kernels that do not run as often as before, sorted: added reorders, loops that are fused otherwise."""
-    old = Counter({entry.kernel: entry.count for entry in before.kernels})
-    new = Counter({entry.kernel: entry.count for entry in after.kernels})
+    """All kernels that do not run as often as before, sorted: added reorders, loops that are fused otherwise. A source
+    that one of the two cannot tell is left out."""
+    untold = {*before.untold, *after.untold}
+    old, new = (
+        Counter({entry.kernel: entry.count for entry in side.kernels if entry.kernel.source not in untold})
+        for side in (before, after)
+    )
     return tuple(
         KernelChange(kernel, old[kernel], new[kernel])
         for kernel in sorted(old.keys() | new.keys())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +19,12 @@ import pytest
 
 from frx_graph import arms
 from frx_graph.arms import where_this_is
-from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits, connection
+from frx_graph.trials.arm_connection import connection
+from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits
+from frx_graph.trials.process_family import ProcessFamily
 
 ANSWER = """
-from frx_graph.trials.arm_process import connection
+from frx_graph.trials.arm_connection import connection
 import os, sys, time, signal, subprocess
 arm = connection()
 for question in arm:
@@ -49,7 +54,7 @@ def do(arm: ArmProcess, code: str, seconds: float = 30.0) -> dict[str, object]:
 def failing(arm: ArmProcess, code: str, seconds: float = 30.0) -> ArmError:
     with pytest.raises(ArmError) as failure:
         do(arm, code, seconds)
-    assert not psutil.pid_exists(arm._process.pid)
+    assert not psutil.pid_exists(arm.pid)
     return failure.value
 
 
@@ -90,8 +95,46 @@ def test_an_error_of_its_own(start) -> None:
     assert failure.cause is Cause.OUT_OF_MEMORY
 
 
-def test_an_answer_that_is_none(start) -> None:
-    assert failing(start(), "arm._answers.write(b'[1]\\n'); arm._answers.flush()").cause is Cause.RAISED
+@pytest.mark.parametrize("line", [b"[1]", b"nothing", b"\xff", b"{", b"[" * 100_000])
+def test_an_answer_that_is_none(start, line: bytes) -> None:
+    failure = failing(start(), f"arm._answers.write({line!r} + b'\\n'); arm._answers.flush()")
+    assert failure.cause is Cause.RAISED
+    assert "no answer" in failure.message
+
+
+def test_an_answer_that_does_not_end(start) -> None:
+    code = "while True: arm._answers.write(b'x' * 10_000)"
+    assert failing(start(Limits(output_bytes=1_000_000)), code).cause is Cause.FLOODED
+
+
+def test_an_arm_that_does_not_read_is_given_up_too(start, tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    with start() as arm:
+        do(arm, f"arm.answer({{}}); time.sleep(20); open({str(later)!r}, 'w')")
+        with pytest.raises(ArmError) as failure:
+            arm.ask({"do": "echo", "text": "x" * 1_000_000}, seconds=0.5)
+    assert failure.value.cause is Cause.TIMED_OUT
+    assert not later.exists()
+
+
+def test_one_that_closes_its_connection_and_lives_on_is_not_waited_for(start, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    ends = ProcessFamily.leader_ends
+
+    def noted(family: ProcessFamily, seconds: float) -> bool:
+        waited.append(seconds)
+        return ends(family, seconds)
+
+    monkeypatch.setattr(ProcessFamily, "leader_ends", noted)
+    failure = failing(start(), "arm._answers.close()\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)")
+    assert (failure.cause, failure.message) == (Cause.EXITED, "an arm closed its connection")
+    assert sum(waited) <= 1.0
+
+
+def test_sigkill_is_somebody_elses(start) -> None:
+    failure = failing(start(), "os.kill(os.getpid(), signal.SIGKILL)")
+    assert failure.cause is Cause.KILLED
+    assert "SIGKILL" in failure.message
 
 
 def test_a_hang_that_ignores_sigterm(start) -> None:
@@ -231,14 +274,84 @@ def test_an_arm_is_bound_before_it_imports_torch() -> None:
 
 
 def test_what_cannot_be_started() -> None:
-    with pytest.raises(ArmError, match="cannot be started"):
+    with pytest.raises(ArmError, match="cannot be started") as failure:
         ArmProcess(["/no/such/program"])
+    assert failure.value.cause is Cause.NOT_STARTED
+
+
+def no_more_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = iter([os.pipe()])
+
+    def pipe() -> tuple[int, int]:
+        for one in made:
+            return one
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", pipe)
+
+
+def no_more_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", raising(BlockingIOError(errno.EAGAIN, "Try again")))
+
+
+def gone_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "Process", raising(psutil.NoSuchProcess(1)))
+
+
+def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("fail", [no_more_pipes, no_more_processes, gone_at_once, no_more_threads])
+def test_one_that_cannot_be_started_leaves_nothing(start, fail: Callable[[pytest.MonkeyPatch], None]) -> None:
+    own = psutil.Process()
+    children, descriptors = own.children(), own.num_fds()
+    with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(ArmError) as failure:
+        fail(monkeypatch)
+        start()
+    assert failure.value.cause is Cause.NOT_STARTED
+    assert own.children() == children
+    assert own.num_fds() == descriptors
 
 
 def test_stopping_twice_is_stopping_once(start) -> None:
     arm = start()
     arm.stop()
     arm.stop()
+
+
+def test_ctrl_c_while_it_is_stopped_waits_until_it_is(start, monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = start()
+    do(arm, "signal.signal(signal.SIGTERM, signal.SIG_IGN); arm.answer({})")
+    interrupts = iter([KeyboardInterrupt, KeyboardInterrupt])
+    ends = ProcessFamily.leader_ends
+
+    def interrupted(family: ProcessFamily, seconds: float) -> bool:
+        for interrupt in interrupts:
+            raise interrupt
+        return ends(family, seconds)
+
+    monkeypatch.setattr(ProcessFamily, "leader_ends", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        arm.stop()
+    assert not psutil.pid_exists(arm.pid)
+
+
+def test_one_that_nobody_holds_is_ended(start) -> None:
+    arm = start()
+    pid = do(arm, "arm.answer({'pid': os.getpid()})")["pid"]
+    descriptors = psutil.Process().num_fds()
+    del arm
+    gc.collect()
+    assert not psutil.pid_exists(pid)
+    assert psutil.Process().num_fds() < descriptors
 
 
 def test_a_process_that_is_no_arm_has_no_connection() -> None:

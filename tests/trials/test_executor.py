@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,7 +31,7 @@ from frx_graph.trials.arm_messages import (
     Warm,
     Warmed,
 )
-from frx_graph.trials.arm_process import ArmError, Cause
+from frx_graph.trials.arm_process import ArmError, Cause, Limits
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import Programs, TrialRun, run_trial
 from frx_graph.trials.gates import Gate
@@ -52,10 +53,14 @@ MEMORY = MemoryRecord(MemoryUse(1000, (StepMemory(100, 0),) * 5), None, (10_000,
 @dataclass
 class World:
     """What all arms of a trial do. `seconds` of a step, by whether it is the candidate's; `fails` says when an arm
-    raises what; `loaded` what else an arm has found, by its number; `void` which blocks, from 0, are disturbed."""
+    raises what, `failures` how often; `refused` which starts, from 0, fail; `loaded` what else an arm has found, by its
+    number; `void` which blocks, from 0, are disturbed."""
 
     seconds: Mapping[bool, float] = field(default_factory=lambda: {False: 0.010, True: 0.010})
     fails: Mapping[tuple[bool, type], ArmError] = field(default_factory=dict)
+    failures: float = math.inf
+    refused: frozenset[int] = frozenset()
+    starts: int = 0
     void: frozenset[int] = frozenset()
     judged: Judged = FINE
     loaded: Mapping[int, Mapping[str, bool]] = field(default_factory=dict)
@@ -66,8 +71,11 @@ class World:
     started: list[FakeArm] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
 
-    def start(self) -> FakeArm:
-        self.started.append(FakeArm(self, pid=len(self.started)))
+    def start(self, limits: Limits | None = None) -> FakeArm:
+        self.starts += 1
+        if self.starts - 1 in self.refused:
+            raise ArmError(Cause.NOT_STARTED, "no process")
+        self.started.append(FakeArm(self, len(self.started), limits or Limits(memory_bytes=100 + len(self.started))))
         return self.started[-1]
 
 
@@ -75,6 +83,7 @@ class World:
 class FakeArm:
     world: World
     pid: int
+    limits: Limits
     asked: list[Any] = field(default_factory=list)
     running: bool = True
 
@@ -89,7 +98,10 @@ class FakeArm:
         self.world.time += self.world.answer_seconds
         if self.world.answer_seconds > seconds:
             raise ArmError(Cause.TIMED_OUT, "no answer")
-        if (error := self.world.fails.get((self.candidate, type(question)))) is not None:
+        error = self.world.fails.get((self.candidate, type(question)))
+        if error is not None and self.world.failures > 0:
+            self.world.failures -= 1
+            self.running = False
             raise error
         answer = self._answer(question)
         found: dict[str, Any] = TypeAdapter(type(answer)).dump_python(answer, mode="json")
@@ -226,6 +238,81 @@ def test_a_candidate_that_fails_while_it_is_timed_is_rejected() -> None:
     assert "no memory" in run.verdict.reason
 
 
+MOMENT = [Cause.TIMED_OUT, Cause.OUT_OF_MEMORY, Cause.KILLED]
+
+
+@pytest.mark.parametrize("question", [Load, Examine, Warm, Measure])
+@pytest.mark.parametrize("cause", MOMENT)
+def test_a_failure_of_the_moment_is_asked_about_once_more_in_fresh_processes(question: type, cause: Cause) -> None:
+    fails = {(True, question): ArmError(cause, "busy")}
+    run, plain = (
+        tried(World(seconds={False: 0.012, True: 0.010}, fails=fails, failures=failures)) for failures in (1, 0)
+    )
+    assert run.verdict.outcome is plain.verdict.outcome is Outcome.PROMOTE
+    assert run.gates[0].passed is True
+    assert f"once it did not: {cause}: busy" in run.gates[0].detail
+    assert plain.gates[0].detail == "ran to its end"
+
+
+@pytest.mark.parametrize("question", [Load, Examine, Warm, Measure])
+@pytest.mark.parametrize("cause", MOMENT)
+def test_two_of_them_are_the_candidates(question: type, cause: Cause) -> None:
+    world = World(fails={(True, question): ArmError(cause, "busy")})
+    run = tried(world)
+    assert run.verdict.outcome is Outcome.REJECT
+    assert [gate.name for gate in run.gates if gate.passed is False] == [Gate.PROCESS]
+    assert run.gates[0].detail.count("busy") == 2
+    assert sum(arm.candidate and isinstance(arm.asked[-1], question) for arm in world.started) == 2
+
+
+@pytest.mark.parametrize("cause", [Cause.CRASHED, Cause.EXITED, Cause.FLOODED, Cause.RAISED])
+def test_all_other_failures_are_at_once(cause: Cause) -> None:
+    world = World(fails={(True, Examine): ArmError(cause, "broken")}, failures=1)
+    assert tried(world).verdict.outcome is Outcome.REJECT
+    assert len(world.started) == 2
+
+
+def test_the_second_chance_ends_with_the_time_budget() -> None:
+    world = World(fails={(True, Examine): ArmError(Cause.KILLED, "no memory")}, answer_seconds=2.0)
+    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 8.5}))
+    assert run.verdict.outcome is Outcome.INCONCLUSIVE
+    assert "raise time_budget_seconds" in run.verdict.reason
+
+
+def test_a_candidate_that_cannot_be_started_twice_does_not_run() -> None:
+    run = tried(World(refused=frozenset({1})))
+    assert run.verdict.outcome is Outcome.EQUIVALENT
+    run = tried(World(refused=frozenset({1, 3})))
+    assert run.verdict.outcome is Outcome.REJECT
+    assert run.gates == (run.gates[0],)
+    assert run.gates[0].detail.startswith("not started: no process")
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_nor_does_a_baseline(number: int) -> None:
+    with pytest.raises(TrialError, match="the baseline does not run: not started"):
+        tried(World(refused=frozenset({number})))
+
+
+def test_both_arms_of_a_pair_have_the_same_limits() -> None:
+    world = World()
+    tried(world)
+    limits = [arm.limits for arm in world.started]
+    assert limits[1::2] == limits[::2]
+    assert len(set(limits)) == len(limits) / 2
+
+
+def test_each_gate_that_is_passed_says_what_was_seen() -> None:
+    details = {gate.name: gate.detail for gate in tried(World(judged=replace(FINE, placed=5, share=0.125))).gates}
+    assert details[Gate.PLAN] == "made: 1 × propagate_layout"
+    assert details[Gate.CAPTURE] == "graphs 1, graph breaks 0, guards 0, as the baseline"
+    assert details[Gate.NUMERICS] == "7 results against float64; the largest error is 12.5 % of what is allowed"
+    assert details[Gate.STRIDES] == "5 outputs and gradients lie as the baseline's"
+    assert details[Gate.KERNELS] == "0 changed, of 0 that the baseline has"
+    assert details[Gate.RECOMPILES] == "recompiles 0, CUDA-graph skips 0 in 3 steps, as the baseline"
+    assert details[Gate.MEMORY] == "peak on the host 1100 bytes, as the baseline"
+
+
 @pytest.mark.parametrize("question", [Load, Examine, Judge, Warm, Measure])
 def test_a_baseline_that_does_not_run_is_an_error(question: type) -> None:
     with pytest.raises(TrialError, match="the baseline does not run"):
@@ -276,8 +363,8 @@ def test_a_trial_that_has_measured_all_names_no_key() -> None:
 
 def test_the_baseline_is_waited_for_as_long_as_there_is_time() -> None:
     class Slow(World):
-        def start(self) -> FakeArm:
-            arm = super().start()
+        def start(self, limits: Limits | None = None) -> FakeArm:
+            arm = super().start(limits)
             plain = arm.ask
 
             def ask(message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
@@ -304,8 +391,8 @@ def test_an_arms_own_hint_is_the_only_one() -> None:
 
 def test_a_candidate_that_takes_ten_times_as_long_to_answer_is_given_up() -> None:
     class Slow(World):
-        def start(self) -> FakeArm:
-            arm = super().start()
+        def start(self, limits: Limits | None = None) -> FakeArm:
+            arm = super().start(limits)
             plain = arm.ask
 
             def ask(message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:

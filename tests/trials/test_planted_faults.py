@@ -22,7 +22,7 @@ TIMED = TrialPolicy(process_pairs=2, quads_per_pair=7, steps_per_block=1, void_q
 def tried(fault: str, *, baseline: str = "none", train: bool = False, policy: TrialPolicy = POLICY) -> TrialRun:
     """The program with the fault against the one without, by their names in `faulty_programs.py`."""
 
-    def start() -> ArmProcess:
+    def start(_: Limits | None) -> ArmProcess:
         return start_arm(Limits(output_bytes=2**22))
 
     def target(name: str) -> TargetWorkload:

@@ -100,12 +100,28 @@ def compared(theirs: Program) -> tuple[list[str], list[str]]:
     exact = program(model=Net().double())
     exact = replace(exact, args=(exact.args[0].detach().double().requires_grad_(),))
     results = [[observe_step(one, seed=0)] for one in (ours, theirs, exact)]
-    values, forms = compare(*results, ALLOWED)
-    return [difference.name for difference in values], [difference.name for difference in forms]
+    found = compare(*results, ALLOWED)
+    return [difference.name for difference in found.values], [difference.name for difference in found.forms]
 
 
 def test_the_same_program_does_not_differ() -> None:
     assert compared(program()) == ([], [])
+
+
+def test_how_near_they_are_is_told() -> None:
+    results = [[observe_step(program(), seed=0)] for _ in range(2)]
+    found = compare(*results, None, ALLOWED)
+    assert (found.placed, found.share) == (len(results[0][0].forms), 0.0)
+    results[1][0].values["output 0"].mul_(1 + 2e-5)
+    near = compare(*results, None, ALLOWED)
+    assert near.values == ()
+    assert near.share is not None
+    assert 0.0 < near.share < 1.0
+    results[1][0].values["output 0"].mul_(2.0)
+    far = compare(*results, None, ALLOWED)
+    # What is not as good does not count.
+    assert [difference.name for difference in far.values] == ["output 0"]
+    assert far.share == 0.0
 
 
 def test_a_wrong_gradient_is_found_though_outputs_are_right() -> None:

@@ -15,7 +15,7 @@ from unproved_promotions import everything_made
 
 from frx_graph.arms import start_arm, where_this_is
 from frx_graph.trials.arm_messages import Load, TargetWorkload
-from frx_graph.trials.arm_process import ArmProcess
+from frx_graph.trials.arm_process import ArmProcess, Limits
 from frx_graph.trials.executor import Programs, TrialRun, run_trial
 from frx_graph.trials.gates import Gate
 from frx_graph.trials.policy import TrialPolicy
@@ -45,12 +45,12 @@ def tried(inner: str, fault: str | None, cache: Path) -> TrialRun:
     torch._dynamo.reset()
     base = Load(TargetWorkload(f"{ARM}:build"), False, inner, seed=0)
 
-    def start() -> ArmProcess:
+    def start(limits: Limits | None) -> ArmProcess:
         if fault is None:
-            return start_arm()
+            return start_arm(limits)
         # What it compiles must be found by nobody else.
         environment = {**where_this_is(), "TORCHINDUCTOR_CACHE_DIR": str(cache)}
-        return ArmProcess([sys.executable, str(ARM), fault], environment=environment)
+        return ArmProcess([sys.executable, str(ARM), fault], limits=limits, environment=environment)
 
     return run_trial(Programs(base, replace(base, candidates=candidates)), POLICY, start, pause=lambda _: None)
 

@@ -1,0 +1,73 @@
+"""The arm's side of the pipes between it and whoever has started it: see `frx_graph.trials.arm_process`."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO
+
+PIPES = "FRX_ARM_PIPES"
+"""Environment variable with the two file descriptors, read and write, of the arm's side, and the id of the process that
+has started it."""
+
+
+class Connection:
+    """The arm's side: questions to answer, one by one, until the trial is over."""
+
+    def __init__(self, questions: BufferedReader, answers: BinaryIO) -> None:
+        self._questions = questions
+        self._answers = answers
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for line in self._questions:
+            yield json.loads(line)
+
+    def comes_question(self) -> bool:
+        """Waits for one; False where nobody will ask any more."""
+        return bool(self._questions.peek(1))
+
+    def answer(self, message: Mapping[str, Any]) -> None:
+        """Send the answer to the last question."""
+        self._answers.write(json.dumps(message).encode() + b"\n")
+        self._answers.flush()
+
+
+def connection() -> Connection:
+    """The connection of the process that this one was started by as an arm. It is ended when that one dies, and at once
+    if it has died. Raises `RuntimeError` in any other process."""
+    try:
+        read, write, parent = map(int, os.environ.pop(PIPES).split())
+    except KeyError:
+        raise RuntimeError("this process is no arm of a trial") from None
+    for descriptor in (read, write):
+        # What the arm starts does not keep the connection open.
+        os.set_inheritable(descriptor, False)
+    _die_with_parent(parent)
+    _be_killed_first()
+    return Connection(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
+
+
+def _be_killed_first() -> None:
+    """Where the kernel runs out of memory it ends this process, and what it starts, before any other."""
+    # proc(5): from -1000, never, to 1000. Whoever may not be told so is on another system, or in a sandbox.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+_PR_SET_PDEATHSIG = 1
+"""linux/prctl.h"""
+
+
+def _die_with_parent(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        # It has gone already, and what it has asked for waits in the pipe.
+        sys.exit("whoever has started this arm has gone")

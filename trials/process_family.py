@@ -1,0 +1,116 @@
+"""A process that leads a session of its own, with all that it has started, wherever that went: how much memory they
+have, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import psutil
+
+MARK = "FRX_ARM"
+"""Environment variable that all processes of one family have: those that have left its session are found by it."""
+_GONE_SECONDS = 5.0
+"""All of a family are gone after so long."""
+_POLL_SECONDS = 0.01
+_UNREADABLE = (OSError, psutil.Error)
+"""Of a process that goes while it is looked at psutil also raises what it has read: `FileNotFoundError`,
+`ProcessLookupError`."""
+
+
+class ProcessFamily:
+    """`leader` was started in a session of its own, with `mark` as its `MARK`. Raises `psutil.Error`, or `OSError`,
+    where it cannot be looked at."""
+
+    def __init__(self, leader: subprocess.Popen[bytes], mark: str) -> None:
+        self._leader = leader
+        self._mark = mark
+        self._seen = {leader.pid: psutil.Process(leader.pid)}
+
+    @property
+    def pid(self) -> int:
+        """The leader's."""
+        return self._leader.pid
+
+    def memory_bytes(self) -> int:
+        """Resident memory of all of them together. Whoever descends from the leader is remembered, also when it will
+        have lost its parent."""
+        with contextlib.suppress(*_UNREADABLE):
+            for process in self._seen[self.pid].children(recursive=True):
+                self._seen[process.pid] = process
+        used = 0
+        for process in self._seen.values():
+            with contextlib.suppress(*_UNREADABLE):
+                used += process.memory_info().rss
+        return used
+
+    def leader_ends(self, seconds: float) -> bool:
+        """Whether it does so within `seconds`. It is not waited for, so that its number remains its own."""
+        deadline = time.monotonic() + seconds
+        while self._leader.returncode is None and self._alive(self.pid):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def exit_code(self) -> int:
+        """Of a leader that has ended; a signal's number is negative."""
+        self._note_all()
+        return self._leader.wait()
+
+    def end(self, patience: float) -> None:
+        """End all of them, the leader `patience` seconds after it was asked to; returns when they are gone."""
+        deadline = time.monotonic() + _GONE_SECONDS
+        self._note_all()
+        self._signal(signal.SIGTERM)
+        self.leader_ends(patience)
+        self._note_all()
+        while self._signal(signal.SIGKILL) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._leader.wait(max(0.0, deadline - time.monotonic()))
+
+    def _note_all(self) -> None:
+        """Remember the leader's descendants, and whoever is left of its session, or has left that one, too: those have
+        lost their parent."""
+        self.memory_bytes()
+        # While the leader is not waited for, no other session can have its number.
+        if self._leader.returncode is not None:
+            return
+        for number in _all_numbers():
+            with contextlib.suppress(*_UNREADABLE):
+                process = psutil.Process(number)
+                if os.getsid(number) == self.pid or process.environ().get(MARK) == self._mark:
+                    self._seen[number] = process
+
+    def _alive(self, number: int) -> bool:
+        """Of processes seen: False for one that is a zombie, or another's by now."""
+        process = self._seen[number]
+        try:
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            return False
+        except _UNREADABLE:
+            # Nobody knows, as where this process may open no more files: rather one signal too many.
+            return True
+
+    def _signal(self, number: int) -> bool:
+        """True if there still was somebody to signal. A process id that now is somebody else's is left alone."""
+        if self._leader.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, number)
+        alive = [process for process in self._seen.values() if self._alive(process.pid)]
+        for process in alive:
+            with contextlib.suppress(*_UNREADABLE):
+                process.send_signal(number)
+        return bool(alive)
+
+
+def _all_numbers() -> Iterator[int]:
+    with contextlib.suppress(*_UNREADABLE):
+        # One by one: what `process_iter` raises in the middle, of one process, ends it for all.
+        yield from psutil.pids()
