@@ -186,13 +186,17 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
 
 
 def _real(count: int, policy: TrialPolicy, file: Path | None) -> int:
-    from real_trials import real_trials  # imports torch
+    from real_trials import real_trials  # imports torch, as the next does
 
+    from frx_graph.evidence.measurement_environment import measurement_environment
+
+    environment = asdict(measurement_environment("cpu"))
     found = []
     for trial in real_trials(count, policy):
         found.append(trial)
         if file:
-            file.write_text(json.dumps({"trials": [asdict(one) for one in found]}, indent=2) + "\n")
+            document = {"environment": environment, "trials": [asdict(one) for one in found]}
+            file.write_text(json.dumps(document, indent=2) + "\n")
     rows = [
         (
             one.target,
