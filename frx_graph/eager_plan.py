@@ -5,24 +5,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import torch
-from torch import SymInt, Tensor, fx
+from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
 from torch._inductor import config as inductor_config
-from torch._prims_common import make_contiguous_strides_for
 from torch.fx.graph import _BoxedCodeGen
-from torch.utils import _pytree as pytree
 
 from frx_graph.aot_context import graph_id, report_output_strides, static_inputs, visible_outputs
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.whole_upsampling import whole_upsampling
-from frx_graph.capture.without_guards import without_guards
+from frx_graph.capture.whole_upsampling import may_upsample_whole, whole_upsampling
 from frx_graph.dynamo_rewriting import Compiled, Failed, Told, rewrite_or_leave
 from frx_graph.frozen_weights import bind, freeze_weights
 from frx_graph.graph_kept import as_it_was_on_failure
@@ -33,9 +28,6 @@ from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 from frx_graph.rewritten_run import RewrittenRun, WayBack
 
-_UPSAMPLING = re.compile("interpolate|upsample")
-_MODULES = ("torch.nn.functional", "torch._C._nn", "torch._ops.aten")
-"""Where the functions are that may upsample."""
 IsConstant = Callable[[Tensor], bool]
 Result = TypeVar("Result")
 
@@ -64,7 +56,7 @@ class EagerPlan:
             partition_fn=eager_partition,
             keep_inference_input_mutations=True,
         )
-        with whole_upsampling() if _may_upsample_whole(dynamo.graph) else contextlib.nullcontext():
+        with whole_upsampling() if may_upsample_whole(dynamo) else contextlib.nullcontext():
             compiled: Compiled = compiler(dynamo, list(example_inputs))
         return compiled
 
@@ -167,37 +159,6 @@ def _given(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Tensor]:
             given[node.name] = traced
             node.meta["val"] = value
     return given
-
-
-def _may_upsample_whole(graph: fx.Graph) -> bool:
-    """False for a graph with sizes that may change, which operators that run whole would fix; for one with a tensor
-    without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); and for
-    one whose whole operators make other strides than Dynamo's fakes, which the program may have read."""
-    values = pytree.tree_leaves([node.meta.get("example_value") for node in graph.nodes])
-    sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
-    symbolic = any(isinstance(size, SymInt) for size in (*values, *sizes))
-    return not symbolic and 0 not in sizes and all(map(_makes_its_strides_whole, graph.nodes))
-
-
-def _makes_its_strides_whole(node: fx.Node) -> bool:
-    """False for an upsampling that taken apart, as Dynamo's fakes are, makes other strides than the whole operator, and
-    where that cannot be told: taken apart is how it would be traced without us."""
-    called = node.target
-    name = getattr(called, "__name__", "") if getattr(called, "__module__", None) in _MODULES else ""
-    if not _UPSAMPLING.search(name):
-        return True
-    assert callable(called)
-    try:
-        args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["example_value"], (node.args, node.kwargs))
-        image = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-        predicted = node.meta["example_value"]
-        if 1 in (*image.shape[1:], *predicted.shape[1:]) and image.stride() != make_contiguous_strides_for(image.shape):
-            # Fakes and kernels each have a rule for what lies in two orders at once.
-            return False
-        with without_guards(predicted.fake_mode), torch.no_grad(), whole_upsampling():
-            return bool(called(*args, **kwargs).stride() == predicted.stride())
-    except Exception:  # noqa: BLE001 - the program will say what is wrong with a call, if anything is
-        return False
 
 
 def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
