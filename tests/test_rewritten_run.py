@@ -191,6 +191,11 @@ def unasked(_arguments: list[int]) -> int:
     raise AssertionError("not asked for")
 
 
+def unseen(_arguments: list[int]) -> int:
+    """Seen by its result: where it raised, it would give way."""
+    return -1
+
+
 def test_what_fails_as_traced_too_is_the_programs_own_error() -> None:
     def own(_arguments: list[int]) -> int:
         raise IndexError("the program's")
@@ -255,7 +260,7 @@ def test_what_failed_holds_no_memory_while_the_other_runs() -> None:
 def test_a_forward_and_its_backward_go_back_together() -> None:
     failed: list[Exception] = []
     way_back = WayBack(failed.append)
-    forward, backward = run_of(raising, sum, way_back), run_of(unasked, sum, way_back)
+    forward, backward = run_of(raising, sum, way_back), run_of(unseen, sum, way_back)
     assert forward([1]) == 1
     assert backward([2]) == 2
     assert len(failed) == 1
@@ -365,7 +370,7 @@ def test_what_a_forward_has_saved_as_traced_is_not_read_by_a_rewritten_backward(
 
     way_back = WayBack(lambda _error: None)
     forward = run_of(ours, sum, way_back, saves=True)
-    backward = run_of(unasked, sum, way_back)
+    backward = run_of(unseen, sum, way_back)
     assert [forward([1]), backward([2])] == [1, 2]
 
 
@@ -402,7 +407,7 @@ class Program:
 
 
 def test_nothing_is_kept_of_what_has_given_way() -> None:
-    ours, partner = Program(raising), Program(unasked)
+    ours, partner = Program(raising), Program(unseen)
     kept = [weakref.ref(ours), weakref.ref(partner)]
     way_back = WayBack(lambda _error: None)
     runs = run_of(ours, sum, way_back), run_of(partner, sum, way_back)
