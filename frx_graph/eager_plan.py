@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
-from torch import SymInt, Tensor, fx
+from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
 from torch._inductor import config as inductor_config
-from torch._prims_common import make_contiguous_strides_for
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import _BoxedCodeGen
-from torch.utils import _pytree as pytree
 
 from frx_graph.aot_context import graph_id, report_output_strides, static_inputs, visible_outputs
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.whole_upsampling import whole_upsampling
-from frx_graph.capture.without_guards import without_guards
+from frx_graph.capture.whole_upsampling import may_upsample_whole, whole_upsampling
 from frx_graph.dynamo_rewriting import Compiled, Failed, Told, rewrite_or_leave
+from frx_graph.errors import first_line
 from frx_graph.frozen_weights import bind, freeze_weights
 from frx_graph.graph_kept import as_it_was_on_failure
 from frx_graph.passes.rewrites.folded_norms import fold_norms
@@ -31,17 +27,13 @@ from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.pinned_views import pin_views
 from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
-from frx_graph.rewritten_run import RewrittenRun, WayBack
+from frx_graph.rewritten_run import OUT_OF_MEMORY, RewrittenRun, WayBack
 
-_UPSAMPLING = re.compile("interpolate|upsample")
-_MODULES = ("torch.nn.functional", "torch._C._nn", "torch._ops.aten")
-"""Where the functions are that may upsample."""
 IsConstant = Callable[[Tensor], bool]
-Result = TypeVar("Result")
 
 
 class EagerPlan:
-    """Compiles one Dynamo graph for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
+    """Compiles Dynamo graphs for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
     Weights of inference graphs that are `constant` become part of the graph; who calls it has to watch them."""
 
     def __init__(self, plan: Plan, told: Told, failed: Failed, *, constant: IsConstant = lambda _: False) -> None:
@@ -49,81 +41,117 @@ class EagerPlan:
         self._told = told
         self._failed = failed
         self._constant = constant
-        self._doubtful: dict[str, tuple[str, ...]] = {}
-        """By graph: what its forward saves, and may lie otherwise than the backward is told."""
-        self._ways_back: dict[str, WayBack] = {}
-        """By graph, too."""
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """The compiled graph, which takes what the Dynamo graph takes."""
         rewrite_or_leave(dynamo, "eager", self._plan, self._told, self._failed)
+        ours = _GraphCompiler(self._plan, self._told, self._failed, self._constant)
         compiler = aot_autograd(
-            fw_compiler=self._forward,
-            bw_compiler=self._backward,
-            inference_compiler=self._inference,
+            fw_compiler=ours.forward,
+            bw_compiler=ours.backward,
+            inference_compiler=ours.inference,
             partition_fn=eager_partition,
             keep_inference_input_mutations=True,
         )
-        with whole_upsampling() if _may_upsample_whole(dynamo.graph) else contextlib.nullcontext():
+        with whole_upsampling() if may_upsample_whole(dynamo) else contextlib.nullcontext():
             compiled: Compiled = compiler(dynamo, list(example_inputs))
         return compiled
 
-    def _inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+
+class _GraphCompiler:
+    """Compiles what AOTAutograd makes of one Dynamo graph: a forward and, mostly later, its backward, or an inference
+    graph."""
+
+    def __init__(self, plan: Plan, told: Told, failed: Failed, constant: IsConstant) -> None:
+        self._plan = plan
+        self._told = told
+        self._failed = failed
+        self._constant = constant
+        self._doubtful: tuple[str, ...] = ()
+        """What the forward saves, and may lie otherwise than the backward is told."""
+        self._done: list[RewrittenGraph] = []
+        self._way_back = WayBack(self._gone_back)
+
+    def inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        """The program of a graph that has no backward."""
+        self._way_back.alone = True
         given = _given(module, inputs)
         if inductor_config.freezing:
-            before = copy.deepcopy(module.graph)
-            if self._changed(module, lambda: self._frozen(module, given)):
-                return self._with_way_back(module, before, given)
+            frozen = self._run(module, given, lambda: self._frozen(module, given))
+            if frozen is not None:
+                return frozen
         return self._compiled(module, given, Phase.FORWARD, train=False)
 
-    def _forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+    def forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        """The program of a graph whose results a backward is made of."""
         compiled = self._compiled(module, _given(module, inputs), Phase.FORWARD, train=True)
         report_output_strides(module)
         return compiled
 
-    def _backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+    def backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        """Its backward's. That may be asked for in the user's call of `backward`, where nobody else catches what fails
+        here."""
         return self._compiled(module, _given(module, inputs), Phase.BACKWARD, train=True)
 
     def _compiled(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> Compiled:
         """`module` rewritten, or as it was traced; it runs on the inputs that it gets."""
-        before = copy.deepcopy(module.graph)
-        if self._changed(module, lambda: self._rewritten(module, given, phase, train=train)):
-            return self._with_way_back(module, before, given)
-        return self._as_traced(module, given)
+        run = None
+        if not self._way_back.taken:
+            saves = train and phase is Phase.FORWARD
+            run = self._run(module, given, lambda: self._rewritten(module, given, phase, train=train), saves=saves)
+        return self._as_traced(module, given) if run is None else run
 
-    def _with_way_back(self, module: fx.GraphModule, before: fx.Graph, given: Mapping[str, Tensor]) -> Compiled:
-        """`module` as it is now; where it fails, with the graph `before`."""
+    def _run(
+        self,
+        module: fx.GraphModule,
+        given: Mapping[str, Tensor],
+        change: Callable[[], RewrittenGraph],
+        *,
+        saves: bool = False,
+    ) -> RewrittenRun | None:
+        """`module` changed and compiled, with a way back to what it is now; what was done is told. A failure is told,
+        leaves `module` as it was, and gives None."""
+        try:
+            with as_it_was_on_failure(module) as before:
+                done = change()
+                run = RewrittenRun(
+                    _boxed(module),
+                    module.graph,
+                    lambda: self._as_traced(fx.GraphModule(module, before), given),
+                    self._way_back,
+                    saves=saves,
+                )
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
+            self._failed(error)
+            return None
+        if saves:
+            self._doubtful = done.doubtful
+        self._done.append(done)
+        self._tell(done)
+        return run
 
-        def as_traced() -> Compiled:
-            return self._as_traced(fx.GraphModule(module, before), given)
+    def _tell(self, done: RewrittenGraph) -> None:
+        self._told(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
 
-        way_back = self._ways_back.setdefault(graph_id(), WayBack(self._failed))
-        return RewrittenRun(_boxed(module), module.graph, as_traced, way_back)
+    def _gone_back(self, error: Exception) -> None:
+        for done in self._done:
+            if done.applied:
+                self._tell(done.taken_back(f"it failed when it ran: {first_line(error)}"))
+        if not isinstance(error, OUT_OF_MEMORY):
+            self._failed(error)
 
     def _as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:
         self._or_as_it_was(module, lambda: read_as_traced(module.graph, given))
         self._or_as_it_was(module, lambda: pin_views(module.graph))
         return _boxed(module)
 
-    def _or_as_it_was(self, module: fx.GraphModule, change: Callable[[], Result]) -> Result | None:
-        """What `change` returns. A failure is told, leaves `module` as it was, and gives None."""
+    def _or_as_it_was(self, module: fx.GraphModule, change: Callable[[], object]) -> None:
+        """Change `module`. A failure is told, and leaves it as it was."""
         try:
             with as_it_was_on_failure(module):
-                return change()
+                change()
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
             self._failed(error)
-            return None
-
-    def _changed(self, module: fx.GraphModule, change: Callable[[], RewrittenGraph]) -> bool:
-        """Change `module`, and tell what was done; False where that failed."""
-        done = self._or_as_it_was(module, change)
-        if done is None:
-            return False
-        if done.phase is Phase.FORWARD:
-            self._doubtful[done.graph_id] = done.doubtful
-        plan = self._plan.of_graph(done.signature, done.applied)
-        self._told(replace(done, plan=plan.hash))
-        return True
 
     def _frozen(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:
         frozen = freeze_weights(module, self._constant)
@@ -153,7 +181,7 @@ class EagerPlan:
             visible=visible_outputs(module, phase is Phase.BACKWARD),
             given=given,
             frozen=constants,
-            doubtful=self._doubtful.get(graph_id(), ()) if phase is Phase.BACKWARD else (),
+            doubtful=self._doubtful if phase is Phase.BACKWARD else (),
         )
 
 
@@ -167,37 +195,6 @@ def _given(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Tensor]:
             given[node.name] = traced
             node.meta["val"] = value
     return given
-
-
-def _may_upsample_whole(graph: fx.Graph) -> bool:
-    """False for a graph with sizes that may change, which operators that run whole would fix; for one with a tensor
-    without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); and for
-    one whose whole operators make other strides than Dynamo's fakes, which the program may have read."""
-    values = pytree.tree_leaves([node.meta.get("example_value") for node in graph.nodes])
-    sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
-    symbolic = any(isinstance(size, SymInt) for size in (*values, *sizes))
-    return not symbolic and 0 not in sizes and all(map(_makes_its_strides_whole, graph.nodes))
-
-
-def _makes_its_strides_whole(node: fx.Node) -> bool:
-    """False for an upsampling that taken apart, as Dynamo's fakes are, makes other strides than the whole operator, and
-    where that cannot be told: taken apart is how it would be traced without us."""
-    called = node.target
-    name = getattr(called, "__name__", "") if getattr(called, "__module__", None) in _MODULES else ""
-    if not _UPSAMPLING.search(name):
-        return True
-    assert callable(called)
-    try:
-        args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["example_value"], (node.args, node.kwargs))
-        image = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-        predicted = node.meta["example_value"]
-        if 1 in (*image.shape[1:], *predicted.shape[1:]) and image.stride() != make_contiguous_strides_for(image.shape):
-            # Fakes and kernels each have a rule for what lies in two orders at once.
-            return False
-        with without_guards(predicted.fake_mode), torch.no_grad(), whole_upsampling():
-            return bool(called(*args, **kwargs).stride() == predicted.stride())
-    except Exception:  # noqa: BLE001 - the program will say what is wrong with a call, if anything is
-        return False
 
 
 def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
@@ -217,6 +214,8 @@ def _boxed(module: fx.GraphModule) -> Compiled:
     """`module` as a function that takes all its arguments in one list, which it empties, as AOTAutograd prefers."""
     module.graph.set_codegen(_BoxedCodeGen())
     module.recompile()
+    # Now, where what fails is caught, and not in the first run.
+    _LazyGraphModule.force_recompile(module)
     forward = module.forward
 
     def run(arguments: list[Any]) -> Any:

@@ -10,12 +10,12 @@ from torch import fx
 
 
 @contextlib.contextmanager
-def as_it_was_on_failure(module: fx.GraphModule) -> Iterator[None]:
-    """Where an exception leaves it, `module` gets a graph like the one that it had on entering. Values of nodes are not
-    copied: to change one in place changes it for good."""
+def as_it_was_on_failure(module: fx.GraphModule) -> Iterator[fx.Graph]:
+    """A graph like the one that `module` has on entering, which it gets where an exception leaves the block. Values of
+    nodes are not copied: to change one in place changes it for good."""
     before = copy.deepcopy(module.graph)
     try:
-        yield
+        yield before
     except Exception:
         module.graph = before
         raise

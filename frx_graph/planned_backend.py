@@ -15,11 +15,13 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_copy import graph_as_it_was
 from frx_graph.dynamo_rewriting import Compiled, Failed, rewritten_before
 from frx_graph.eager_plan import EagerPlan
+from frx_graph.errors import first_line
 from frx_graph.frozen_graph import FrozenGraph, IsConstant
 from frx_graph.inductor_plan import frozen_options, inductor_options
 from frx_graph.options import BackendOptions
 from frx_graph.passes.rewrites import inner_choice
 from frx_graph.plan import Plan
+from frx_graph.records import Refusal
 from frx_graph.rewrite_log import LOG, RewriteLog
 from frx_graph.rewriting import RewrittenGraph
 
@@ -34,7 +36,7 @@ def planned_backend(
         return _alone(options)
     if plan.may_make(inner_choice.NAME):
         return _chosen(options, plan, failed, log)
-    return _or_alone(_rewriting(options, plan, failed, log), _alone(options), failed)
+    return _or_alone(_rewriting(options, plan, failed, log), _alone(options), failed, log)
 
 
 def _chosen(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog) -> Compiled:
@@ -55,11 +57,12 @@ def _chosen(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog
         log.add(RewrittenGraph(graph_id(), Phase.FORWARD, chosen, (), plan=plan.hash))
         return compiled
 
-    return _or_alone(compile_and_tell, alone, failed)
+    return _or_alone(compile_and_tell, alone, failed, log)
 
 
-def _or_alone(planned: Compiled, alone: Compiled, failed: Failed) -> Compiled:
-    """`planned`; a graph that it cannot compile and `alone` can is compiled by that, and `failed` is told."""
+def _or_alone(planned: Compiled, alone: Compiled, failed: Failed, log: RewriteLog) -> Compiled:
+    """`planned`; a graph that it cannot compile and `alone` can is compiled by that, which is noted, and `failed` is
+    told."""
 
     def compile_or_leave(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
         before = graph_as_it_was(dynamo)
@@ -69,11 +72,18 @@ def _or_alone(planned: Compiled, alone: Compiled, failed: Failed) -> Compiled:
             # No failure: Dynamo traces the frame once more, and comes back.
             raise
         except Exception as error:  # noqa: BLE001 - what is the program's own, the baseline raises again
-            compiled = alone(before(), inputs, **how)
-            failed(error)
-            return compiled
+            failure = error.with_traceback(None)
+        # Behind the handler: what the baseline raises has nothing to do with our failure.
+        compiled = alone(before(), inputs, **how)
+        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, (), (_not_compiled(failure),)))
+        failed(failure)
+        return compiled
 
     return compile_or_leave
+
+
+def _not_compiled(error: Exception) -> Refusal:
+    return Refusal("plan", f"the graph could not be compiled with it: {first_line(error)}")
 
 
 def _rewriting(options: BackendOptions, plan: Plan, failed: Failed, log: RewriteLog) -> Compiled:
@@ -94,7 +104,7 @@ def frozen_planned_backend(
         planned: Compiled = EagerPlan(plan, LOG.add, failed, constant=constant)
     else:
         planned = _inductor(options, frozen_options(options.inner_options, LOG.add_cached, failed), plan, failed, LOG)
-    return _or_alone(planned, _alone(options), failed)
+    return _or_alone(planned, _alone(options), failed, LOG)
 
 
 def _alone(options: BackendOptions) -> Compiled:

@@ -45,6 +45,11 @@ class RewrittenGraph:
     untried: tuple[Candidate, ...] = ()
     doubtful: tuple[str, ...] = ()
 
+    def taken_back(self, reason: str) -> RewrittenGraph:
+        """What there is to say of the graph where that was done, and is not any more, for this reason."""
+        refused = tuple(Refusal(candidate.rewrite, reason, candidate.nodes) for candidate in self.applied)
+        return replace(self, applied=(), refused=refused, conversions=())
+
 
 def rewrite_graph(
     module: fx.GraphModule,

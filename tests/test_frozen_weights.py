@@ -218,6 +218,7 @@ def test_random_numbers_are_no_constants() -> None:
         assert not torch.equal(compiled(IMAGE), compiled(IMAGE))
 
 
+@pytest.mark.gives_way
 def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     from frx_graph import eager_plan
 
@@ -232,6 +233,7 @@ def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch)
     same(compiled, model, IMAGE)
 
 
+@pytest.mark.gives_way
 @pytest.mark.parametrize("broken", ["freeze_weights", "fold_norms", "rewrite_graph", "bind"])
 def test_a_failure_on_the_way_leaves_nothing_behind(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from frx_graph import eager_plan

@@ -1,15 +1,20 @@
+import copy
 import os
 import subprocess
 import sys
 import textwrap
+import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch._dynamo.utils import counters, same
 from torch._inductor.graph import GraphLowering
+from torch._ops import OpOverload
 
 import frx_graph
 from frx_graph import backend, eager_plan, inductor_plan
@@ -106,6 +111,7 @@ def test_looking_for_constants_fixes_no_size() -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.gives_way
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: object, **_how: object) -> None:
@@ -122,17 +128,25 @@ def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypa
     assert sum("ZeroDivisionError: a bug" in message for message in ours) == 1
 
 
+def spoil(phase: Phase, target: OpOverload) -> Callable[..., RewrittenGraph]:
+    """Rewrites graphs of `phase` so that they cannot be compiled."""
+
+    def spoilt(module: fx.GraphModule, **how: Any) -> RewrittenGraph:
+        if how["phase"] is phase:
+            for node in module.graph.find_nodes(op="call_function", target=target):
+                node.target = "nothing that can be called"
+        return RewrittenGraph("0", how["phase"], (Candidate("planted", "0", ()),), ())
+
+    return spoilt
+
+
+@pytest.mark.gives_way
 @pytest.mark.parametrize(("inner", "freeze"), [("eager", False), ("eager", True), ("inductor", False)])
 def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
     inner: str, freeze: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spoil(module: fx.GraphModule, **_how: object) -> RewrittenGraph:
-        for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default):
-            node.target = "nothing that can be called"
-        return RewrittenGraph("0", Phase.FORWARD, (), ())
-
     for module in (inductor_plan, eager_plan):
-        monkeypatch.setattr(module, "rewrite_graph", spoil)
+        monkeypatch.setattr(module, "rewrite_graph", spoil(Phase.FORWARD, torch.ops.aten.convolution.default))
     model, x = Branches().eval(), torch.randn(2, 3, 8, 8)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -140,6 +154,26 @@ def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
         outputs, seen = run(compiled, x, train=False)
     torch.testing.assert_close((outputs, seen), run(model, x, train=False))
     assert sum("your program is unaffected" in str(w.message) for w in caught) == 1
+    assert not any(done.applied for done in backend.rewritten()[-1:])
+
+
+@pytest.mark.gives_way
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_backward_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
+    dynamic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoilt = spoil(Phase.BACKWARD, torch.ops.aten.convolution_backward.default)
+    monkeypatch.setattr(eager_plan, "rewrite_graph", spoilt)
+    model, x = Branches(), torch.randn(2, 3, 8, 8)
+    twin = copy.deepcopy(model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outputs, seen = run(planned(model, "eager", dynamic=dynamic), x, train=True)
+    torch.testing.assert_close((outputs, seen), run(twin, x, train=True))
+    for ours, own in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, own.grad)
+    assert sum("your program is unaffected" in str(w.message) for w in caught) == 1
+    assert [done.phase for done in backend.rewritten()] == [Phase.FORWARD]
 
 
 def test_what_cannot_be_compiled_at_all_is_the_programs_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,10 +185,11 @@ def test_what_cannot_be_compiled_at_all_is_the_programs_own_error(monkeypatch: p
 
     monkeypatch.setattr(EagerPlan, "__call__", broken)
     monkeypatch.setattr("frx_graph.planned_backend._alone", lambda _options: own)
-    with warnings.catch_warnings(record=True) as caught, pytest.raises(Exception, match="the program's"):
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(Exception, match="the program's") as raised:
         warnings.simplefilter("always")
         planned(nn.Conv2d(3, 3, 1).eval(), "eager")(torch.randn(1, 3, 4, 4))
     assert not any("unaffected" in str(w.message) for w in caught)
+    assert "RuntimeError: ours" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_plan_that_no_trial_has_proved_is_warned_of() -> None:

@@ -545,6 +545,7 @@ def test_what_does_harm_is_rolled_back_and_not_tried_again(
     assert kinds(ledger)[5:] == []
 
 
+@pytest.mark.gives_way
 @pytest.mark.parametrize("when", ["compiled", "run"])
 def test_a_rewrite_that_fails_is_rolled_back_with_its_reason(
     model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, when: str

@@ -23,10 +23,11 @@ def repeatable(dynamo: fx.GraphModule) -> bool:
     values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
     plain = all(type(value) in PLAIN_TENSORS for value in values if isinstance(value, Tensor))
     owns = any(True for module in dynamo.modules() for _ in (*module._parameters.values(), *module._buffers.values()))
-    return plain and not owns and all(_torchs_own(node.target) for node in nodes if node.op == "call_function")
+    return plain and not owns and all(torchs_own(node.target) for node in nodes if node.op == "call_function")
 
 
-def _torchs_own(function: Any) -> bool:
+def torchs_own(function: Any) -> bool:
+    """Whether what a graph calls is torch's or Python's, and no kernel of somebody's."""
     if isinstance(function, (OpOverload, OpOverloadPacket)):
         return str(function).partition(".")[0] in _TORCHS_OWN
     if isinstance(function, HigherOrderOperator):

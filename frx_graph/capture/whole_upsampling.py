@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import warnings
 from collections.abc import Iterator
 
 import torch
+from torch import SymInt, Tensor, fx
 from torch._C import DispatchKey
 from torch._ops import OpOverload
+from torch._prims_common import make_contiguous_strides_for
+from torch.utils import _pytree as pytree
+
+from frx_graph.capture.repeatable_graph import torchs_own
+from frx_graph.capture.without_guards import without_guards
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
+_UPSAMPLING = re.compile("interpolate|upsample")
 
 
 @contextlib.contextmanager
@@ -32,6 +41,43 @@ def whole_upsampling() -> Iterator[None]:
         for operator, key, kernel in taken:
             operator.py_kernels[key] = kernel
         _forget_dispatch()
+
+
+def may_upsample_whole(dynamo: fx.GraphModule) -> bool:
+    """False for a graph with sizes that may change, which operators that run whole would fix; for one with a tensor
+    without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); and for
+    one whose whole operators make other strides than Dynamo's fakes, which the program may have read. Graphs within it,
+    as those of checkpoints, are traced with it; what is not torch's own may upsample where nobody sees it."""
+    graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
+    nodes = [node for graph in graphs for node in graph.nodes]
+    values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
+    sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
+    symbolic = any(isinstance(size, SymInt) for size in (*values, *sizes))
+    return not symbolic and 0 not in sizes and all(map(_makes_its_strides_whole, nodes))
+
+
+def _makes_its_strides_whole(node: fx.Node) -> bool:
+    """False for an upsampling that taken apart, as Dynamo's fakes are, makes other strides than the whole operator, and
+    where that cannot be told: taken apart is how it would be traced without us."""
+    called = node.target
+    if node.op == "call_module" or (node.op == "call_function" and not torchs_own(called)):
+        return False
+    if node.op != "call_function" or not _UPSAMPLING.search(getattr(called, "__name__", "")):
+        return True
+    assert callable(called)
+    try:
+        args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["example_value"], (node.args, node.kwargs))
+        image = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+        predicted = node.meta["example_value"]
+        if 1 in (*image.shape[1:], *predicted.shape[1:]) and image.stride() != make_contiguous_strides_for(image.shape):
+            # Fakes and kernels each have a rule for what lies in two orders at once.
+            return False
+        with without_guards(predicted.fake_mode), torch.no_grad(), whole_upsampling(), warnings.catch_warnings():
+            # What the function has to say to its caller it has said to Dynamo.
+            warnings.simplefilter("ignore")
+            return bool(called(*args, **kwargs).stride() == predicted.stride())
+    except Exception:  # noqa: BLE001 - the program will say what is wrong with a call, if anything is
+        return False
 
 
 def _forget_dispatch() -> None:

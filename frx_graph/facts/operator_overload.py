@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -24,12 +26,22 @@ def argument_of(op: OpFacts, name: str) -> Argument:
     """What `op` is called with for the argument that torch's schema calls `name`: given, or the schema's default. None
     where the operator has no such argument."""
     overload = find_overload(op.target)
-    if name in op.kwargs or overload is None:
-        return op.kwargs.get(name)
+    return op.kwargs.get(name) if overload is None else _given(overload, op.args, op.kwargs, name)
+
+
+def draws_random_numbers(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True for a call of an operator that draws; attention carries torch's tag for the sake of its dropout."""
+    tagged = torch.Tag.nondeterministic_seeded in overload.tags
+    return tagged and bool(_given(overload, args, kwargs, "dropout_p") != 0.0)
+
+
+def _given(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Any:
+    if name in kwargs:
+        return kwargs[name]
     for position, argument in enumerate(overload._schema.arguments):
         if argument.name == name:
-            if position < len(op.args) and not argument.kwarg_only:
-                return op.args[position]
+            if position < len(args) and not argument.kwarg_only:
+                return args[position]
             default = argument.default_value
             return tuple(default) if isinstance(default, list) else default
     return None

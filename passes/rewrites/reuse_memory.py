@@ -130,8 +130,9 @@ def _alike(operand: ValueFacts, result: ValueFacts) -> bool:
 
 
 def _is_line(value: ValueFacts) -> bool:
-    """True for rows, columns and single numbers: of about forty operators fakes tell their strides wrongly where those
-    of what they are given are not a new tensor's (`hardtanh`, torch 2.15). Of more dimensions `doubtful` knows."""
+    """True for rows and columns, of one element or more: of about forty operators fakes tell their strides wrongly
+    where those of what they are given are not a new tensor's (`hardtanh`, torch 2.15). Of more dimensions `doubtful`
+    knows."""
     return len(value.shape) <= 2 and 1 in value.shape
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch._ops import OpOverload
-
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS, WRITING_COPIES
-from frx_graph.facts.operator_overload import argument_of, find_overload
+from frx_graph.facts.operator_overload import draws_random_numbers, find_overload
 from frx_graph.rules.layout_operator import LayoutRole
 from frx_graph.rules.operator_table import layout_operator
 
@@ -34,7 +31,7 @@ def is_told_strides(op: OpFacts) -> bool:
     if op.operator in WRITING_COPIES:
         return False
     overload = find_overload(op.target)
-    return overload is None or overload._schema.is_mutable or _draws(op, overload)
+    return overload is None or overload._schema.is_mutable or draws_random_numbers(overload, op.args, op.kwargs)
 
 
 def sees_strides(op: OpFacts) -> bool:
@@ -72,11 +69,6 @@ def gradient_lies_by_size(op: OpFacts, facts: GraphFacts) -> bool:
 def has_one_channel(value: ValueFacts) -> bool:
     """True for an image, if it is one, that lies in channels-last as it lies in plain."""
     return len(value.shape) > 2 and value.shape[1] == 1
-
-
-def _draws(op: OpFacts, overload: OpOverload) -> bool:
-    """Attention carries the tag for the sake of its dropout."""
-    return torch.Tag.nondeterministic_seeded in overload.tags and argument_of(op, "dropout_p") != 0.0
 
 
 def reads_any_order(op: OpFacts, value: ValueFacts, inner: str) -> bool:

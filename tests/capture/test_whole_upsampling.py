@@ -1,11 +1,13 @@
+import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from frx_graph.capture.whole_upsampling import whole_upsampling
+from frx_graph.capture.whole_upsampling import may_upsample_whole, whole_upsampling
 
 pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
 
@@ -109,3 +111,87 @@ def test_whatever_is_called_so_runs(upsample: Callable[[Tensor], Tensor]) -> Non
         lambda x: upsample(x.sin()), backend="frx", options={"plan": "all", "inner": "eager"}, fullgraph=True
     )
     torch.testing.assert_close(compiled(x), upsample(x.sin()))
+
+
+def moved(image: Tensor) -> Tensor:
+    """Of an image that does not lie so, which taken apart makes other strides than the operator."""
+    return functional.interpolate(image.transpose(0, 1), scale_factor=2, mode="nearest-exact")
+
+
+def in_a_checkpoint(upsample: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda image: checkpoint(upsample, image, use_reentrant=False)
+
+
+@torch.compiler.allow_in_graph
+def moved_unseen(image: Tensor) -> Tensor:
+    return moved(image)
+
+
+@pytest.mark.parametrize(
+    "upsample", [moved, in_a_checkpoint(moved), in_a_checkpoint(in_a_checkpoint(moved)), moved_unseen]
+)
+def test_strides_that_the_program_has_read_are_what_it_gets(upsample: Callable[[Tensor], Tensor]) -> None:
+    def program(image: Tensor) -> Tensor:
+        made = upsample(image)
+        return torch.as_strided(made, made.size(), made.stride())
+
+    torch._dynamo.reset()
+    image = torch.randn(2, 4, 6)
+    compiled = torch.compile(program, backend="frx", options={"plan": "all", "inner": "eager"}, fullgraph=True)
+    torch.testing.assert_close(compiled(image), program(image))
+
+
+def as_it_lies(image: Tensor) -> Tensor:
+    return functional.interpolate(image, scale_factor=2, mode="nearest-exact")
+
+
+def beside_an_operator(image: Tensor) -> Tensor:
+    return as_it_lies(torch.ops.frx_test.upsample_by(2.0, image))
+
+
+@pytest.mark.parametrize(
+    ("upsample", "whole"),
+    [
+        (as_it_lies, True),
+        (in_a_checkpoint(as_it_lies), True),
+        (lambda image: torch._C._nn.upsample_nearest1d(image, (7,)), True),
+        (lambda image: torch.ops.aten.upsample_nearest1d.default(self=image, output_size=[7]), True),
+        (moved, False),
+        (in_a_checkpoint(moved), False),
+        (moved_unseen, False),
+        (beside_an_operator, False),
+    ],
+)
+def test_what_is_kept_whole(upsample: Callable[[Tensor], Tensor], whole: bool) -> None:
+    found: list[bool] = []
+
+    def compiled(dynamo: fx.GraphModule, _inputs: object) -> Callable[..., object]:
+        found.append(may_upsample_whole(dynamo))
+        return dynamo.forward
+
+    torch._dynamo.reset()
+    torch.compile(lambda image: upsample(image), backend=compiled, fullgraph=True)(torch.randn(2, 4, 6))
+    assert found == [whole]
+
+
+def test_a_module_may_upsample_where_nobody_sees_it() -> None:
+    graph = fx.Graph()
+    graph.output(graph.call_module("0", (graph.placeholder("image"),)))
+    assert not may_upsample_whole(fx.GraphModule(nn.Sequential(nn.Upsample(scale_factor=2)), graph))
+
+
+def test_nothing_is_said_that_the_program_does_not_say() -> None:
+    found: list[bool] = []
+
+    def compiled(dynamo: fx.GraphModule, _inputs: object) -> Callable[..., object]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found.append(may_upsample_whole(dynamo))
+        return dynamo.forward
+
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        # That it is deprecated.
+        warnings.simplefilter("ignore")
+        torch.compile(lambda x: functional.upsample(x, scale_factor=2), backend=compiled)(torch.randn(2, 4, 6))
+    assert found == [True]
