@@ -27,6 +27,13 @@ Change = Callable[[], AbstractContextManager[Any]]
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True)
+def _settings_stay() -> Iterator[None]:
+    before = decisive_settings()
+    yield
+    assert decisive_settings() == before
+
+
 def none(graph: object) -> None:
     """A pass that does nothing."""
 
@@ -106,6 +113,10 @@ def build():
 @contextlib.contextmanager
 def settings_of_the_model() -> Iterator[None]:
     precision, flash = torch.get_float32_matmul_precision(), torch.backends.cuda.flash_sdp_enabled()
+    # The older name sets the newer ones, but not back to what they were.
+    newer = [
+        (backend, backend.fp32_precision) for backend in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    ]
     try:
         with inductor_config.patch(max_autotune_pointwise=True):
             torch.backends.cuda.enable_flash_sdp(False)
@@ -114,6 +125,8 @@ def settings_of_the_model() -> Iterator[None]:
     finally:
         torch.backends.cuda.enable_flash_sdp(flash)
         torch.set_float32_matmul_precision(precision)
+        for backend, before in newer:
+            backend.fp32_precision = before
 
 
 @pytest.mark.parametrize("travels", [False, True], ids=["target", "graph"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from frx_graph.errors import TravelError
 from frx_graph.travel.arguments import to_json
-from frx_graph.travel.surroundings import changed_configuration, settings_in_force
+from frx_graph.travel.torch_settings import changed_configuration, settings_in_force
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,71 +16,10 @@ import torch
 from frx_graph.errors import TravelError
 from frx_graph.travel.arguments import from_json, to_json
 from frx_graph.travel.documents import SurroundingsDocument
+from frx_graph.travel.torch_settings import CONFIGURATIONS, SETTINGS, changed_configuration, read, settings_in_force
 
 _DEVICES = ("cpu", "cuda")
 """Autocast has a mode for each type of device."""
-
-_CONFIGURATIONS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
-
-_DYNAMOS_OWN = frozenset({("torch._functorch.config", "fake_tensor_allow_unsafe_data_ptr_access")})
-"""Dynamo changes it while it compiles, and back (`_dynamo/output_graph.py`, torch 2.15 and 2.13)."""
-
-_BACKENDS = (
-    # The older names first: to set them sets the newer ones, and whoever mixes the two gets errors from torch.
-    "torch.backends.cudnn.allow_tf32",
-    "torch.backends.fp32_precision",
-    "torch.backends.cuda.matmul.fp32_precision",
-    "torch.backends.cudnn.fp32_precision",
-    "torch.backends.cudnn.conv.fp32_precision",
-    "torch.backends.cudnn.rnn.fp32_precision",
-    "torch.backends.mkldnn.fp32_precision",
-    "torch.backends.mkldnn.matmul.fp32_precision",
-    "torch.backends.mkldnn.conv.fp32_precision",
-    "torch.backends.mkldnn.rnn.fp32_precision",
-    "torch.backends.cuda.matmul.allow_fp16_accumulation",
-    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
-    "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
-    "torch.backends.cudnn.enabled",
-    "torch.backends.cudnn.benchmark",
-    "torch.backends.cudnn.deterministic",
-    "torch.backends.mkldnn.enabled",
-    "torch.backends.mkldnn.deterministic",
-    "torch.backends.opt_einsum.enabled",
-    "torch.backends.opt_einsum.strategy",
-)
-
-_Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
-
-
-def _attribute(path: str) -> _Setting:
-    owner, _, name = path.removeprefix("torch.backends").rpartition(".")
-
-    def holder() -> Any:
-        found: Any = torch.backends
-        for part in owner.split(".")[1:]:
-            found = getattr(found, part)
-        return found
-
-    return lambda: getattr(holder(), name), lambda value: setattr(holder(), name, value)
-
-
-_SETTINGS: Mapping[str, _Setting] = {
-    "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "deterministic_algorithms": (
-        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
-        lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
-    ),
-    "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    "threads": (torch.get_num_threads, torch.set_num_threads),
-    "flash_attention": (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
-    "memory_efficient_attention": (
-        torch.backends.cuda.mem_efficient_sdp_enabled,
-        torch.backends.cuda.enable_mem_efficient_sdp,
-    ),
-    "math_attention": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
-    "cudnn_attention": (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
-    **{path: _attribute(path) for path in _BACKENDS},
-}
 
 
 @dataclass(frozen=True)
@@ -99,8 +38,8 @@ class Surroundings:
         compiled."""
         with contextlib.ExitStack() as stack:
             for name, value in self.settings.items():
-                get, put = _SETTINGS[name]
-                before = _read(get)
+                get, put = SETTINGS[name]
+                before = read(get)
                 if before != value:
                     put(value)
                     stack.callback(put, before)
@@ -148,9 +87,9 @@ def modes_here() -> Surroundings:
 
 def surroundings_from(document: SurroundingsDocument) -> Surroundings:
     """What `surroundings_here` has noted. Raises `TravelError` for settings that there are none of."""
-    if unknown := [name for name in document.settings if name not in _SETTINGS]:
+    if unknown := [name for name in document.settings if name not in SETTINGS]:
         raise TravelError(f"torch has no setting {unknown[0]}")
-    if unknown := [name for name in document.configuration if name not in _CONFIGURATIONS]:
+    if unknown := [name for name in document.configuration if name not in CONFIGURATIONS]:
         raise TravelError(f"{unknown[0]} is no configuration of torch's")
     return Surroundings(
         grad_enabled=document.grad_enabled,
@@ -164,35 +103,8 @@ def surroundings_from(document: SurroundingsDocument) -> Surroundings:
     )
 
 
-def _read(get: Callable[[], Any]) -> Any:
-    """None where this torch or this build has no such setting, or the program has set it in another way."""
-    try:
-        return get()
-    except (AttributeError, RuntimeError):
-        return None
-
-
-def settings_in_force() -> dict[str, Any]:
-    """Torch's process-wide settings by name, without those that this torch or this build does not have, and those that
-    the program has set in another way."""
-    values = {name: _read(get) for name, (get, _) in _SETTINGS.items()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def changed_configuration() -> Iterator[tuple[str, str, Any]]:
-    """Module, name and value of what is not as it is by default in the configuration of torch's compilers."""
-    for path in _CONFIGURATIONS:
-        module: Any = importlib.import_module(path)
-        for name, setting in module._config.items():
-            if module._is_default(name) or (path, name) in _DYNAMOS_OWN:
-                continue
-            value = getattr(module, name)
-            if value != setting.default:
-                yield path, name, value
-
-
 def _configuration() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {path: {} for path in _CONFIGURATIONS}
+    found: dict[str, dict[str, Any]] = {path: {} for path in CONFIGURATIONS}
     for path, name, value in changed_configuration():
         try:
             found[path][name] = to_json(value)

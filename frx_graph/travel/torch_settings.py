@@ -1,0 +1,101 @@
+"""Torch's process-wide settings, and the configuration of its compilers: how they are read and set.
+
+Programs read them when they start, so that nothing is imported here that takes long.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+CONFIGURATIONS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
+
+_DYNAMOS_OWN = frozenset({("torch._functorch.config", "fake_tensor_allow_unsafe_data_ptr_access")})
+"""Dynamo changes it while it compiles, and back (`_dynamo/output_graph.py`, torch 2.15 and 2.13)."""
+
+_BACKENDS = (
+    # The older names first: to set them sets the newer ones, and whoever mixes the two gets errors from torch.
+    "torch.backends.cudnn.allow_tf32",
+    "torch.backends.fp32_precision",
+    "torch.backends.cuda.matmul.fp32_precision",
+    "torch.backends.cudnn.fp32_precision",
+    "torch.backends.cudnn.conv.fp32_precision",
+    "torch.backends.cudnn.rnn.fp32_precision",
+    "torch.backends.mkldnn.fp32_precision",
+    "torch.backends.mkldnn.matmul.fp32_precision",
+    "torch.backends.mkldnn.conv.fp32_precision",
+    "torch.backends.mkldnn.rnn.fp32_precision",
+    "torch.backends.cuda.matmul.allow_fp16_accumulation",
+    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "torch.backends.cudnn.enabled",
+    "torch.backends.cudnn.benchmark",
+    "torch.backends.cudnn.deterministic",
+    "torch.backends.mkldnn.enabled",
+    "torch.backends.mkldnn.deterministic",
+    "torch.backends.opt_einsum.enabled",
+    "torch.backends.opt_einsum.strategy",
+)
+
+Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
+
+
+def _attribute(path: str) -> Setting:
+    owner, _, name = path.removeprefix("torch.backends").rpartition(".")
+
+    def holder() -> Any:
+        found: Any = torch.backends
+        for part in owner.split(".")[1:]:
+            found = getattr(found, part)
+        return found
+
+    return lambda: getattr(holder(), name), lambda value: setattr(holder(), name, value)
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "deterministic_algorithms": (
+        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
+    ),
+    "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "threads": (torch.get_num_threads, torch.set_num_threads),
+    "flash_attention": (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    "memory_efficient_attention": (
+        torch.backends.cuda.mem_efficient_sdp_enabled,
+        torch.backends.cuda.enable_mem_efficient_sdp,
+    ),
+    "math_attention": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    "cudnn_attention": (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+    **{path: _attribute(path) for path in _BACKENDS},
+}
+
+
+def settings_in_force() -> dict[str, Any]:
+    """Torch's process-wide settings by name, without those that this torch or this build does not have, and those that
+    the program has set in another way."""
+    values = {name: read(get) for name, (get, _) in SETTINGS.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def changed_configuration() -> Iterator[tuple[str, str, Any]]:
+    """Module, name and value of what is not as it is by default in the configuration of torch's compilers."""
+    for path in CONFIGURATIONS:
+        module: Any = importlib.import_module(path)
+        for name, setting in module._config.items():
+            if module._is_default(name) or (path, name) in _DYNAMOS_OWN:
+                continue
+            value = getattr(module, name)
+            if value != setting.default:
+                yield path, name, value
+
+
+def read(get: Callable[[], Any]) -> Any:
+    """None where this torch or this build has no such setting, or the program has set it in another way."""
+    try:
+        return get()
+    except (AttributeError, RuntimeError):
+        return None
