@@ -536,6 +536,7 @@ def test_gradients_that_would_lie_otherwise_in_memory() -> None:
     assert "gradients would have other strides" in refusal.reason
 
 
+@pytest.mark.gives_way
 def test_a_failure_leaves_the_graph_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = dynamo_rewriting._traced
     calls: list[int] = []

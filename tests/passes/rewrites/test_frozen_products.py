@@ -59,6 +59,7 @@ def test_the_calls_that_are_compared_can_be_timed(monkeypatch: pytest.MonkeyPatc
     assert seen == [(2, 2)]
 
 
+@pytest.mark.gives_way
 def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
