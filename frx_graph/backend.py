@@ -27,7 +27,7 @@ from frx_graph.planned_backend import frozen_planned_backend, planned_backend
 from frx_graph.rank_opening import may_have_plans
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
-from frx_graph.user_warning import warn, warn_and_go_on
+from frx_graph.user_warning import warn_and_go_on
 from frx_graph.watched_program import watching
 
 if TYPE_CHECKING:
@@ -134,21 +134,16 @@ class _Session:
         warn_and_go_on(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
 
     def not_rewritten(self, error: Exception) -> None:
-        if self._is_first("rewriting"):
-            # The graph may have run: what it returns must not be lost.
-            warn_and_go_on(
-                f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs as it was, and your program "
-                "is unaffected"
-            )
+        self._warn_once(
+            "rewriting",
+            f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs as it was, and your program is "
+            "unaffected",
+        )
 
     def _warn_once(self, subject: str, message: str) -> None:
-        if self._is_first(subject):
-            warn(message)
-
-    def _is_first(self, subject: str) -> bool:
-        first = subject not in self._warned
-        self._warned.add(subject)
-        return first
+        if subject not in self._warned:
+            self._warned.add(subject)
+            warn_and_go_on(message)
 
     def capture(self) -> Capture:
         with self._lock:
