@@ -7,6 +7,7 @@ warning. Torch loads this module through the `torch_dynamo_backends` entry point
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +52,7 @@ class _Session:
         self._print_at_exit = False
         self._warned: set[str] = set()
         self._promoted: PromotedPlans | None = None
+        self._unrecorded: list[tuple[Promotion, str]] = []
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
         with self._lock:
@@ -130,8 +132,20 @@ class _Session:
             if not self._promoted.withdraw(promotion, reason):
                 return
         except Exception as error:  # noqa: BLE001 - the baseline runs already
-            recorded = f"that could not be recorded ({error})"
+            recorded = f"that could not be recorded ({error}), and is tried once more when the process ends"
+            self._record_at_exit(promotion, reason)
         warn_and_go_on(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
+
+    def _record_at_exit(self, promotion: Promotion, reason: str) -> None:
+        if not self._unrecorded:
+            atexit.register(self._record_unrecorded)
+        self._unrecorded.append((promotion, reason))
+
+    def _record_unrecorded(self) -> None:
+        # That it could not be recorded was said.
+        for promotion, reason in self._unrecorded:
+            with contextlib.suppress(Exception):
+                promotion.withdraw(reason)
 
     def not_rewritten(self, error: Exception) -> None:
         self._warn_once(
