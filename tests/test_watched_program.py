@@ -765,6 +765,35 @@ def test_what_a_baseline_draws_while_it_is_compiled_is_not_the_users() -> None:
     assert found[1] == random.random()
 
 
+def test_a_baseline_is_compiled_later_under_the_configuration_of_the_first_time() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def inner(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+        inductor, dynamo = torch._inductor.config, torch._dynamo.config
+        seen.append((inductor.max_fusion_size, inductor.post_grad_custom_pre_pass, dynamo.recompile_limit))
+        return graph.forward
+
+    def kept() -> KeptBaseline:
+        return KeptBaseline(fx.symbolic_trace(doubled), [torch.ones(2)], inner)
+
+    inner(fx.symbolic_trace(doubled), [])
+    default = seen.pop()
+    changed = (7, doubled, 3)
+    with (
+        torch._inductor.config.patch(max_fusion_size=7, post_grad_custom_pre_pass=doubled),
+        torch._dynamo.config.patch(recompile_limit=3),
+    ):
+        inside = kept()
+    outside = kept()
+    inside.program([torch.ones(2)])
+    with torch._inductor.config.patch(max_fusion_size=5), torch._dynamo.config.patch(recompile_limit=4):
+        outside.program([torch.ones(2)])
+        assert torch._inductor.config.max_fusion_size == 5
+    assert seen == [changed, default]
+    inner(fx.symbolic_trace(doubled), [])
+    assert seen.pop() == default
+
+
 def turns(**how: Any) -> Watch:
     """A plan that is right, and measured again after every step."""
     policy = TrialPolicy(canary_interval_steps=1, steps_per_block=1)

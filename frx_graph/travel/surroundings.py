@@ -9,22 +9,17 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
 
 from frx_graph.errors import TravelError
 from frx_graph.travel.arguments import from_json, to_json
+from frx_graph.travel.configuration import CONFIGURATIONS, configuration_here
 from frx_graph.travel.documents import SurroundingsDocument
 
 _DEVICES = ("cpu", "cuda")
 """Autocast has a mode for each type of device."""
-
-_CONFIGURATIONS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
-
-_DYNAMOS_OWN = frozenset({("torch._functorch.config", "fake_tensor_allow_unsafe_data_ptr_access")})
-"""Dynamo changes it while it compiles, and back (`_dynamo/output_graph.py`, torch 2.15 and 2.13)."""
 
 _BACKENDS = (
     # The older names first: to set them sets the newer ones, and whoever mixes the two gets errors from torch.
@@ -133,7 +128,7 @@ def surroundings_here() -> SurroundingsDocument:
         },
         autocast_cache=torch.is_autocast_cache_enabled(),
         settings={name: to_json(value) for name, value in settings.items() if value is not None},
-        configuration={name: _changes(importlib.import_module(name)) for name in _CONFIGURATIONS},
+        configuration={module: _plain(module, changes) for module, changes in configuration_here().items()},
     )
 
 
@@ -152,7 +147,7 @@ def surroundings_from(document: SurroundingsDocument) -> Surroundings:
     """What `surroundings_here` has noted. Raises `TravelError` for settings that there are none of."""
     if unknown := [name for name in document.settings if name not in _SETTINGS]:
         raise TravelError(f"torch has no setting {unknown[0]}")
-    if unknown := [name for name in document.configuration if name not in _CONFIGURATIONS]:
+    if unknown := [name for name in document.configuration if name not in CONFIGURATIONS]:
         raise TravelError(f"{unknown[0]} is no configuration of torch's")
     return Surroundings(
         grad_enabled=document.grad_enabled,
@@ -174,16 +169,11 @@ def _read(get: Callable[[], Any]) -> Any:
         return None
 
 
-def _changes(module: ModuleType) -> dict[str, Any]:
-    changes = {}
-    for name, setting in module._config.items():
-        if module._is_default(name) or (module.__name__, name) in _DYNAMOS_OWN:
-            continue
-        value = getattr(module, name)
-        if value == setting.default:
-            continue
+def _plain(module: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {}
+    for name, value in changes.items():
         try:
-            changes[name] = to_json(value)
+            plain[name] = to_json(value)
         except TravelError as error:
-            raise TravelError(f"{module.__name__}.{name}: {error.message}") from error
-    return changes
+            raise TravelError(f"{module}.{name}: {error.message}") from error
+    return plain
