@@ -7,6 +7,7 @@ warning. Torch loads this module through the `torch_dynamo_backends` entry point
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from frx_graph.planned_backend import frozen_planned_backend, planned_backend
 from frx_graph.rank_opening import may_have_plans
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
-from frx_graph.user_warning import warn, warn_and_go_on
+from frx_graph.user_warning import warn_and_go_on
 from frx_graph.watched_program import watching
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class _Session:
         self._print_at_exit = False
         self._warned: set[str] = set()
         self._promoted: PromotedPlans | None = None
+        self._unrecorded: list[tuple[Promotion, str]] = []
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
         with self._lock:
@@ -130,25 +132,32 @@ class _Session:
             if not self._promoted.withdraw(promotion, reason):
                 return
         except Exception as error:  # noqa: BLE001 - the baseline runs already
-            recorded = f"that could not be recorded ({error})"
+            recorded = f"that could not be recorded ({error}), and is tried once more when the process ends"
+            self._record_at_exit(promotion, reason)
         warn_and_go_on(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
 
+    def _record_at_exit(self, promotion: Promotion, reason: str) -> None:
+        if not self._unrecorded:
+            atexit.register(self._record_unrecorded)
+        self._unrecorded.append((promotion, reason))
+
+    def _record_unrecorded(self) -> None:
+        # That it could not be recorded was said.
+        for promotion, reason in self._unrecorded:
+            with contextlib.suppress(Exception):
+                promotion.withdraw(reason)
+
     def not_rewritten(self, error: Exception) -> None:
-        if self._is_first("rewriting"):
-            # The graph may have run: what it returns must not be lost.
-            warn_and_go_on(
-                f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs as it was, and your program "
-                "is unaffected"
-            )
+        self._warn_once(
+            "rewriting",
+            f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs as it was, and your program is "
+            "unaffected",
+        )
 
     def _warn_once(self, subject: str, message: str) -> None:
-        if self._is_first(subject):
-            warn(message)
-
-    def _is_first(self, subject: str) -> bool:
-        first = subject not in self._warned
-        self._warned.add(subject)
-        return first
+        if subject not in self._warned:
+            self._warned.add(subject)
+            warn_and_go_on(message)
 
     def capture(self) -> Capture:
         with self._lock:

@@ -35,7 +35,7 @@ from frx_graph.records import Candidate, Refusal
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.user_warning import warn
+from frx_graph.user_warning import warn_and_go_on
 from frx_graph.weight_preparation import prepare
 from frx_graph.weight_watch import WeightWatch
 
@@ -195,7 +195,7 @@ class _Frozen:
                 self._versions = _MOST_VERSIONS + 1
                 self.let_go()
                 reason = error if isinstance(error, ValueError) else first_line(error)
-                warn(f"frx: the weights are not frozen: {reason}")
+                warn_and_go_on(f"frx: the weights are not frozen: {reason}")
             return self._program
 
     def let_go(self) -> None:
@@ -220,7 +220,7 @@ class _Frozen:
         except ValueError as error:
             # Right for this call.
             self._versions = _MOST_VERSIONS + 1
-            warn(f"frx: the weights are frozen for one call only: {error}")
+            warn_and_go_on(f"frx: the weights are frozen for one call only: {error}")
 
     def _compiled(self) -> Callable[..., Any]:
         # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights.
@@ -313,9 +313,9 @@ def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],
             own_args, own_kwargs = _own(args, kwargs)
             prepare(model, own_args, own_kwargs, train=model.training and gradients, inner=inner)
     except FrxError as error:
-        warn(f"frx: the weights could not be prepared ({error}): the model is compiled with them as they are")
+        warn_and_go_on(f"frx: the weights could not be prepared ({error}): the model is compiled with them as they are")
     except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
-        warn(
+        warn_and_go_on(
             f"frx: the weights could not be prepared ({first_line(error)}): the model is compiled with them as they are"
         )
     stored = (StoredAnew(parameter, strides, parameter.stride()) for parameter, strides in before)

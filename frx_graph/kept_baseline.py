@@ -12,6 +12,8 @@ from torch.utils import _pytree as pytree
 from frx_graph.capture.graph_copy import graph_as_it_is
 from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
+from frx_graph.process_state import random_numbers_kept
+from frx_graph.travel.configuration import configuration_here, configured
 from frx_graph.user_warning import warn_and_go_on
 
 
@@ -19,13 +21,15 @@ class KeptBaseline:
     """`dynamo` as it is now, to be compiled by `inner` when it is first needed.
 
     One with symbolic sizes, of inputs or of what is computed, is compiled at once: guards on them can only be made
-    while Dynamo compiles the frame. Where the compiler fails, later, the graph is run by eager, and a warning says so.
-    No tensor is kept alive.
+    while Dynamo compiles the frame. Others are compiled as they would have been now: torch is configured as it was, and
+    no random numbers are drawn in the middle of the program's. Where the compiler fails, later, the graph is run by
+    eager, and a warning says so. No tensor is kept alive.
     """
 
     def __init__(self, dynamo: fx.GraphModule, inputs: Sequence[Any], inner: Compiled) -> None:
         self._dynamo = graph_as_it_is(dynamo)
         self._inner = inner
+        self._configuration = configuration_here()
         self._lock = threading.Lock()
         self._compiled: Callable[..., Any] | None = None
         computed = (node.meta.get("example_value") for node in dynamo.graph.nodes)
@@ -37,7 +41,8 @@ class KeptBaseline:
         with self._lock:
             if self._compiled is None:
                 try:
-                    self._compiled = self._inner(graph_as_it_is(self._dynamo), list(args))
+                    with random_numbers_kept(), configured(self._configuration):
+                        self._compiled = self._inner(graph_as_it_is(self._dynamo), list(args))
                 except Exception as error:  # noqa: BLE001 - the graph itself is right, if slow
                     self._compiled = self._dynamo.forward
                     warn_and_go_on(f"frx could not compile a baseline later on ({first_line(error)}): eager runs it")

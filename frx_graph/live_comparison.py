@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from frx_graph.errors import first_line
+from frx_graph.process_state import Generators
 
 _PLAINLY_WRONG = {torch.float64: 1e-6, torch.float32: 1e-2}
 """Root mean square of a difference, as a part of that of the values."""
@@ -65,16 +66,16 @@ class LiveComparison:
     def run(self, program: Program) -> None:
         """Compute the call by `program`, and remember what it returns. Random numbers are drawn as if it had not.
         Raises `torch.OutOfMemoryError`."""
-        devices = [self._device] if self._device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            before = self._generators()
-            try:
-                self._theirs = tensors(program(*self._copies))
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:  # noqa: BLE001 - that it raises is what is found
-                self._error = f"it failed where the baseline does not: {first_line(error)}"
-            self._random = not all(map(torch.equal, before, self._generators()))
+        generators = Generators(self._device)
+        try:
+            self._theirs = tensors(program(*self._copies))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - that it raises is what is found
+            self._error = f"it failed where the baseline does not: {first_line(error)}"
+        finally:
+            self._random = generators.moved()
+            generators.put_back()
 
     def worse(self, ours: Sequence[Tensor]) -> str | None:
         """In what way that is worse than `ours`, in a line; None where it is not."""
@@ -120,10 +121,6 @@ class LiveComparison:
         if pairs:
             forget.append(when_differentiated([a for a, _ in inputs], seen))
         return let_go
-
-    def _generators(self) -> list[Tensor]:
-        states = [torch.get_rng_state()]
-        return states if self._device.type != "cuda" else [*states, torch.cuda.get_rng_state(self._device)]
 
 
 def when_differentiated(args: Sequence[Any], seen: Callable[[bool], None]) -> Callable[[], None]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch import Tensor
 from torch._dynamo import convert_frame
 from torch._dynamo import utils as dynamo_utils
 
@@ -22,8 +23,30 @@ def process_state_kept() -> Iterator[None]:
     What belongs to a thread (gradients, autocast, default device, tracing) and to its context (the configuration of
     Dynamo and Inductor) is not looked at: who runs another program does so in a thread and a context of its own.
     """
-    with _random_numbers_kept(), _compilations_kept():
+    with random_numbers_kept(), _compilations_kept():
         yield
+
+
+class Generators:
+    """Where torch's generators of random numbers stand that a program on `device` draws from: the CPU's and its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._states = self._now()
+
+    def moved(self) -> bool:
+        """Whether random numbers were drawn since."""
+        return not all(map(torch.equal, self._states, self._now()))
+
+    def put_back(self) -> None:
+        """The same numbers are drawn once more."""
+        torch.set_rng_state(self._states[0])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(self._states[1], self._device)
+
+    def _now(self) -> list[Tensor]:
+        states = [torch.get_rng_state()]
+        return states if self._device.type != "cuda" else [*states, torch.cuda.get_rng_state(self._device)]
 
 
 @contextlib.contextmanager
@@ -50,7 +73,8 @@ def _released(lock: Any) -> int:
 
 
 @contextlib.contextmanager
-def _random_numbers_kept() -> Iterator[None]:
+def random_numbers_kept() -> Iterator[None]:
+    """Random numbers, torch's, Python's and NumPy's, go on as if none had been drawn inside."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
     python, arrays = random.getstate(), numpy.random.get_state()
     try:

@@ -15,7 +15,7 @@ from torch import fx
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.config import advise_config, policy_of
 from frx_graph.environment_key import environment_key
-from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.errors import LedgerError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Recorded
 from frx_graph.ledger.location import Location, choose_location
@@ -23,10 +23,12 @@ from frx_graph.ledger.quickly import append, evidence, promotions
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
-from frx_graph.rank_opening import several_ranks
 from frx_graph.trials.environment import device_of, trial_setup
 from frx_graph.trials.live_signs import Promised, promised
 from frx_graph.trials.policy import TrialPolicy
+
+_PATIENCE_SECONDS = 5.0
+"""How long a step of the user's, in which a plan is rolled back, waits for other writers of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +75,24 @@ class Promotion:
         return None
 
     def withdraw(self, reason: str) -> None:
-        """Record that the plan is rolled back, unless somebody has already, or it stands in another rank's ledger only.
-        Raises `LedgerError`, also where there is no ledger any more."""
+        """Record that the plan is rolled back, unless somebody has withdrawn it already. Raises `LedgerError`, also
+        where there is no ledger, or one that does not know the plan: of several ranks the first has offered it."""
         by = this_process(AUTOPILOT)
-        try:
-            standing = self._standing()
-        except LedgerMissingError:
-            if several_ranks():
-                return
-            raise
-        if standing:
-            append(self.subject.place, rollbacks(standing, reason=reason, by=by, now=datetime.now(UTC)))
+        if standing := self._standing():
+            events = rollbacks(standing, reason=reason, by=by, now=datetime.now(UTC))
+            append(self.subject.place, events, patience_seconds=_PATIENCE_SECONDS)
+        elif not self._is_known():
+            raise LedgerError(f"the ledger {self.subject.place} does not know plan {self.plan.hash}")
 
     def _standing(self) -> tuple[Recorded, ...]:
         """Its promotion, unless somebody has withdrawn it."""
         subject = self.subject
         found = promotions(subject.place, subject.signature, subject.environment)
         return tuple(event for event in found if event.decision.plan == self.plan.hash)
+
+    def _is_known(self) -> bool:
+        """Whether anything was decided about it."""
+        from frx_graph.ledger.opening import open_to_read
+
+        subject = self.subject
+        return self.plan.hash in open_to_read(subject.place).standing(subject.signature, subject.environment).plans

@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line."""
+"""Warnings that point at the user's line, and never end the user's program."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ _NOT_THE_USERS = (
 )
 
 
-def warn(message: str) -> None:
+def warn_and_go_on(message: str) -> None:
     """A `RuntimeWarning` at the innermost line outside torch and this package, however deep in them we are: at the call
-    that compiles, or, under Dynamo, in the function that it compiles. Python 3.12's `skip_file_prefixes` does that."""
+    that compiles, or, under Dynamo, in the function that it compiles. Python 3.12's `skip_file_prefixes` does that.
+
+    Whoever warns goes on also where warnings are errors: of several ranks one would die there, and the others wait.
+    """
     frame = outermost = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         frame = frame.f_back
@@ -28,17 +31,12 @@ def warn(message: str) -> None:
         # A thread that torch has begun, as for backwards.
         frame = outermost
     variables = frame.f_globals
-    warnings.warn_explicit(
-        message,
-        RuntimeWarning,
-        frame.f_code.co_filename,
-        frame.f_lineno,
-        module=variables.get("__name__") or "<string>",
-        registry=variables.setdefault("__warningregistry__", {}),
-    )
-
-
-def warn_and_go_on(message: str) -> None:
-    """`warn` in the middle of the user's call, which goes on also where warnings are errors."""
     with contextlib.suppress(RuntimeWarning):
-        warn(message)
+        warnings.warn_explicit(
+            message,
+            RuntimeWarning,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            module=variables.get("__name__") or "<string>",
+            registry=variables.setdefault("__warningregistry__", {}),
+        )

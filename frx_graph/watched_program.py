@@ -24,6 +24,7 @@ from frx_graph.live_comparison import (
     when_differentiated,
     worse_than_finite,
 )
+from frx_graph.process_state import Generators
 from frx_graph.step_reading import StepReading
 from frx_graph.trials.canary import Canary
 from frx_graph.trials.environment import device_of
@@ -68,6 +69,8 @@ class WatchedProgram:
         self._baseline = baseline
         self._policy = policy
         self._written: frozenset[int] = frozenset()
+        # Known from the first step on, which is looked at: who draws nothing pays for nothing at the others.
+        self._draws = False
         self._train = train
         self._repeatable = repeatable
         self._roll_back = roll_back
@@ -112,25 +115,29 @@ class WatchedProgram:
             # DDP's optimizer of graphs asks, while it compiles, what comes out.
             return self._planned(*args)
         before = _versions(args) if looks else ()
+        drawn_from = self._generators() if looks or self._draws else None
         try:
             result = self._planned(*args)
         except Exception as error:
             if before != (_versions(args) if looks else ()):
                 raise
-            return self._after_failure(args, error)
+            return self._after_failure(args, error, drawn_from)
         if looks:
             self._written |= _changed(before, _versions(args))
         if not self._whole_steps:
             self._seconds.append(self._reading.seconds() - began)
         self._steps += 1
-        return self._looked(args, result) if looks else result
+        if not looks:
+            return result
+        self._draws |= drawn_from is not None and drawn_from.moved()
+        return self._looked(args, result, drawn_from)
 
-    def _after_failure(self, args: Sequence[Any], failure: Exception) -> Any:
+    def _after_failure(self, args: Sequence[Any], failure: Exception, drawn_from: Generators | None) -> Any:
         """What the baseline gives where the plan's program has failed, if the call can be made again."""
         if not self._may_make_again(args):
             raise failure
         try:
-            result = self._alone(*args)
+            result = self._again(self._baseline.program(args), args, drawn_from)
         except Exception as error:
             # The program's own, whatever it is.
             raise error from None
@@ -163,6 +170,7 @@ class WatchedProgram:
 
     def _turn(self, canary: Canary, arm: Arm, args: Sequence[Any]) -> Any:
         program = self._planned if arm is Arm.CANDIDATE else self._baseline.program(args)
+        drawn_from = self._generators() if self._draws else None
         try:
             result = program(*args)
         except BaseException as error:
@@ -171,10 +179,10 @@ class WatchedProgram:
             if not isinstance(error, Exception):
                 raise
             if arm is Arm.CANDIDATE:
-                return self._after_failure(args, error)
+                return self._after_failure(args, error, drawn_from)
             if not self._may_make_again(args):
                 raise
-            return self._after_baselines_failure(args, error)
+            return self._after_baselines_failure(args, error, drawn_from)
         _ended(canary)
         self._found(canary)
         return result
@@ -191,17 +199,26 @@ class WatchedProgram:
         """Whether the very call that was made may be: nothing was written into its inputs."""
         return not self._written and self._may_repeat(args)
 
+    def _generators(self) -> Generators:
+        return Generators(self._reading.device)
+
+    def _again(self, program: Callable[..., Any], args: Sequence[Any], drawn_from: Generators | None) -> Any:
+        """The call that was just made, by another program, which draws the same random numbers."""
+        if drawn_from is not None:
+            drawn_from.put_back()
+        return program(*args)
+
     def _alone(self, *args: Any) -> Any:
         return self._baseline.program(args)(*args)
 
-    def _looked(self, args: Sequence[Any], result: Any) -> Any:
+    def _looked(self, args: Sequence[Any], result: Any, drawn_from: Generators | None) -> Any:
         if not self._lock.acquire(blocking=False):
             return result
         try:
             if self._withdrawn():
                 self._give_up()
                 return result
-            return self._acted(args, result, self._seen(args, tensors(result)))
+            return self._acted(args, result, self._seen(args, tensors(result)), drawn_from)
         except Exception as error:  # noqa: BLE001 - what watches must not break what is watched
             self._stop(error)
             return result
@@ -239,11 +256,11 @@ class WatchedProgram:
         one_by_one = self._repeatable and not self._forwards_share_a_backward
         return one_by_one or not (self._train and self._written)
 
-    def _acted(self, args: Sequence[Any], result: Any, sign: Sign | None) -> Any:
+    def _acted(self, args: Sequence[Any], result: Any, sign: Sign | None, drawn_from: Generators | None) -> Any:
         if sign is None:
             return result
         if sign is Sign.NOT_FINITE and not self._written and not_finite(tensors(result)):
-            ours = self._alone(*args)
+            ours = self._again(self._baseline.program(args), args, drawn_from)
             if any(map(worse_than_finite, tensors(ours), tensors(result))):
                 self._back(NOT_FINITE)
             else:
@@ -260,14 +277,15 @@ class WatchedProgram:
             self._signs.cleared(sign)
             return self._planned(*args)
         alike = self._computed_alike(args)
+        program, drawn_from = self._baseline.program(args), self._generators()
         try:
-            result = self._alone(*args)
+            result = program(*args)
         except Exception as error:
             if not self._may_make_again(args):
                 raise
             # It may have been the memory that both need together.
             del alike
-            return self._after_baselines_failure(args, error)
+            return self._after_baselines_failure(args, error, drawn_from)
         try:
             worse = None if alike is None else alike.worse(tensors(result))
             if worse is not None:
@@ -284,9 +302,9 @@ class WatchedProgram:
             self._stop(error)
         return result
 
-    def _after_baselines_failure(self, args: Sequence[Any], failure: Exception) -> Any:
+    def _after_baselines_failure(self, args: Sequence[Any], failure: Exception, drawn_from: Generators | None) -> Any:
         try:
-            return self._planned(*args)
+            return self._again(self._planned, args, drawn_from)
         except Exception:  # noqa: BLE001 - the program's own, whatever it is
             raise failure from None
 

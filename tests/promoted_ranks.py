@@ -239,6 +239,26 @@ def proving_too_long(rank: int, decisions: list[Decision]) -> dict[str, Any]:
     return proving(rank, decisions, seconds=2 * SHORT + 4)
 
 
+def harmed(rank: int, _decisions: list[Decision]) -> dict[str, Any]:
+    """On the last rank every plan makes NaN from now on."""
+    real = backend.planned_backend
+
+    def compiling(options: Any, plan: Any, failed: Any) -> Callable[..., Any]:
+        compile_graph = real(options, plan, failed)
+        if plan is None:
+            return compile_graph
+
+        def compile_and_spoil(*args: Any, **how: Any) -> Callable[..., Any]:
+            program = compile_graph(*args, **how)
+            return lambda *args: tuple(value * torch.nan for value in program(*args))
+
+        return compile_and_spoil
+
+    if last(rank):
+        backend.planned_backend = compiling  # type: ignore[assignment]
+    return {}
+
+
 def unable(rank: int, decisions: list[Decision]) -> dict[str, Any]:
     def try_graph(*_: Any, **__: Any) -> None:
         raise TravelError("an operator of the script")
@@ -265,6 +285,7 @@ OTHERWISE = {
     "proved too late": Turn(
         proving_too_long, seconds=2 * SHORT, policy="time_budget_seconds = 1\n", ledger_of_first=False, times=2
     ),
+    "harmed": Turn(harmed, times=2),
 }
 
 

@@ -8,6 +8,7 @@ against a model that knows the events alone.
 from __future__ import annotations
 
 import enum
+import operator
 import os
 import shutil
 import tempfile
@@ -51,17 +52,31 @@ from frx_graph.watched_program import WatchedProgram
 SEQUENCES = int(os.environ.get("FRX_SEQUENCES", "200"))
 """A long run has 5,000."""
 
-POLICY = TrialPolicy(decision_max_age_days=30)
+POLICY = TrialPolicy(decision_max_age_days=30, canary_interval_steps=LOOK_STEPS, steps_per_block=1)
 SIGNATURE = "5" * 16
 ENVIRONMENTS = ("a" * 16, "b" * 16)
 CANDIDATES = tuple((Candidate("reuse_memory", SIGNATURE, (name,), ()),) for name in ("one", "two", "three"))
 VERDICTS = (Kind.PROMOTED, Kind.REJECTED, Kind.INCONCLUSIVE)
 TRIAL = '{"schema": "frx_trial_v1"}'
-X = torch.randn(3, 4).t()
+X = torch.arange(-5.0, 7.0).reshape(3, 4).t()
+BASELINE_SECONDS, PLANNED_SECONDS, SLOW_SECONDS = 1.0, 0.5, 2.0
+MOST_STEPS = 12 * LOOK_STEPS
+"""Until a plan that does harm is gone. One that is slow has to be so in many quads, where it was fast in the first."""
 OPTIONS = BackendOptions(inner="eager")
 OTHERS_WAIT_SECONDS = 0.02
 """For a rank that has died: it will not come."""
 RANKS_WAIT_SECONDS = 60.0
+
+
+def program(x: Tensor) -> Tensor:
+    return (x * 3).relu()
+
+
+def rewrite(graph: fx.GraphModule) -> None:
+    """As compilers do, in place. What it computes is right, but not bit for bit."""
+    (product,) = graph.graph.find_nodes(op="call_function", target=operator.mul)
+    product.update_arg(1, 3 + 2**-18)
+    graph.recompile()
 
 
 def failing(result: Tensor) -> Tensor:
@@ -72,12 +87,13 @@ HARMS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda result: result,
     "not finite": lambda result: result * torch.nan,
     "failure": failing,
+    "slow": lambda result: result,
 }
 
 
 @dataclass
 class Reading:
-    """A machine on which nothing takes time."""
+    """A machine on which nothing takes time but what is said to."""
 
     now: float = 0.0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -104,14 +120,15 @@ class Process:
     def __init__(self, plans: PromotedPlans, found: Promotion | None) -> None:
         self.plans = plans
         self.found = found
-        self.harm = HARMS["none"]
+        self.harm = "none"
         self.planned_runs = 0
         self.reasons: list[str] = []
-        graph = fx.symbolic_trace(lambda x: (x * 3).relu())
-        baseline = KeptBaseline(graph, [X], lambda dynamo, _: dynamo.forward)
-        self.baseline = baseline.program([X])
-        self.run: Callable[[Tensor], Tensor] = self.baseline
+        self.reading = Reading()
+        self.run: Callable[[Tensor], Tensor] = program
+        self.rewritten = fx.symbolic_trace(program)
         if self.found is not None:
+            baseline = KeptBaseline(self.rewritten, [X], self._alone)
+            rewrite(self.rewritten)
             self.run = WatchedProgram(
                 self._planned,
                 baseline,
@@ -120,13 +137,21 @@ class Process:
                 train=False,
                 repeatable=True,
                 roll_back=lambda reason: self._roll_back(reason),
-                reading=Reading(),  # type: ignore[arg-type]
+                reading=self.reading,  # type: ignore[arg-type]
             )
+
+    def _alone(self, dynamo: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[[Tensor], Tensor]:
+        def run(x: Tensor) -> Tensor:
+            self.reading.now += BASELINE_SECONDS
+            result: Tensor = dynamo.forward(x)
+            return result
+
+        return run
 
     def _planned(self, x: Tensor) -> Tensor:
         self.planned_runs += 1
-        result: Tensor = self.baseline(x)
-        return self.harm(result)
+        self.reading.now += SLOW_SECONDS if self.harm == "slow" else PLANNED_SECONDS
+        return HARMS[self.harm](self.rewritten.forward(x))
 
     def _roll_back(self, reason: str) -> None:
         assert self.found is not None
@@ -136,7 +161,7 @@ class Process:
     def runs_the_baseline(self) -> bool:
         """Whether it does now, bit for bit, without a step of the plan's."""
         before = self.planned_runs
-        result, expected = self.run(X), self.baseline(X)
+        result, expected = self.run(X), program(X)
         same = torch.equal(result, expected) and result.stride() == expected.stride()
         return same and self.planned_runs == before
 
@@ -330,14 +355,17 @@ class Lives(RuleBasedStateMachine):
         stands = found is not None and any(
             event.plan == found.plan.hash for event in self.standing(found.subject.environment)
         )
-        process.harm = HARMS[harm]
-        for _ in range(LOOK_STEPS):
+        process.harm = harm
+        for _ in range(LOOK_STEPS if harm == "none" else MOST_STEPS):
             process.run(X)
+            if process.reasons and harm != "none":
+                break
         new = [(event.kind, event.plan) for event in self.catch_up()]
         if found is None or harm == "none":
             assert new == []
             return
         assert len(process.reasons) == 1
+        assert (harm == "slow") is ("times as long as the baseline" in process.reasons[0])
         # Where somebody was faster there is nothing left to record.
         assert new == ([(Kind.ROLLED_BACK, found.plan.hash)] if stands else [])
         assert process.runs_the_baseline()

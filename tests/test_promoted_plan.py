@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import warnings
@@ -28,7 +30,7 @@ import frx_graph
 from frx_graph import backend, eager_plan, promoted_plan, promotion, tried_before
 from frx_graph.arms import start_arm, where_this_is
 from frx_graph.current_plan import recorded_plan
-from frx_graph.errors import TravelError
+from frx_graph.errors import LedgerError, TravelError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import missing, parse_location
@@ -36,6 +38,7 @@ from frx_graph.ledger.opening import open_ledger
 from frx_graph.ledger.store import Ledger
 from frx_graph.options import backend_options
 from frx_graph.promoted_plan import PromotedPlans
+from frx_graph.promotion import Promotion
 from frx_graph.records import Candidate, Risk
 from frx_graph.rewriting import RewrittenGraph
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
@@ -382,7 +385,8 @@ def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tm
         "model, (x,) = build()\n"
         "with torch.no_grad():\n"
         "    torch.compile(model, backend='frx', options={'inner': 'eager', 'mode': 'autopilot'})(x)\n"
-        "heavy = {'sqlalchemy', 'scipy.stats', 'frx_graph.autopilot', 'frx_graph.travel.documents'} & set(sys.modules)\n"
+        "heavy = {'sqlalchemy', 'scipy.stats', 'frx_graph.autopilot', 'frx_graph.travel.documents'}\n"
+        "heavy &= set(sys.modules)\n"
         "assert 'frx_graph.tried_before' in sys.modules and not heavy, heavy\n"
     )
     environment = {**os.environ, **where_this_is()}
@@ -423,10 +427,9 @@ def test_a_ledger_that_is_gone_cannot_record_a_rollback(model, ledger: Ledger, m
         compiled(x)
 
 
-def test_a_plan_is_rolled_back_once(model, ledger: Ledger) -> None:
-    program, x = model
-    ledger.append(promoted(*model))
-    plans, found = PromotedPlans(), []
+def found_by(plans: PromotedPlans, program: nn.Module, x: Tensor) -> Promotion:
+    """What stands for the one graph."""
+    found = []
 
     def compiler(dynamo: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         found.append(plans.find(dynamo, inputs, backend_options(OPTIONS, None)))
@@ -435,10 +438,35 @@ def test_a_plan_is_rolled_back_once(model, ledger: Ledger) -> None:
     with torch.no_grad():
         torch.compile(program, backend=compiler)(x)
     (standing,) = found
+    assert standing is not None
+    return standing
+
+
+def test_a_plan_is_rolled_back_once(model, ledger: Ledger) -> None:
+    ledger.append(promoted(*model))
+    plans = PromotedPlans()
+    standing = found_by(plans, *model)
     assert plans.withdraw(standing, "a forward fails:\0\nwith\rwhat\x85it\u2028has \u202esaid")
     assert not plans.withdraw(standing, "its backward does, too")
     assert [event.decision.reason for event in ledger.events()][-1] == "a forward fails: with what it has said"
     assert kinds(ledger).count(Kind.ROLLED_BACK) == 1
+
+
+def test_a_rollback_is_recorded_only_where_the_plan_is_known(model, ledger: Ledger, tmp_path: Path) -> None:
+    """As on a rank with a ledger of its own, which was offered the plan by the first."""
+    decisions = promoted(*model)
+    ledger.append(decisions)
+    standing = found_by(PromotedPlans(), *model)
+    own = open_ledger(parse_location(str(tmp_path / "own.sqlite3")))
+    here = replace(standing, subject=replace(standing.subject, place=own.location))
+    with pytest.raises(LedgerError, match=f"own.sqlite3 does not know plan {standing.plan.hash}"):
+        here.withdraw("it does harm")
+    assert own.events() == ()
+    own.append(decisions)
+    here.withdraw("it does harm")
+    here.withdraw("once more")
+    assert [event.decision.reason for event in own.events()][3:] == ["it does harm"]
+    assert Kind.ROLLED_BACK not in kinds(ledger)
 
 
 def missing_ledger(place: Any, *_: Any) -> Any:
@@ -599,6 +627,38 @@ def test_where_a_rollback_cannot_be_recorded_the_process_remembers_it(
         torch._dynamo.reset()
         assert torch.equal(torch.compile(program, backend="frx", options=OPTIONS)(x), expected)
     assert kinds(ledger)[3:] == [Kind.APPLIED]
+
+
+def test_a_rollback_that_another_writer_is_in_the_way_of_is_recorded_when_the_process_ends(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, x = model
+    ledger.append(promoted(*model))
+    harmful(monkeypatch)
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr(backend, "atexit", SimpleNamespace(register=at_exit.append, unregister=at_exit.remove))
+    monkeypatch.setattr(backend._session, "_unrecorded", [])
+    monkeypatch.setattr("frx_graph.ledger.engine.BUSY_SECONDS", 0.05)
+    given: list[float] = []
+    append = promotion.append
+
+    def while_locked(place: Any, decisions: Any, *, patience_seconds: float) -> Any:
+        given.append(patience_seconds)
+        with contextlib.closing(sqlite3.connect(str(place.file), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            return append(place, decisions, patience_seconds=0.1)
+
+    compiled = torch.compile(program, backend="frx", options=OPTIONS)
+    with monkeypatch.context() as patched, torch.no_grad():
+        patched.setattr(promotion, "append", while_locked)
+        with pytest.warns(RuntimeWarning, match="locked by another process.*tried once more when the process ends"):
+            compiled(x)
+    assert given == [5.0]
+    assert kinds(ledger)[3:] == [Kind.APPLIED]
+    (end,) = at_exit
+    end()
+    assert kinds(ledger)[3:] == [Kind.APPLIED, Kind.ROLLED_BACK]
+    assert ledger.events()[-1].decision.reason == "its results are not finite where the baseline's are"
 
 
 def test_what_was_promised_is_read_from_the_trial(model, ledger: Ledger) -> None:

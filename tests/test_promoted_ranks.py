@@ -106,6 +106,18 @@ def test_one_rank_that_says_why_not_leaves_all_the_baseline(otherwise: list[Seen
         assert re.search(reason, said)
 
 
+def test_a_rank_that_goes_back_alone_says_what_is_recorded_and_is_heeded(otherwise: list[Seen]) -> None:
+    ranks = of(otherwise, "harmed")
+    # The last makes no backward of the plan.
+    assert all(one and not other for one, other in made(ranks))
+    first, last = (rank["said"] for rank in ranks)
+    assert first[0] == []
+    assert "not finite where the baseline's are; that could not be recorded (there is no ledger at " in last[0][0]
+    heeded = "rank 1: plan [0-9a-f]{16} was rolled back in its process;"
+    assert all(re.search(heeded, said[1][0]) for said in (first, last))
+    assert [rank["kinds"] for rank in ranks] == [[*PROMOTED, "applied"], []]
+
+
 def test_a_ledger_that_cannot_be_read_has_nothing_against_a_plan(otherwise: list[Seen]) -> None:
     ranks = of(otherwise, "damaged")
     assert made(ranks) == everything(ranks)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -141,13 +141,14 @@ class Model(nn.Module):
         return torch.relu(y) + 1
 
 
-def runs_as_without_us(mode: str) -> list[str]:
+def runs_as_without_us(mode: str, *, are: Literal["always", "error"] = "always") -> list[str]:
     """What the program is warned of."""
     torch._dynamo.reset()
     backend.clear()
     model, x = Model(), torch.randn(3, 4)
     with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
+        # Torch warns by other kinds of warnings.
+        warnings.simplefilter(are, RuntimeWarning)
         found = torch.compile(model, backend="frx", options={"mode": mode, "inner": "eager"})(x)
     torch.testing.assert_close(found, model(x), rtol=0, atol=0)
     assert backend.rewritten() == ()
@@ -179,6 +180,17 @@ def test_a_program_runs_as_without_us_and_is_warned_once(
     ledger = open_to_read(parse_location(str(file)))
     assert verify(ledger).problem is None
     assert len(ledger.events()) == 3
+
+
+@TROUBLES
+@pytest.mark.parametrize("mode", ["apply", "autopilot"])
+def test_a_program_runs_as_without_us_where_warnings_are_errors(
+    file: Path, no_trial: None, mode: str, trouble: Trouble, said: str
+) -> None:
+    fill(file, HERE if mode == "apply" else ELSEWHERE)
+    runs_as_without_us("advise")
+    with trouble(file):
+        assert runs_as_without_us(mode, are="error") == []
 
 
 def test_a_disk_that_is_full_when_a_trial_has_ended_leaves_the_baseline(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import frx_graph
 from frx_graph import backend, compiled_model, user_warning
+from frx_graph.capture.recorder import GraphRecorder
 
 X = torch.ones(1, 3)
 
@@ -65,8 +66,21 @@ def test_weights_that_could_not_be_prepared(monkeypatch: pytest.MonkeyPatch) -> 
     assert found == [(__file__, 'found = warned(lambda: compiled(X), "could not be prepared")')]
 
 
+def test_where_warnings_are_errors_programs_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object, **_how: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(compiled_model, "prepare", broken)
+    monkeypatch.setattr(GraphRecorder, "note", broken)
+    model = nn.Sequential(nn.Linear(3, 3)).eval()
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(compiled(X), model(X))
+
+
 def test_a_warning_from_lines_of_no_module() -> None:
-    namespace: dict[str, object] = {"warn": user_warning.warn}
+    namespace: dict[str, object] = {"warn": user_warning.warn_and_go_on}
     exec("def call():\n    warn('nothing has a name here')", namespace)
     del namespace["__builtins__"]
     with pytest.warns(RuntimeWarning, match="nothing has a name here"):

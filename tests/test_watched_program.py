@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import random
 import threading
 import warnings
 import weakref
@@ -21,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from frx_graph.capture.repeatable_graph import repeatable
 from frx_graph.kept_baseline import KeptBaseline
 from frx_graph.trials.canary import Footprint
-from frx_graph.trials.live_signs import LOOK_STEPS, Promised
+from frx_graph.trials.live_signs import LOOK_STEPS, Promised, is_look
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.watched_program import WatchedProgram
 
@@ -655,6 +656,142 @@ def test_a_baseline_that_cannot_be_compiled_later_is_run_by_eager_and_that_is_sa
 
     with pytest.warns(RuntimeWarning, match="not now.*eager runs it"):
         assert torch.compile(doubled, backend=backend)(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def nan_at(step: int) -> Callable[..., Any]:
+    def planned(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        steps = 0
+
+        def run(*args: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            results = right(*args)
+            return [result * math.nan for result in results] if steps == step else results
+
+        return run
+
+    return planned
+
+
+def failing_after_its_work_at(step: int) -> Callable[..., Any]:
+    def planned(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        steps = 0
+
+        def run(*args: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            results = right(*args)
+            if steps == step:
+                raise ValueError("a kernel refuses")
+            return results
+
+        return run
+
+    return planned
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize(
+    "planned",
+    [nan_at(1), nan_at(4), failing_after_its_work_at(1), failing_after_its_work_at(3)],
+    ids=["not finite at first", "not finite", "failing at first", "failing"],
+)
+def test_random_numbers_are_drawn_as_without_us(inner: str, planned: Callable[..., Any]) -> None:
+    def drawn(backend: Any) -> list[Tensor]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        compiled = torch.compile(lambda x: nn.functional.dropout(x, 0.5) + 1, backend=backend)
+        return [value for _ in range(6) for value in (compiled(torch.ones(64)), torch.rand(4))]
+
+    watch = Watch(planned, inner=inner)
+    found, expected = drawn(watch), drawn(inner)
+    assert len(watch.reasons) == 1
+    assert watch.steps["baseline"] > 0
+    assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_a_baseline_that_fails_in_its_turn_has_drawn_nothing(inner: str) -> None:
+    def drawn(backend: Any) -> list[Tensor]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        compiled = torch.compile(lambda x: nn.functional.dropout(x, 0.5) + 1, backend=backend)
+        found = []
+        for step in range(LOOK_STEPS):
+            found += [compiled(torch.ones(64)), torch.rand(4)]
+            if step == 0 and isinstance(backend, Watch):
+                backend.programs[0]._baseline._compiled = drawing_and_failing
+        return found
+
+    watch = Watch(lambda right, _: right, inner=inner, policy=TrialPolicy(canary_interval_steps=4, steps_per_block=1))
+    found, expected = drawn(watch), drawn(inner)
+    assert watch.reasons == []
+    assert all(map(torch.equal, found, expected))
+
+
+def drawing_and_failing(*_args: Any) -> Any:
+    torch.rand(7)
+    raise torch.OutOfMemoryError("a test")
+
+
+def test_programs_that_draw_nothing_leave_the_generators_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    real = torch.get_rng_state
+    monkeypatch.setattr(torch, "get_rng_state", lambda: reads.append(1) or real())
+    watch = Watch(lambda right, _: right)
+    compiled = torch.compile(doubled, backend=watch)
+    x = torch.ones(2)
+    for step in range(1, LOOK_STEPS + 1):
+        reads.clear()
+        compiled(x)
+        # Before and after a step that is looked at; the first is compiled, which reads them, too.
+        assert len(reads) == 2 * is_look(step) or step == 1
+
+
+def test_what_a_baseline_draws_while_it_is_compiled_is_not_the_users() -> None:
+    def inner(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+        torch.rand(3)
+        random.random()
+        return graph.forward
+
+    kept = KeptBaseline(fx.symbolic_trace(doubled), [torch.ones(2)], inner)
+    torch.manual_seed(0)
+    random.seed(0)
+    kept.program([torch.ones(2)])
+    found = torch.rand(2), random.random()
+    torch.manual_seed(0)
+    random.seed(0)
+    assert torch.equal(found[0], torch.rand(2))
+    assert found[1] == random.random()
+
+
+def test_a_baseline_is_compiled_later_under_the_configuration_of_the_first_time() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def inner(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+        inductor, dynamo = torch._inductor.config, torch._dynamo.config
+        seen.append((inductor.max_fusion_size, inductor.post_grad_custom_pre_pass, dynamo.recompile_limit))
+        return graph.forward
+
+    def kept() -> KeptBaseline:
+        return KeptBaseline(fx.symbolic_trace(doubled), [torch.ones(2)], inner)
+
+    inner(fx.symbolic_trace(doubled), [])
+    default = seen.pop()
+    changed = (7, doubled, 3)
+    with (
+        torch._inductor.config.patch(max_fusion_size=7, post_grad_custom_pre_pass=doubled),
+        torch._dynamo.config.patch(recompile_limit=3),
+    ):
+        inside = kept()
+    outside = kept()
+    inside.program([torch.ones(2)])
+    with torch._inductor.config.patch(max_fusion_size=5), torch._dynamo.config.patch(recompile_limit=4):
+        outside.program([torch.ones(2)])
+        assert torch._inductor.config.max_fusion_size == 5
+    assert seen == [changed, default]
+    inner(fx.symbolic_trace(doubled), [])
+    assert seen.pop() == default
 
 
 def turns(**how: Any) -> Watch:

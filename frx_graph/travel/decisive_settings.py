@@ -12,7 +12,8 @@ from typing import Any
 
 from frx_graph.errors import TravelError
 from frx_graph.travel.arguments import to_json
-from frx_graph.travel.torch_settings import changed_configuration, settings_in_force
+from frx_graph.travel.configuration import configuration_here
+from frx_graph.travel.torch_settings import settings_in_force
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -115,9 +116,10 @@ def decisive_settings() -> tuple[tuple[str, str], ...]:
     """Names and values, by name: of torch's process-wide settings, and of what was changed in the configuration of its
     compilers, but for what decides neither results nor their speed."""
     found = {name: _text(value) for name, value in settings_in_force().items()}
-    for module, name, value in changed_configuration():
-        if name not in _NOT_DECISIVE[module] and not name.startswith(_MESSAGES):
-            found[f"{module}.{name}"] = _text(value)
+    for module, changes in configuration_here().items():
+        for name, value in changes.items():
+            if name not in _NOT_DECISIVE[module] and not name.startswith(_MESSAGES):
+                found[f"{module}.{name}"] = _text(value)
     return tuple(sorted(found.items()))
 
 

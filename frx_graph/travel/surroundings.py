@@ -15,8 +15,9 @@ import torch
 
 from frx_graph.errors import TravelError
 from frx_graph.travel.arguments import from_json, to_json
+from frx_graph.travel.configuration import CONFIGURATIONS, configuration_here
 from frx_graph.travel.documents import SurroundingsDocument
-from frx_graph.travel.torch_settings import CONFIGURATIONS, SETTINGS, changed_configuration, read, settings_in_force
+from frx_graph.travel.torch_settings import SETTINGS, read, settings_in_force
 
 _DEVICES = ("cpu", "cuda")
 """Autocast has a mode for each type of device."""
@@ -70,7 +71,7 @@ def surroundings_here() -> SurroundingsDocument:
         },
         autocast_cache=torch.is_autocast_cache_enabled(),
         settings={name: to_json(value) for name, value in settings_in_force().items()},
-        configuration=_configuration(),
+        configuration={module: _plain(module, changes) for module, changes in configuration_here().items()},
     )
 
 
@@ -103,11 +104,11 @@ def surroundings_from(document: SurroundingsDocument) -> Surroundings:
     )
 
 
-def _configuration() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {path: {} for path in CONFIGURATIONS}
-    for path, name, value in changed_configuration():
+def _plain(module: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {}
+    for name, value in changes.items():
         try:
-            found[path][name] = to_json(value)
+            plain[name] = to_json(value)
         except TravelError as error:
-            raise TravelError(f"{path}.{name}: {error.message}") from error
-    return found
+            raise TravelError(f"{module}.{name}: {error.message}") from error
+    return plain

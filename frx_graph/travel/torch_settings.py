@@ -1,20 +1,14 @@
-"""Torch's process-wide settings, and the configuration of its compilers: how they are read and set.
+"""Torch's process-wide settings: how they are read and set.
 
 Programs read them when they start, so that nothing is imported here that takes long.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-
-CONFIGURATIONS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
-
-_DYNAMOS_OWN = frozenset({("torch._functorch.config", "fake_tensor_allow_unsafe_data_ptr_access")})
-"""Dynamo changes it while it compiles, and back (`_dynamo/output_graph.py`, torch 2.15 and 2.13)."""
 
 _BACKENDS = (
     # The older names first: to set them sets the newer ones, and whoever mixes the two gets errors from torch.
@@ -79,18 +73,6 @@ def settings_in_force() -> dict[str, Any]:
     the program has set in another way."""
     values = {name: read(get) for name, (get, _) in SETTINGS.items()}
     return {name: value for name, value in values.items() if value is not None}
-
-
-def changed_configuration() -> Iterator[tuple[str, str, Any]]:
-    """Module, name and value of what is not as it is by default in the configuration of torch's compilers."""
-    for path in CONFIGURATIONS:
-        module: Any = importlib.import_module(path)
-        for name, setting in module._config.items():
-            if module._is_default(name) or (path, name) in _DYNAMOS_OWN:
-                continue
-            value = getattr(module, name)
-            if value != setting.default:
-                yield path, name, value
 
 
 def read(get: Callable[[], Any]) -> Any:
