@@ -188,7 +188,7 @@ def test_freezing_stops_at_the_third_change(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_model_in_train_mode_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_model, "frozen_backend", pytest.fail)
+    monkeypatch.setattr(compiled_model, "frozen_backend", lambda *_, **__: pytest.fail("it was frozen"))
     model = network().train()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
     with torch.no_grad():

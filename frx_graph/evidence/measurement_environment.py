@@ -52,10 +52,19 @@ def onednn_version() -> str | None:
     return None if found is None else found[1]
 
 
+def _matmul_precision() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # It refuses to be read once a program has set the newer switches, of which each device has its own.
+        own = {"cuda": torch.backends.cuda.matmul, "mkldnn": getattr(torch.backends.mkldnn, "matmul", None)}
+        return " ".join(f"{name}:{getattr(switch, 'fp32_precision', None)}" for name, switch in own.items())
+
+
 def _settings(on_gpu: bool) -> str:
     values = {
         "mkldnn": torch.backends.mkldnn.enabled,
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "matmul_precision": _matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
     if on_gpu:
