@@ -11,7 +11,7 @@ from rich.text import Text
 from frx_graph.passes.kernels.metric_levels import Level, MetricLevel, metric_levels
 from frx_graph.passes.kernels.speed_of_light import LATENCY_BELOW_PCT
 from frx_graph.reports.kernel_document import BottleneckPart, KernelPart, NcuResult
-from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import percent, plural, seconds
 from frx_graph.reports.recommendation_text import INDENT, print_recommendation, print_wrapped
 from frx_graph.reports.text_console import text_console
@@ -62,7 +62,7 @@ def _title(console: Console, title: str) -> None:
 
 
 def _verdict(console: Console, result: NcuResult, width: int) -> None:
-    console.print(Text.assemble(("VERDICT", "bold"), f"  {one_line(result.source, 200)}"))
+    console.print(Text.assemble(("VERDICT", "bold"), f"  {path_end(result.source, width - 9)}"))
     kernels, launches = plural(result.kernel_count, "kernel"), plural(result.launches, "launch", "launches")
     print_wrapped(console, f"{kernels}, {launches}, an export of {result.form} form", width)
     primary = result.primary_bottleneck or "none that these metrics tell"

@@ -32,6 +32,12 @@ def one_line(text: str, limit: int = NAME_LIMIT) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+def path_end(path: str, limit: int) -> str:
+    """As `one_line`, but of a path that is too long the end is kept: there stands the file's name."""
+    path = one_line(path, len(path) + 1)
+    return path if len(path) <= limit else f"…{path[1 - limit :]}"
+
+
 def lines(text: str, limit: int = 4000) -> list[str]:
     """The printable lines of a longer text such as a fix, indentation kept, at most `limit` characters a line."""
     kept = []

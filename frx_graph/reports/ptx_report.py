@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from frx_graph.evidence.ptx.instruction import Kind
-from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.ptx_document import PtxKernelPart, PtxResult
 from frx_graph.reports.quantities import plural
 from frx_graph.reports.recommendation_text import INDENT, print_recommendation, print_wrapped
@@ -20,7 +20,7 @@ _KINDS = 6
 def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
     """What the kernels are made of, what may hold them back, and `top` recommendations."""
     out, console = text_console(width, color, soft_wrap=True)
-    console.print(Text.assemble(("STATIC VERDICT", "bold"), f"  {one_line(result.source, 200)}"))
+    console.print(Text.assemble(("STATIC VERDICT", "bold"), f"  {path_end(result.source, width - 16)}"))
     said = f"{plural(result.kernel_count, 'kernel')}, PTX {result.version} for {result.target}"
     print_wrapped(console, said, width)
     if result.not_assembled_because is not None:

@@ -37,7 +37,9 @@ EXPORT = long_export(
 
 @pytest.fixture
 def document(tmp_path: Path) -> NcuDocument:
-    path = tmp_path / "report.csv"
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    path = folder / "report.csv"
     path.write_text(EXPORT)
     return ncu_document(*analyze_ncu(path))
 
