@@ -398,7 +398,7 @@ ONE_CHANNEL = {
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("behind", ONE_CHANNEL)
 @pytest.mark.parametrize("rank", [4, 5])
-@pytest.mark.parametrize("inner", ["eager", "inductor"])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_one_channel_lies_as_it_did(inner: str, rank: int, behind: str, train: bool) -> None:
     class OneChannel(nn.Module):
         def __init__(self) -> None:
