@@ -8,14 +8,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from enum import StrEnum
-from importlib import resources
 from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from frx_graph.errors import ContractError
 from frx_graph.records import Effort, Risk
+from frx_graph.rules.card_file import card_files, parse_card_file
 
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -62,25 +60,13 @@ class RecommendationCard(BaseModel):
 
 def parse_recommendation(text: str, source: str) -> RecommendationCard:
     """The card in `text`; `source` is its file name, which must be `<id>.yaml`. Raises `ContractError`."""
-    try:
-        card = RecommendationCard.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise ContractError(f"{source} is not YAML: {str(error).splitlines()[0]}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the card"
-        raise ContractError(f"{source}: {where}: {first['msg']}") from error
-    if source != f"{card.id}.yaml":
-        raise ContractError(f"{source} holds the card of {card.id}", f"name it {card.id}.yaml")
-    return card
+    return parse_card_file(text, source, RecommendationCard, "id")
 
 
 @functools.cache
 def all_recommendations() -> tuple[RecommendationCard, ...]:
     """Every card, ordered by id."""
-    folder = resources.files("frx_graph.rules") / "recommendations"
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
-    return tuple(parse_recommendation(entry.read_text(encoding="utf-8"), entry.name) for entry in files)
+    return tuple(parse_recommendation(text, name) for name, text in card_files("recommendations"))
 
 
 @functools.cache

@@ -8,14 +8,13 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from importlib import resources
 from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from frx_graph.errors import ContractError, OptionError
+from frx_graph.errors import OptionError
 from frx_graph.records import Effort, Risk
+from frx_graph.rules.card_file import card_files, parse_card_file
 
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Code = Annotated[str, StringConstraints(pattern=r"^FRX\d{3}$")]
@@ -51,29 +50,14 @@ class RuleCard(BaseModel):
 
 
 def parse_card(text: str, source: str) -> RuleCard:
-    """The card in `text`; `source` is its file name, which must be `<code>.yaml`.
-
-    Raises `ContractError`, naming `source`, for malformed YAML, missing or unknown keys, and a wrong file name.
-    """
-    try:
-        card = RuleCard.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise ContractError(f"{source} is not YAML: {str(error).splitlines()[0]}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the card"
-        raise ContractError(f"{source}: {where}: {first['msg']}") from error
-    if source != f"{card.code}.yaml":
-        raise ContractError(f"{source} holds the card of {card.code}", f"name it {card.code}.yaml")
-    return card
+    """The card in `text`; `source` is its file name, which must be `<code>.yaml`. Raises `ContractError`."""
+    return parse_card_file(text, source, RuleCard, "code")
 
 
 @functools.cache
 def all_cards() -> tuple[RuleCard, ...]:
     """Every card, ordered by code."""
-    folder = resources.files("frx_graph.rules") / "layout"
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
-    return tuple(parse_card(entry.read_text(encoding="utf-8"), entry.name) for entry in files)
+    return tuple(parse_card(text, name) for name, text in card_files("layout"))
 
 
 def load_card(code: str) -> RuleCard:

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from frx_graph.atomic_file import write_atomically
-from frx_graph.cli.report_output import ReportOptions, emit
+from frx_graph.cli.report_output import ReportOptions, emit, write_report
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.kernel_advice import analyze_ncu
@@ -77,15 +76,7 @@ def _analyze_kernels(kind: FileKind, path: Path, options: ReportOptions) -> int:
         progress(f"reading {path}")
         report = _ncu if kind is FileKind.NCU_CSV else _ptx
         text, found = report(path, options, terminal.width, color)
-    if options.output is None:
-        typer.echo(text, nl=False, color=color)
-    else:
-        try:
-            write_atomically(options.output, text)
-        except OSError as error:
-            message = f"cannot write {options.output}: {error.strerror}"
-            raise OptionError(message, "choose another --output") from error
-        typer.echo(f"frx: wrote {options.output}", err=True)
+    write_report(text, options.output, color=color)
     return 1 if found and not options.exit_zero else 0
 
 

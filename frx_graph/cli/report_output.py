@@ -59,15 +59,7 @@ def emit(advice: Advice, options: ReportOptions) -> int:
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and options.output is None
     text = render(shown, options.format, top=options.top, width=terminal.width, color=color)
-    if options.output is None:
-        typer.echo(text, nl=not text.endswith("\n"), color=color)
-    else:
-        try:
-            write_atomically(options.output, text)
-        except OSError as error:
-            message = f"cannot write {options.output}: {error.strerror}"
-            raise OptionError(message, "choose another --output") from error
-        typer.echo(f"frx: wrote {options.output}", err=True)
+    write_report(text, options.output, color=color)
     match outcome_of(shown):
         case Outcome.FINDINGS:
             return 0 if options.exit_zero else 1
@@ -75,6 +67,18 @@ def emit(advice: Advice, options: ReportOptions) -> int:
             return 2
         case _:
             return 0
+
+
+def write_report(text: str, output: Path | None, *, color: bool) -> None:
+    """To standard output, or whole to a file. Raises `OptionError` for one that cannot be written."""
+    if output is None:
+        typer.echo(text, nl=not text.endswith("\n"), color=color)
+        return
+    try:
+        write_atomically(output, text)
+    except OSError as error:
+        raise OptionError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
+    typer.echo(f"frx: wrote {output}", err=True)
 
 
 def _known_rules() -> dict[str, str]:
