@@ -80,7 +80,7 @@ def _kernels(console: Console, result: NcuResult) -> None:
     _title(console, "KERNELS")
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     table.add_column("kernel", no_wrap=True, overflow="ellipsis", max_width=_KERNEL_COLUMN)
-    for heading in ("share", "time", "bound", "compute", "memory", "occupied"):
+    for heading in ("share", "time", "bound", "compute", "memory", "occ."):
         table.add_column(heading, justify="left" if heading == "bound" else "right", no_wrap=True)
     shares = {one.kernel_name: one.runtime_share_pct for one in result.kernel_attribution.top_opportunities}
     for kernel in result.kernels[:_KERNELS]:
