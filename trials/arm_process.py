@@ -59,7 +59,6 @@ class Cause(StrEnum):
 class Limits:
     """What an arm may use. `memory_bytes` counts the resident memory of all its processes; None is no limit."""
 
-    start_seconds: float = 120.0
     output_bytes: int = 16 * 2**20
     memory_bytes: int | None = None
 
