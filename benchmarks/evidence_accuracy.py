@@ -6,7 +6,7 @@ FOLDER holds exports that somebody else has made, `*.csv`. For each, every headl
 file itself says, read here once more in the plainest way; the verdict with that of Nsight Compute's own rule, where the
 file has its words; and what limits occupancy with the smallest of the file's block limits. Then an export of that many
 megabytes is made and read, each form in a process of its own, for megabytes a second and the most memory. A row of the
-wide one has 200 counters, as many as `--set full` makes, of which a quarter is used.
+wide one has 200 counters, of which a quarter is used.
 
 Exit code 1 where something is read otherwise, or slower than 50 MB/s.
 """

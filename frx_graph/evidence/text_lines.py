@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import IO
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.foreign_formats import FOREIGN_FORMATS
 
 LONGEST_LINE = 1 << 20
-"""Characters. The longest line of the exports at hand has 6,000: a kernel's name with all its template arguments."""
+"""Characters. A kernel's name with all its template arguments takes a thousand."""
 _SNIFFED_BYTES = 4096
 _BINARY = {
-    b"PK\x03\x04": "a zip archive",
+    **FOREIGN_FORMATS,
     b"\x1f\x8b": "a gzip file",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
-    b"BZh": "a bzip2 file",
-    b"\xfd7zXZ": "an xz file",
     b"\x7fELF": "a compiled program",
-    b"SQLite format 3": "an SQLite database, which Nsight Systems exports",
     b"%PDF": "a PDF document",
     b"\x89PNG": "a picture",
 }

@@ -29,7 +29,7 @@ _WORDS = {
     "sm": "SM",
     "%": "%",
 }
-"""The units of Nsight Compute 2019.5 to 2026.1, in lower case, and what each is called here."""
+"""The units that Nsight Compute writes, in lower case, and what each is called here."""
 _FINE = frozenset({"s"})
 """What is counted in parts of one: a `Mwarp` is a million, there is no `mwarp`."""
 _ATOM = re.compile(r"([nuµm]|[KMGTP])?(.+)", re.DOTALL)

@@ -140,7 +140,7 @@ def _steps(result: NcuResult) -> Iterator[str]:
     if result.recommendations:
         first = result.recommendations[0]
         yield f"Try first: {first.title}"
-        yield f"Then measure again: {result_command(result)}"
+        yield f"Then measure again: {_command(result)}"
     missing = result.missing.get("full", ())
     if missing:
         yield f"Not measured: {', '.join(missing)}. `frx ncu-command full -- ./your_app` asks for all."
@@ -148,8 +148,8 @@ def _steps(result: NcuResult) -> Iterator[str]:
         yield f"Could not be read: {line}"
 
 
-def result_command(result: NcuResult) -> str:
-    """The command that measures what the bottlenecks of this result are told by."""
+def _command(result: NcuResult) -> str:
+    """That measures what the bottlenecks of this result are told by."""
     presets = {
         "memory": ("memory_bandwidth_bound", "l1_cache_thrashing", "l2_cache_thrashing", "uncoalesced_access"),
         "tensor": ("tensor_core_underutilized",),

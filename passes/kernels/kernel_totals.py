@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import BY_NAME, Fold
 from frx_graph.passes.kernels.occupancy_limit import Limiter, limiters
-from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
 
 _MOST_RULES = 20
-_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
     """`seconds` is the time of all launches, None where it was not measured of each. `values` are as those of a launch.
-    `limiters` and `bounds` say what share of the time, or of the launches, each was the one."""
+    `limiters` say what share of the time, or of the launches, each was the one."""
 
     kernel: str
     device: str
@@ -33,10 +30,7 @@ class KernelSummary:
     grid: Dimensions | None
     block: Dimensions | None
     limiters: Mapping[Limiter, float]
-    bounds: Mapping[Bound, float]
     rules: tuple[NcuRule, ...]
-    line: int
-    """Of the first launch."""
 
 
 @dataclass(slots=True)
@@ -87,17 +81,17 @@ _FOLDS: Mapping[Fold, type[_Folded]] = {Fold.MEAN: _Mean, Fold.SUM: _Sum, Fold.F
 
 
 @dataclass(slots=True)
-class _Shares(Generic[_Key]):
+class _Shares:
     """What was the one for how long, and in how many launches: the time tells only if it is known of all."""
 
-    seconds: dict[_Key, float] = field(default_factory=dict)
-    launches: dict[_Key, int] = field(default_factory=dict)
+    seconds: dict[Limiter, float] = field(default_factory=dict)
+    launches: dict[Limiter, int] = field(default_factory=dict)
 
-    def add(self, key: _Key, seconds: float | None) -> None:
+    def add(self, key: Limiter, seconds: float | None) -> None:
         self.launches[key] = self.launches.get(key, 0) + 1
         self.seconds[key] = self.seconds.get(key, 0.0) + (seconds or 0.0)
 
-    def of(self, launches: int, seconds: float | None) -> dict[_Key, float]:
+    def of(self, launches: int, seconds: float | None) -> dict[Limiter, float]:
         if seconds:
             return {key: time / seconds for key, time in self.seconds.items()}
         return {key: count / launches for key, count in self.launches.items()}
@@ -110,8 +104,7 @@ class _Kernel:
     timed: int = 0
     seconds: float = 0.0
     metrics: dict[str, _Folded] = field(default_factory=dict)
-    limiters: _Shares[Limiter] = field(default_factory=_Shares)
-    bounds: _Shares[Bound] = field(default_factory=_Shares)
+    limiters: _Shares = field(default_factory=_Shares)
     same_shape: bool = True
     rules: dict[tuple[str, str], NcuRule] = field(default_factory=dict)
 
@@ -140,7 +133,6 @@ class KernelTotals:
             folded.add(value, seconds)
         for limiter in limiters(launch.values):
             kernel.limiters.add(limiter, seconds)
-        kernel.bounds.add(speed_of_light(launch.values).bound, seconds)
         for rule in launch.rules:
             if len(kernel.rules) < _MOST_RULES:
                 kernel.rules.setdefault((rule.name, rule.text), rule)
@@ -175,7 +167,5 @@ def _summary(kernel: _Kernel) -> KernelSummary:
         grid=first.grid if kernel.same_shape else None,
         block=first.block if kernel.same_shape else None,
         limiters=kernel.limiters.of(kernel.launches, seconds),
-        bounds=kernel.bounds.of(kernel.launches, seconds),
         rules=tuple(kernel.rules.values()),
-        line=first.line,
     )

@@ -18,7 +18,7 @@ MOST_REGISTERS = 255
 MANY_REGISTERS = 64
 """With which half of the threads of a multiprocessor of 2,048 fit beside its 65,536 registers."""
 MANY_VIRTUAL = 408
-"""As many for 64 physical ones as the median of 339 kernels of cuda-samples and llm.c had: 102 for 16."""
+"""As many for 64 physical ones as 339 real kernels had in the median: 102 for 16."""
 GLOBAL_SHARE = 0.3
 BRANCH_SHARE = 0.15
 _FEW = 20

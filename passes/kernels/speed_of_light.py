@@ -1,8 +1,8 @@
 """The verdict on a kernel, from how near compute and memory come to what the device can do at most.
 
-As Nsight Compute's own rule has it (`SpeedOfLight.py` of its sections, 2021.1 to 2025.3): below 60 % of both, latency
-is what the kernel waits for; where both are within ten points, they are balanced; else the higher of the two is the
-limit. The memory figure is that of the busiest of its parts, which need not be DRAM.
+As Nsight Compute's own rule `SOLBottleneck` has it: below 60 % of both, latency is what the kernel waits for; where
+both are within ten points, they are balanced; else the higher of the two is the limit. The memory figure is that of the
+busiest of its parts, which need not be DRAM.
 """
 
 from __future__ import annotations

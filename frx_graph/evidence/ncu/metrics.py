@@ -2,8 +2,8 @@
 
 A metric has a counter's name (`--page raw`, `--metrics`) and a label (`--page details`). Labels are not unique: "Memory
 Throughput" is a percentage of the peak in one section and bytes per second in another, so a label is read by its unit,
-too. Counters: https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference; labels as in the
-section files of Nsight Compute 2019.5 to 2025.3.
+too. Counters: https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference; labels as the details
+page has them, with older ones behind.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.foreign_formats import FOREIGN_FORMATS
 
 _CHUNK_BYTES = 1 << 20
 _LONGEST_TOKEN = 16
@@ -25,15 +26,7 @@ _LONGEST_TOKEN = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
 _CUT_TOKEN = re.compile(r"\s*[-+.\w]*\Z")
 _GZIP_MAGIC = b"\x1f\x8b"
-_OTHER_FORMATS = {
-    b"PK\x03\x04": "a zip archive",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
-    b"BZh": "a bzip2 file",
-    b"\xfd7zXZ": "an xz file",
-    b"SQLite format 3": "an SQLite database, which Nsight Systems exports",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
-}
+_OTHER_FORMATS = {**FOREIGN_FORMATS, b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"}
 _EXPORT_HINT = "write one with torch.profiler's export_chrome_trace('trace.json.gz')"
 
 

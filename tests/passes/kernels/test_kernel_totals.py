@@ -6,7 +6,6 @@ import pytest
 
 from frx_graph.passes.kernels.kernel_totals import KernelTotals
 from frx_graph.passes.kernels.occupancy_limit import Limiter
-from frx_graph.passes.kernels.speed_of_light import Bound
 
 
 def test_a_thousand_short_launches_are_as_much_as_one_long_one(launched) -> None:
@@ -39,13 +38,13 @@ def test_a_metric_that_a_launch_lacks_is_no_zero_in_the_mean(launched) -> None:
 
 def test_without_all_times_launches_count_the_same(launched) -> None:
     totals = KernelTotals()
-    totals.add(launched(duration=9.0, dram_throughput=10.0, compute_throughput=10.0, memory_throughput=95.0))
-    totals.add(launched(dram_throughput=90.0, compute_throughput=95.0, memory_throughput=10.0))
+    totals.add(launched(duration=9.0, dram_throughput=10.0, block_limit_registers=1.0, block_limit_warps=8.0))
+    totals.add(launched(dram_throughput=90.0, block_limit_registers=9.0, block_limit_warps=8.0))
     (kernel,) = totals.summaries()
     assert kernel.values["dram_throughput"] == 50.0
     assert kernel.seconds is None
     assert "duration" not in kernel.values
-    assert kernel.bounds == {Bound.MEMORY: 0.5, Bound.COMPUTE: 0.5}
+    assert kernel.limiters == {Limiter.REGISTERS: 0.5, Limiter.WARPS: 0.5}
 
 
 def test_shared_memory_of_launches_does_not_add_up(launched) -> None:
