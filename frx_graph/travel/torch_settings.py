@@ -71,11 +71,18 @@ SETTINGS: Mapping[str, Setting] = {
 def settings_in_force() -> dict[str, Any]:
     """Torch's process-wide settings by name, without those that this torch or this build does not have, and those that
     the program has set in another way."""
-    values = {name: read(get) for name, (get, _) in SETTINGS.items()}
+    values = {name: _read(get) for name, (get, _) in SETTINGS.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def read(get: Callable[[], Any]) -> Any:
+def put_settings(values: Mapping[str, Any]) -> None:
+    """Brings those that are not so to these values, by name, in the order of `SETTINGS`: one may set others, too."""
+    for name, (get, put) in SETTINGS.items():
+        if name in values and _read(get) != values[name]:
+            put(values[name])
+
+
+def _read(get: Callable[[], Any]) -> Any:
     """None where this torch or this build has no such setting, or the program has set it in another way."""
     try:
         return get()

@@ -23,6 +23,7 @@ from frx_graph.evidence.device_calibration import (
     preferred_alignment_bytes,
 )
 from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.travel.torch_settings import settings_in_force
 
 CPU = torch.device("cpu")
 IMPOSSIBLE = DeviceProfile("cpu", "a processor", 2e10, {torch.float32: 1.4e9}, 64)
@@ -111,12 +112,9 @@ def test_a_device_is_measured_by_what_it_does_also_while_a_graph_is_traced() -> 
 
 def test_precision_settings_survive_a_calibration() -> None:
     torch.set_float32_matmul_precision("medium")
-    try:
-        before = (torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32)
-        calibrate("cpu")
-        assert (torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32) == before
-    finally:
-        torch.set_float32_matmul_precision("highest")
+    before = settings_in_force()
+    calibrate("cpu")
+    assert settings_in_force() == before
 
 
 def test_without_the_newer_precision_switch_the_older_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from frx_graph.passes.analysis import PrecisionSettings
 
 
-@pytest.fixture
-def restored() -> Iterator[None]:
-    before = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
-    yield
-    torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision = before
-
-
-@pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize(("set_to", "tf32"), [("tf32", True), ("ieee", False)])
 def test_the_newer_switches_are_read(set_to: str, tf32: bool) -> None:
     torch.backends.cuda.matmul.fp32_precision = set_to
