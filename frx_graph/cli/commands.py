@@ -6,6 +6,7 @@ import typer
 
 from frx_graph.cli.advise import advise
 from frx_graph.cli.analyze import analyze
+from frx_graph.cli.bench import bench
 from frx_graph.cli.doctor import doctor
 from frx_graph.cli.ledger import ledger
 from frx_graph.cli.ncu_command import ncu_command
@@ -20,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for command in (advise, analyze, trial, rules, probe, doctor, ncu_command):
+for command in (advise, analyze, bench, trial, rules, probe, doctor, ncu_command):
     app.command()(command)
 app.add_typer(ledger, name="ledger")
 

@@ -187,7 +187,7 @@ def nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> Nvidi
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
-    nvml = nvml or _loaded_nvml()
+    nvml = nvml or loaded_nvml()
     if nvml is None:
         return None
     properties = torch.cuda.get_device_properties(device)
@@ -211,7 +211,8 @@ def _names(nvml: ModuleType, properties: Any) -> list[tuple[Callable[[str], Any]
     return names
 
 
-def _loaded_nvml() -> ModuleType | None:
+def loaded_nvml() -> ModuleType | None:
+    """NVML, initialised; None where library or driver are missing, or of no use."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()

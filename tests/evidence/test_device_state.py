@@ -229,7 +229,7 @@ def test_the_library_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_processor_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_state, "_loaded_nvml", lambda: pytest.fail("the driver was asked"))
+    monkeypatch.setattr(device_state, "loaded_nvml", lambda: pytest.fail("the driver was asked"))
     assert nvidia_device(torch.device("cpu")) is None
 
 

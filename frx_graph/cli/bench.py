@@ -1,0 +1,86 @@
+"""`frx bench`: two CUDA programs compiled and run against each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.evidence.gpus_present import gpu_names
+from frx_graph.evidence.nvcc import Nvcc, find_nvcc
+from frx_graph.progress import stages
+from frx_graph.reports.bench_document import BenchDocument, as_json, bench_document
+from frx_graph.reports.bench_report import render_bench
+from frx_graph.reports.terminal import detect_terminal
+from frx_graph.termination import cleaned_up_when_terminated
+from frx_graph.trials.program_bench import BenchOptions, bench_programs
+from frx_graph.trials.program_times import FEWEST_RUNS, RUNS_PER_QUAD
+
+_ARCH = re.compile(r"sm_\d{2,3}[af]?")
+
+
+def bench(
+    before: Annotated[Path, typer.Argument(help="A CUDA source with a main.")],
+    after: Annotated[Path, typer.Argument(help="What is meant to be faster.")],
+    runs: Annotated[int, typer.Option(min=FEWEST_RUNS, help="Measured runs of each program; even.")] = 20,
+    warmup: Annotated[int, typer.Option(min=0, help="Runs of each before, which do not count.")] = 5,
+    build_flags: Annotated[str, typer.Option(help="Flags of nvcc, as in a shell: '-O3 -lcublas'.")] = "",
+    arch: Annotated[str | None, typer.Option(help="sm_90, ...; otherwise the GPUs that are here.")] = None,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one run may take.")] = 120.0,
+    as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_bench_v0.")] = False,
+) -> None:
+    """Compile two CUDA sources, run them in turns, and compare times and outputs. Exit code 0: measured; 1: the second
+    is slower, or prints something else; 2: an error, or they could not be run, as without a GPU."""
+    options = BenchOptions(
+        runs=_even(runs), warmup=warmup, arch=_checked(arch), flags=_words(build_flags), limit_seconds=time_limit
+    )
+    program = find_nvcc()
+    if program is None:
+        raise EvidenceError("there is no nvcc", "install the CUDA toolkit, or set CUDA_HOME")
+    with (
+        cleaned_up_when_terminated(),
+        tempfile.TemporaryDirectory(prefix="frx-bench-", ignore_cleanup_errors=True) as folder,
+        stages() as progress,
+    ):
+        nvcc = Nvcc(program, Path(folder))
+        run = bench_programs(before, after, options, gpus=gpu_names(), nvcc=nvcc, progress=progress)
+    document = bench_document(run)
+    if as_document:
+        typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
+    else:
+        terminal = detect_terminal(sys.stdout, os.environ)
+        typer.echo(render_bench(document, width=terminal.width, color=terminal.color), nl=False, color=terminal.color)
+    raise typer.Exit(_exit_code(document))
+
+
+def _exit_code(document: BenchDocument) -> int:
+    if document.outputs is None:
+        return 2
+    return 1 if document.verdict == "slower" or document.outputs.agreement == "different" else 0
+
+
+def _even(runs: int) -> int:
+    if runs % RUNS_PER_QUAD:
+        raise OptionError(f"--runs {runs} is odd", f"the programs take turns in fours, two runs of each: {runs + 1}")
+    return runs
+
+
+def _checked(arch: str | None) -> str | None:
+    if arch is not None and _ARCH.fullmatch(arch) is None:
+        raise OptionError(f"no --arch {arch}", "sm_75, sm_80, sm_90a, ...")
+    return arch
+
+
+def _words(flags: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(flags))
+    except ValueError as error:
+        raise OptionError(f"--build-flags {flags!r}: {error}", "quote them as in a shell") from None

@@ -1,0 +1,105 @@
+"""CUDA source made into a program by nvcc, and what its assembler says of the kernels on the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.program_run import Ending, ProgramRun, run_program
+from frx_graph.evidence.ptx.ptxas import Assembled, parse_report
+
+LIMIT_SECONDS = 600.0
+"""For one compilation: template libraries such as CUTLASS take minutes."""
+_ARCHITECTURE = re.compile(r"Compiling entry function '[^']*' for '(sm_\w+)'")
+_NO_MAIN = re.compile(r"undefined reference to [`'‘]main['’]|undefined symbol: main\b")
+"""As GNU's linkers say it, and LLVM's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What became of one source."""
+
+    program: Path | None
+    """None where there is none, for the reason in `errors`."""
+    kernels: Mapping[str, Assembled]
+    """By mangled name; also of a source that could be assembled but not linked."""
+    architectures: tuple[str, ...]
+    """That its kernels were assembled for; none where it has no kernels."""
+    errors: str
+    """What nvcc had to say; empty where there is a program."""
+
+    @property
+    def lacks_main(self) -> bool:
+        """Whether all that is missing is a `main`."""
+        return self.program is None and _NO_MAIN.search(self.errors) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Nvcc:
+    """The compiler, and the folder where it and all that it starts put their temporary files."""
+
+    program: str
+    temporary: Path
+
+    def compile_program(self, source: Path, output: Path, *, arch: str | None, flags: Sequence[str]) -> Compiled:
+        """A program at `output` for `arch` ("sm_90"; "native": the GPUs that are here; None: what nvcc takes unasked).
+
+        It is linked with the shared CUDA runtime, between which and the program one can get without changing either;
+        `flags` come last, so they have the last word. Raises `EvidenceError` for a source that is no file.
+        """
+        if not source.is_file():
+            raise EvidenceError(f"{source}: no such file", "frx bench takes two CUDA source files")
+        # `-x cu` whatever it is called; an absolute path cannot be taken for an option.
+        said = ["-x", "cu", "-cudart", "shared", *([f"-arch={arch}"] if arch else []), "-Xptxas=-v", *flags]
+        ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
+        text = ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")
+        found = parse_report(text), tuple(sorted(set(_ARCHITECTURE.findall(text))))
+        if ran.ending is not Ending.EXITED:
+            return Compiled(None, *found, f"nvcc: {ran.problem}\n{text}")
+        if ran.exit_code:
+            return Compiled(None, *found, _without_report(text) or f"nvcc: {ran.problem}")
+        if not os.access(output, os.X_OK):
+            return Compiled(None, *found, "nvcc has made no program: leave -c, -ptx and the like out of the flags")
+        return Compiled(output, *found, "")
+
+    def compile_library(self, source: Path, output: Path) -> str | None:
+        """A shared library of C++ that knows the headers of CUDA, but is not linked with it; what is wrong, if any."""
+        ran = self._run(["-shared", "-O2", "-Xcompiler=-fPIC", "-cudart", "none", "-o", str(output), str(source)])
+        if ran.problem is None:
+            return None
+        return ran.errors.decode(errors="replace").strip() or ran.problem
+
+    def runtime_folders(self) -> tuple[str, ...]:
+        """Where the toolkit's shared libraries are, for programs that are linked with them: its own linker finds them
+        without being told, the system's loader need not."""
+        ran = self._run(["--dryrun", "-x", "cu", os.devnull])
+        for line in ran.errors.decode(errors="replace").splitlines():
+            if line.startswith("#$ LIBRARIES="):
+                given = [word.removeprefix("-L") for word in shlex.split(line.partition("=")[2])]
+                return tuple(str(Path(folder).resolve()) for folder in given if Path(folder).name != "stubs")
+        return ()
+
+    def _run(self, arguments: Sequence[str]) -> ProgramRun:
+        environment = {**os.environ, "TMPDIR": str(self.temporary)}
+        return run_program([self.program, *arguments], limit_seconds=LIMIT_SECONDS, environment=environment)
+
+
+def find_nvcc() -> str | None:
+    """The compiler on the PATH, or that of the CUDA toolkit at CUDA_HOME; None where there is none."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    return shutil.which("nvcc") or (shutil.which("nvcc", path=str(Path(home) / "bin")) if home else None)
+
+
+def _without_report(text: str) -> str:
+    """What is no line of `ptxas -v`, which says nothing of what went wrong."""
+    return "\n".join(
+        line
+        for line in text.splitlines()
+        if not line.startswith("ptxas info") and "bytes stack frame" not in line and line.strip()
+    )

@@ -1,0 +1,215 @@
+"""Two CUDA sources compiled and run against each other: how long, whether they print the same, and what cannot be told.
+
+Wall time and kernel time come from runs of their own: events around each launch take time themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.kernel_clock import KernelClock, KernelTime, build_kernel_clock
+from frx_graph.evidence.nvcc import Compiled, Nvcc
+from frx_graph.evidence.program_run import ProgramRun, run_program
+from frx_graph.trials.program_outputs import OutputComparison, compare_outputs
+from frx_graph.trials.program_times import ProgramComparison, compare_programs, program_schedule
+from frx_graph.trials.samples import Block, MeasuredQuad
+from frx_graph.trials.schedule import Arm, Quad
+
+Progress = Callable[[str], None]
+
+WORDS: Mapping[Arm, Literal["before", "after"]] = {Arm.BASELINE: "before", Arm.CANDIDATE: "after"}
+_NO_GPU = "there is no NVIDIA GPU here: what takes a GPU would fail, and how long that takes is no measure"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What was asked for."""
+
+    runs: int = 20
+    """Of each program: even, and at least `program_times.FEWEST_RUNS`."""
+    warmup: int = 5
+    """Of each program, before; not counted."""
+    arch: str | None = None
+    """"sm_90"; None: the GPUs that are here."""
+    flags: tuple[str, ...] = ()
+    """Of nvcc."""
+    limit_seconds: float = 120.0
+    """For one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSide:
+    """One of the two programs."""
+
+    source: Path
+    compiled: Compiled
+    problem: str | None = None
+    """What was wrong with one of its runs, which ended all."""
+    errors: bytes = b""
+    """What that run wrote to its standard error."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelComparison:
+    """Kernel time of both, and how many launches the last run of each had."""
+
+    times: ProgramComparison
+    before: KernelTime
+    after: KernelTime
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRun:
+    """What came of it. `wall` and `outputs` are None where the programs were not run to the end."""
+
+    options: BenchOptions
+    gpus: tuple[str, ...]
+    before: BenchSide
+    after: BenchSide
+    not_run_because: str | None
+    order: tuple[Arm, ...] = ()
+    wall: ProgramComparison | None = None
+    kernels: KernelComparison | None = None
+    no_kernel_times: str | None = None
+    """Why `kernels` is None, where `wall` is not."""
+    outputs: OutputComparison | None = None
+    varying: tuple[Arm, ...] = ()
+    """Whose output changed from run to run."""
+
+
+class _RunError(Exception):
+    def __init__(self, arm: Arm, ran: ProgramRun) -> None:
+        super().__init__(ran.problem)
+        self.arm, self.ran = arm, ran
+
+
+def bench_programs(
+    before: Path, after: Path, options: BenchOptions, *, gpus: Sequence[str], nvcc: Nvcc, progress: Progress
+) -> BenchRun:
+    """Compile both, and run them where there are `gpus` (their names). Raises `EvidenceError` for a source that is no
+    file, and a program that cannot be started."""
+    folder = nvcc.temporary
+    arch = options.arch or ("native" if gpus else None)
+    sides = []
+    for source, name in ((before, "before"), (after, "after")):
+        progress(f"compiling {source}")
+        sides.append(BenchSide(source, nvcc.compile_program(source, folder / name, arch=arch, flags=options.flags)))
+    compiled = BenchRun(options, tuple(gpus), sides[0], sides[1], not_run_because=None)
+    failed = [side.source for side in sides if side.compiled.program is None]
+    if failed:
+        return replace(compiled, not_run_because=f"not compiled: {', '.join(map(str, failed))}")
+    if not gpus:
+        return replace(compiled, not_run_because=_NO_GPU)
+    programs = _Programs(dict(zip(Arm, sides, strict=True)), options.limit_seconds, nvcc.runtime_folders())
+    try:
+        wall, order = _wall_times(programs, options, progress)
+    except _RunError as error:
+        return _with_problem(compiled, error)
+    progress("compiling the clock of kernels")
+    clock = build_kernel_clock(nvcc, folder)
+    kernels = clock if isinstance(clock, str) else _kernel_times(programs, clock, options.runs, progress)
+    return replace(
+        compiled,
+        order=order,
+        wall=wall,
+        kernels=None if isinstance(kernels, str) else kernels,
+        no_kernel_times=kernels if isinstance(kernels, str) else None,
+        outputs=compare_outputs(programs.outputs[Arm.BASELINE], programs.outputs[Arm.CANDIDATE]),
+        varying=tuple(arm for arm in Arm if arm in programs.varying),
+    )
+
+
+class _Programs:
+    """Both, as they are run; remembers what the first run of each printed, and whose output changes."""
+
+    def __init__(self, sides: Mapping[Arm, BenchSide], limit_seconds: float, libraries: Sequence[str]) -> None:
+        self._sides = sides
+        self._limit = limit_seconds
+        path = os.pathsep.join(filter(None, (os.environ.get("LD_LIBRARY_PATH"), *libraries)))
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": path}
+        self.outputs: dict[Arm, bytes] = {}
+        self.varying: set[Arm] = set()
+
+    def run(self, arm: Arm, environment: Mapping[str, str] | None = None) -> float:
+        """Seconds of one run. Raises `_RunError`."""
+        program = self._sides[arm].compiled.program
+        ran = run_program(
+            [str(program)],
+            limit_seconds=self._limit,
+            environment=self.environment if environment is None else environment,
+        )
+        if ran.problem is not None:
+            raise _RunError(arm, ran)
+        if self.outputs.setdefault(arm, ran.output) != ran.output:
+            self.varying.add(arm)
+        return ran.seconds
+
+
+def _wall_times(
+    programs: _Programs, options: BenchOptions, progress: Progress
+) -> tuple[ProgramComparison, tuple[Arm, ...]]:
+    """Of whole programs, and the order in which they ran."""
+    for number in range(options.warmup):
+        progress(f"warming up, {number + 1} of {options.warmup}")
+        for arm in Arm:
+            programs.run(arm)
+    quads = _measured(options.runs, programs.run, "timing programs", progress)
+    return compare_programs(quads), tuple(arm for quad in quads for arm in quad.quad.arms)
+
+
+def _kernel_times(programs: _Programs, clock: KernelClock, runs: int, progress: Progress) -> KernelComparison | str:
+    """Of the programs' kernels alone; or why there are no such times."""
+    environment = clock.environment(programs.environment)
+    last: dict[Arm, KernelTime] = {}
+
+    def seconds(arm: Arm) -> float:
+        programs.run(arm, environment)
+        found = clock.read()
+        if found is None:
+            raise EvidenceError(f"{WORDS[arm]} left no times: it did not end by exit, or return from main")
+        if not found.launches:
+            raise EvidenceError(
+                f"no launch of {WORDS[arm]} was seen (by the driver's API, or a static runtime, none is)"
+            )
+        if found.timed < found.launches or found.seconds <= 0:
+            raise EvidenceError(
+                f"{found.launches - found.timed} of {found.launches} launches of {WORDS[arm]} have no time"
+            )
+        last[arm] = found
+        return found.seconds
+
+    try:
+        quads = _measured(runs, seconds, "timing kernels", progress)
+    except _RunError as error:
+        return f"with the clock {WORDS[error.arm]} fails: {error}"
+    except EvidenceError as error:
+        return str(error)
+    return KernelComparison(compare_programs(quads), last[Arm.BASELINE], last[Arm.CANDIDATE])
+
+
+def _measured(runs: int, seconds: Callable[[Arm], float], what: str, progress: Progress) -> list[MeasuredQuad]:
+    plan = program_schedule(runs)
+    found = []
+    for number, quad in enumerate(plan, start=1):
+        progress(f"{what}, quad {number} of {len(plan)}")
+        found.append(_quad(quad, seconds))
+    return found
+
+
+def _quad(quad: Quad, seconds: Callable[[Arm], float]) -> MeasuredQuad:
+    first, second, third, fourth = (Block(arm, (seconds(arm),)) for arm in quad.arms)
+    return MeasuredQuad(quad, (first, second, third, fourth))
+
+
+def _with_problem(run: BenchRun, error: _RunError) -> BenchRun:
+    failed = run.before if error.arm is Arm.BASELINE else run.after
+    side = replace(failed, problem=error.ran.problem, errors=error.ran.errors)
+    reason = f"{side.source}: {side.problem}"
+    if error.arm is Arm.BASELINE:
+        return replace(run, before=side, not_run_because=reason)
+    return replace(run, after=side, not_run_because=reason)

@@ -1,0 +1,96 @@
+"""Whether two programs have printed the same: byte for byte, else number by number."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+
+RELATIVE, ABSOLUTE = 1.3e-6, 1e-5
+"""How far a number may be off: what `torch.testing.assert_close` allows float32 by default. One that is written without
+point and exponent is a count, and may not be off at all."""
+_NUMBER = re.compile(rb"(?<![\w.])[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.])")
+"""Not the digits of a name, of a version, or of a hexadecimal number."""
+_COUNT = re.compile(rb"[+-]?\d+")
+_SHOWN_BYTES = 200
+
+
+class Agreement(enum.StrEnum):
+    """From the same to something else."""
+
+    IDENTICAL = "identical"
+    WITHIN_TOLERANCE = "within_tolerance"
+    """The same text but for numbers, all within the tolerance."""
+    DIFFERENT = "different"
+    NOTHING_PRINTED = "nothing_printed"
+    """By neither: that they do the same was not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputComparison:
+    """Two outputs. What is about numbers is None where they were not compared one by one."""
+
+    agreement: Agreement
+    numbers: int | None = None
+    """That stand at the same places of the same text."""
+    numbers_off: int | None = None
+    """Of these, beyond the tolerance."""
+    largest_absolute: float | None = None
+    largest_relative: float | None = None
+    """Of the greater of the two; infinite where one of them is too great for a float."""
+    first_line: int | None = None
+    """Counted from 1, where the outputs first differ."""
+    before_line: bytes | None = None
+    """The beginning of that line; None where there is none any more."""
+    after_line: bytes | None = None
+
+
+def compare_outputs(before: bytes, after: bytes) -> OutputComparison:
+    """What the outputs have in common."""
+    if before == after:
+        return OutputComparison(Agreement.IDENTICAL if before else Agreement.NOTHING_PRINTED)
+    line, first, second = next(_differing_lines(before, after))
+    if _NUMBER.sub(b"0", before) != _NUMBER.sub(b"0", after):
+        return OutputComparison(Agreement.DIFFERENT, first_line=line, before_line=first, after_line=second)
+    numbers = off = 0
+    absolute = relative = 0.0
+    for one, other in zip(_NUMBER.finditer(before), _NUMBER.finditer(after), strict=True):
+        numbers += 1
+        if one[0] == other[0]:
+            continue
+        distance, share = _distance(float(one[0]), float(other[0]))
+        absolute, relative = max(absolute, distance), max(relative, share)
+        off += not _close(one[0], other[0], distance)
+    return OutputComparison(
+        Agreement.DIFFERENT if off else Agreement.WITHIN_TOLERANCE,
+        numbers=numbers,
+        numbers_off=off,
+        largest_absolute=absolute,
+        largest_relative=relative,
+        first_line=line,
+        before_line=first,
+        after_line=second,
+    )
+
+
+def _differing_lines(before: bytes, after: bytes) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    lines = zip_longest(before.splitlines(keepends=True), after.splitlines(keepends=True))
+    for number, (one, other) in enumerate(lines, start=1):
+        if one != other:
+            yield number, one and one[:_SHOWN_BYTES], other and other[:_SHOWN_BYTES]
+
+
+def _distance(one: float, other: float) -> tuple[float, float]:
+    """Absolute, and as a share of the greater; infinite if either is."""
+    if abs(one) == float("inf") or abs(other) == float("inf"):
+        return (0.0, 0.0) if one == other else (float("inf"), float("inf"))
+    distance = abs(one - other)
+    return distance, distance / max(abs(one), abs(other)) if distance else 0.0
+
+
+def _close(one: bytes, other: bytes, distance: float) -> bool:
+    if _COUNT.fullmatch(one) and _COUNT.fullmatch(other):
+        return False
+    return distance <= ABSOLUTE + RELATIVE * abs(float(one))

@@ -1,0 +1,102 @@
+"""Which of two programs takes longer, by runs of whole processes that took turns.
+
+The programs are run in the quads of `frx_graph.trials.schedule`, each block one run of a fresh process, and compared by
+the trimmed t-test of `frx_graph.trials.statistics` over the quads' log ratios. Nothing is promoted here, so there is no
+minimum to reach: what is said is whether a difference was shown at all.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frx_graph.trials.protocol import Protocol
+from frx_graph.trials.samples import MeasuredQuad
+from frx_graph.trials.schedule import Arm, Quad, schedule
+from frx_graph.trials.statistics import trimmed_interval
+
+RUNS_PER_QUAD = 2
+"""Of each program."""
+FEWEST_RUNS = 2 * RUNS_PER_QUAD
+"""Of each program: an interval takes two quads."""
+CONFIDENCE = 0.99
+"""Of the interval of the ratio, and so of the verdict: one in a hundred equal programs may be told apart, half of these
+as faster. docs/bench.md has how many were."""
+
+_LARGEST = math.log(sys.float_info.max)
+
+
+class Direction(enum.StrEnum):
+    """What was shown of the second program."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NO_DIFFERENCE_SHOWN = "no difference shown"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramComparison:
+    """Ratios are times of the first program over times of the second: above 1 the second is faster."""
+
+    before_seconds: tuple[float, ...]
+    """In the order they were run; so are those of the other."""
+    after_seconds: tuple[float, ...]
+    ratio_median: float
+    """Of the quads."""
+    ci_low: float
+    ci_high: float
+    """Infinite where the quads are too few and too far apart for a bound."""
+    quads: int
+
+    @property
+    def speedup(self) -> float:
+        """The first program's median time over the second's."""
+        return statistics.median(self.before_seconds) / statistics.median(self.after_seconds)
+
+    @property
+    def direction(self) -> Direction:
+        """By the interval alone."""
+        if self.ci_low > 1:
+            return Direction.FASTER
+        return Direction.SLOWER if self.ci_high < 1 else Direction.NO_DIFFERENCE_SHOWN
+
+
+def program_schedule(runs: int) -> tuple[Quad, ...]:
+    """The quads in which each program is run `runs` times. Raises `ValueError` for an odd number, or one that is below
+    `FEWEST_RUNS`."""
+    if runs < FEWEST_RUNS or runs % RUNS_PER_QUAD:
+        raise ValueError(f"{runs} runs of each program")
+    protocol = Protocol(
+        process_pairs=1,
+        quads_per_pair=runs // RUNS_PER_QUAD,
+        steps_per_block=1,
+        void_quads_allowed=0,
+        seed=0,
+        minimum=0.0,
+        agreement=0.0,
+        alpha=(1 - CONFIDENCE) / 2,
+        process_bias=0.0,
+    )
+    return schedule(protocol)
+
+
+def compare_programs(quads: Sequence[MeasuredQuad]) -> ProgramComparison:
+    """What at least two quads say."""
+    log_ratios = [quad.log_ratio for quad in quads]
+    low, high = trimmed_interval(log_ratios, (1 - CONFIDENCE) / 2)
+    seconds: dict[Arm, list[float]] = {arm: [] for arm in Arm}
+    for quad in quads:
+        for block in quad.blocks:
+            seconds[block.arm] += block.seconds
+    return ProgramComparison(
+        before_seconds=tuple(seconds[Arm.BASELINE]),
+        after_seconds=tuple(seconds[Arm.CANDIDATE]),
+        ratio_median=math.exp(statistics.median(log_ratios)),
+        ci_low=math.exp(low),
+        ci_high=math.exp(high) if high <= _LARGEST else math.inf,
+        quads=len(quads),
+    )
