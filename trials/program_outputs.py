@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,8 +85,8 @@ def _differing_lines(before: bytes, after: bytes) -> Iterator[tuple[int, bytes |
 
 def _distance(one: float, other: float) -> tuple[float, float]:
     """Absolute, and as a share of the greater; infinite if either is."""
-    if abs(one) == float("inf") or abs(other) == float("inf"):
-        return (0.0, 0.0) if one == other else (float("inf"), float("inf"))
+    if math.isinf(one) or math.isinf(other):
+        return (0.0, 0.0) if one == other else (math.inf, math.inf)
     distance = abs(one - other)
     return distance, distance / max(abs(one), abs(other)) if distance else 0.0
 
@@ -93,4 +94,4 @@ def _distance(one: float, other: float) -> tuple[float, float]:
 def _close(one: bytes, other: bytes, distance: float) -> bool:
     if _COUNT.fullmatch(one) and _COUNT.fullmatch(other):
         return False
-    return distance <= ABSOLUTE + RELATIVE * abs(float(one))
+    return math.isfinite(distance) and distance <= ABSOLUTE + RELATIVE * abs(float(one))

@@ -15,6 +15,9 @@ from frx_graph.evidence.nvcc import Nvcc
 
 _FILE = "FRX_KERNEL_CLOCK"
 """Environment variable that names the file to write."""
+_EAGER = {"CUDA_MODULE_LOADING": "EAGER"}
+"""Kernels are loaded before the first launch. By default each is at its own first launch ("Lazy Loading" in the CUDA
+Programming Guide), between the events, and would be timed with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class KernelClock:
     def environment(self, others: Mapping[str, str]) -> dict[str, str]:
         """`others`, and what a program needs to be timed."""
         preloaded = " ".join(filter(None, (str(self.library), others.get("LD_PRELOAD"))))
-        return {**others, "LD_PRELOAD": preloaded, _FILE: str(self.times)}
+        return {**others, "LD_PRELOAD": preloaded, _FILE: str(self.times), **_EAGER}
 
     def read(self) -> KernelTime | None:
         """What the last program wrote, once; None where it wrote nothing, as one that did not end by `exit`."""

@@ -16,6 +16,8 @@ from frx_graph.evidence.ptx.ptxas import Assembled, parse_report
 
 LIMIT_SECONDS = 600.0
 """For one compilation: template libraries such as CUTLASS take minutes."""
+_NOT_FOR_SHELLS = re.compile(r"""[$`"\\\x00-\x1f]""")
+"""nvcc hands the names of files, in double quotes, to a shell: in a name of these it runs what stands there."""
 _ARCHITECTURE = re.compile(r"Compiling entry function '[^']*' for '(sm_\w+)'")
 _NO_MAIN = re.compile(r"undefined reference to [`'‘]main['’]|undefined symbol: main\b")
 """As GNU's linkers say it, and LLVM's."""
@@ -51,10 +53,13 @@ class Nvcc:
         """A program at `output` for `arch` ("sm_90"; "native": the GPUs that are here; None: what nvcc takes unasked).
 
         It is linked with the shared CUDA runtime, between which and the program one can get without changing either;
-        `flags` come last, so they have the last word. Raises `EvidenceError` for a source that is no file.
+        `flags` come last, so they have the last word. Raises `EvidenceError` for a source that is no file, or
+        has a name that nvcc would have a shell interpret.
         """
         if not source.is_file():
             raise EvidenceError(f"{source}: no such file", "frx bench takes two CUDA source files")
+        if _NOT_FOR_SHELLS.search(str(source.absolute())):
+            raise EvidenceError(f"{source}: nvcc would hand this name to a shell", "rename the file or its folder")
         # `-x cu` whatever it is called; an absolute path cannot be taken for an option.
         said = ["-x", "cu", "-cudart", "shared", *([f"-arch={arch}"] if arch else []), "-Xptxas=-v", *flags]
         ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])

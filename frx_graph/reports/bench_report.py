@@ -23,6 +23,8 @@ from frx_graph.reports.text_console import text_console
 _STYLES = {"faster": "bold green", "slower": "bold red", "no difference shown": "bold yellow"}
 _KERNELS = 10
 _COLUMN = 11
+_MOST_RATIO = 1000
+"""A bound beyond it bounds nothing: too few quads, or too far apart."""
 
 
 def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
@@ -33,7 +35,9 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
     if document.not_run_because is not None:
         print_wrapped(console, document.not_run_because, width)
     if document.ci is not None and document.speedup_x is not None:
-        print_wrapped(console, f"{_speedup(document.speedup_x, document.ci)}, whole programs", width)
+        print_wrapped(console, f"whole programs: {_speedup(document.speedup_x, document.ci)}", width)
+        if (found := document.kernel_time) is not None:
+            print_wrapped(console, f"kernels: {found.verdict}, {_speedup(found.speedup_x, found.ci)}", width)
         before = document.before
         where = ", ".join(document.gpus)
         said = f"{before.runs} runs of each, taking turns, after {before.warmup} to warm up, on {where}"
@@ -91,7 +95,6 @@ def _times(console: Console, before: TimingPart, after: TimingPart) -> None:
 
 
 def _kernel_time(console: Console, found: KernelTimePart, width: int) -> None:
-    print_wrapped(console, f"{found.verdict}: {_speedup(found.speedup_x, found.ci)}", width)
     _times(console, found.before, found.after)
     same = found.launches_before == found.launches_after
     launches = f"{found.launches_before}" if same else f"{found.launches_before} before, {found.launches_after} after"
@@ -99,9 +102,17 @@ def _kernel_time(console: Console, found: KernelTimePart, width: int) -> None:
 
 
 def _speedup(speedup: float, ci: RatioPart) -> str:
-    high = "no upper bound" if ci.high is None else f"{ci.high:.3f}"
-    interval = f"{100 * ci.confidence:.0f} % interval {ci.low:.3f} to {high}"
-    return f"{speedup:.3f}x ({interval}, {plural(ci.quads, 'quad')})"
+    """The ratio that the interval is about, and the simpler one where it looks different."""
+    high = "no upper bound" if ci.high is None else _times_as_fast(ci.high)
+    interval = f"{100 * ci.confidence:.0f} % interval {_times_as_fast(ci.low)} to {high}"
+    medians = "" if f"{speedup:.2f}" == f"{ci.ratio_median:.2f}" else f"; ratio of medians {_times_as_fast(speedup)}"
+    return f"{_times_as_fast(ci.ratio_median)} ({interval}, {plural(ci.quads, 'quad')}){medians}"
+
+
+def _times_as_fast(ratio: float) -> str:
+    if ratio >= _MOST_RATIO:
+        return f"more than {_MOST_RATIO}x"
+    return f"{ratio:.3f}x" if ratio >= 0.01 else "less than 0.01x"
 
 
 def _outputs(console: Console, found: OutputsPart, width: int) -> None:

@@ -1,0 +1,173 @@
+"""`frx bench` from its arguments to its exit code, with sources that are really compiled; GPUs are made up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import typer
+from cuda_programs import HOST, NO_MAIN, needs_nvcc, source
+from trial_writer import MARK, marked, seconds_until_gone
+
+from frx_graph.arms import where_this_is
+from frx_graph.cli import bench as module
+from frx_graph.cli.bench import bench
+from frx_graph.errors import EvidenceError, OptionError
+
+SLEEPS = '#include <cstdio>\n#include <unistd.h>\nint main() {{ usleep({0}); std::puts("{1}"); return 0; }}\n'
+
+
+def run(*arguments: object) -> int:
+    app = typer.Typer(rich_markup_mode=None)
+    app.command()(bench)
+    code: int = app(args=[str(argument) for argument in arguments], standalone_mode=False)
+    return code
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "gpu_names", lambda: ("Made up",))
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "gpu_names", lambda: ())
+
+
+@needs_nvcc
+def test_faster_slower_and_something_else(gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = source(tmp_path / "slow.cu", SLEEPS.format(400_000, "1.5"))
+    fast = source(tmp_path / "fast.cu", SLEEPS.format(1_000, "1.5"))
+    other = source(tmp_path / "other.cu", SLEEPS.format(1_000, "2.5"))
+    few = ("--runs", 6, "--warmup", 0)
+    assert run(slow, fast, *few) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("FASTER")
+    assert "identical, byte for byte" in out
+    assert err == ""
+    assert run(fast, slow, *few, "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["verdict"], document["speedup_x"] < 1) == ("slower", True)
+    assert run(slow, other, *few) == 1
+    assert "DIFFERENT: 1 of 1 number beyond" in capsys.readouterr().out
+
+
+@needs_nvcc
+def test_without_a_gpu_it_exits_with_2(no_gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = source(tmp_path / "a.cu", HOST + NO_MAIN)
+    assert run(path, path, "--json", "--arch", "sm_90", "--build-flags", "-O1 -DX='a b'") == 2
+    document = json.loads(capsys.readouterr().out)
+    assert "no NVIDIA GPU" in document["not_run_because"]
+    assert (document["arch"], document["build_flags"]) == ("sm_90", ["-O1", "-DX=a b"])
+    assert document["before"]["architectures"] == ["sm_90"]
+    assert document["before"]["kernels"][0]["registers"] > 0
+    assert document["compile_errors"] == {"before": None, "after": None}
+
+
+@needs_nvcc
+def test_what_is_not_compiled_exits_with_2(gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(source(tmp_path / "a.cu", NO_MAIN), source(tmp_path / "b.cu", "int main() { return x; }")) == 2
+    out = capsys.readouterr().out
+    assert "it needs a main" in out
+    assert 'identifier "x" is undefined' in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--runs", 5), "--runs 5 is odd .*: 6"),
+        (("--arch", "H100"), "no --arch H100"),
+        (("--arch", "sm_90 -o x"), "no --arch"),
+        (("--build-flags", "-DX='"), "--build-flags .*quot"),
+    ],
+)
+def test_options_that_are_wrong_are_errors_at_once(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[object, ...], says: str
+) -> None:
+    monkeypatch.setattr(module, "bench_programs", lambda *_, **__: pytest.fail("something was run"))
+    with pytest.raises(OptionError, match=says):
+        run("a.cu", "b.cu", *arguments)
+
+
+def test_without_nvcc_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_nvcc", lambda: None)
+    with pytest.raises(EvidenceError, match="no nvcc"):
+        run("a.cu", "b.cu")
+
+
+@needs_nvcc
+def test_no_such_file(gpu: None, tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match=r"none\.cu: no such file"):
+        run(tmp_path / "none.cu", tmp_path / "none.cu")
+
+
+PROGRAM = """
+import sys
+from frx_graph.cli import bench
+from frx_graph.cli.main import run
+bench.gpu_names = lambda: ("Made up",)
+sys.exit(run(["bench", "a.cu", "b.cu"]))
+"""
+
+
+def to_one(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+
+
+def to_all(process: subprocess.Popen[str]) -> None:
+    """As a terminal does."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def terminate(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("end", "code", "at"),
+    [(to_one, 130, "a program"), (to_all, 130, "the compiler"), (terminate, -15, "a program")],
+    ids=["Ctrl-C", "Ctrl-C of the group, while it compiles", "SIGTERM"],
+)
+def test_what_is_ended_leaves_nothing(
+    tmp_path: Path, end: Callable[[subprocess.Popen[str]], None], code: int, at: str
+) -> None:
+    for name in ("a.cu", "b.cu"):
+        source(tmp_path / name, SLEEPS.format(600_000_000, "never"))
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, **where_this_is(), MARK: str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        start_new_session=True,
+    ) as process:
+        wait_for_child(process, "before" if at == "a program" else "nvcc")
+        end(process)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert said.strip().splitlines()[-1:] == (["frx: interrupted"] if code == 130 else [])
+    assert seconds_until_gone(str(tmp_path)) is not None, marked(str(tmp_path), but=0)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def wait_for_child(process: subprocess.Popen[str], name: str) -> None:
+    """Until a program of this name runs."""
+    parent = psutil.Process(process.pid)
+    deadline = time.monotonic() + 120
+    while not any(child.name() == name and child.status() != "zombie" for child in parent.children(recursive=True)):
+        assert process.poll() is None, "it ended by itself"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
