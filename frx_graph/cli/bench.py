@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -40,7 +41,11 @@ def bench(
     """Compile two CUDA sources, run them in turns, and compare times and outputs. Exit code 0: measured; 1: the second
     is slower, or prints something else; 2: an error, or they could not be run, as without a GPU."""
     options = BenchOptions(
-        runs=_even(runs), warmup=warmup, arch=_checked(arch), flags=_words(build_flags), limit_seconds=time_limit
+        runs=_even(runs),
+        warmup=warmup,
+        arch=_checked(arch),
+        flags=_words(build_flags),
+        limit_seconds=_finite(time_limit),
     )
     program = find_nvcc()
     if program is None:
@@ -71,6 +76,12 @@ def _even(runs: int) -> int:
     if runs % RUNS_PER_QUAD:
         raise OptionError(f"--runs {runs} is odd", f"the programs take turns in fours, two runs of each: {runs + 1}")
     return runs
+
+
+def _finite(seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise OptionError(f"--time-limit {seconds} is no time", "a number of seconds")
+    return seconds
 
 
 def _checked(arch: str | None) -> str | None:

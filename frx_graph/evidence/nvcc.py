@@ -18,6 +18,8 @@ LIMIT_SECONDS = 600.0
 """For one compilation: template libraries such as CUTLASS take minutes."""
 _NOT_FOR_SHELLS = re.compile(r"""[$`"\\\x00-\x1f]""")
 """nvcc hands the names of files, in double quotes, to a shell: in a name of these it runs what stands there."""
+_NAMES_ARCHITECTURE = ("-arch", "--gpu-architecture", "-gencode", "--generate-code")
+"""Beginnings of flags that do: then nvcc is asked for no other."""
 _ARCHITECTURE = re.compile(r"Compiling entry function '[^']*' for '(sm_\w+)'")
 _NO_MAIN = re.compile(r"undefined reference to [`'‘]main['’]|undefined symbol: main\b")
 """As GNU's linkers say it, and LLVM's."""
@@ -32,7 +34,7 @@ class Compiled:
     kernels: Mapping[str, Assembled]
     """By mangled name; also of a source that could be assembled but not linked."""
     architectures: tuple[str, ...]
-    """That its kernels were assembled for; none where it has no kernels."""
+    """That its kernels were assembled for, in this order; where there are several, `kernels` has what the last made."""
     errors: str
     """What nvcc had to say; empty where there is a program."""
 
@@ -60,11 +62,14 @@ class Nvcc:
             raise EvidenceError(f"{source}: no such file", "frx bench takes two CUDA source files")
         if _NOT_FOR_SHELLS.search(str(source.absolute())):
             raise EvidenceError(f"{source}: nvcc would hand this name to a shell", "rename the file or its folder")
+        asked = (
+            () if arch is None or any(flag.startswith(_NAMES_ARCHITECTURE) for flag in flags) else (f"-arch={arch}",)
+        )
         # `-x cu` whatever it is called; an absolute path cannot be taken for an option.
-        said = ["-x", "cu", "-cudart", "shared", *([f"-arch={arch}"] if arch else []), "-Xptxas=-v", *flags]
+        said = ["-x", "cu", "-cudart", "shared", *asked, "-Xptxas=-v", *flags]
         ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
         text = ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")
-        found = parse_report(text), tuple(sorted(set(_ARCHITECTURE.findall(text))))
+        found = parse_report(text), tuple(dict.fromkeys(_ARCHITECTURE.findall(text)))
         if ran.ending is not Ending.EXITED:
             return Compiled(None, *found, f"nvcc: {ran.problem}\n{text}")
         if ran.exit_code:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from frx_graph.reports.plain_text import lines, one_line
+from frx_graph.reports.plain_text import encodable, lines, one_line
 from frx_graph.reports.published_schema import published_schema
 from frx_graph.reports.quantities import finite
 from frx_graph.trials.program_bench import WORDS, BenchRun, BenchSide
@@ -58,7 +58,7 @@ class BenchSidePart(TimingPart):
     source: str
     warmup: int
     architectures: tuple[str, ...] = Field(description="that its kernels were assembled for")
-    kernels: tuple[BenchKernelPart, ...]
+    kernels: tuple[BenchKernelPart, ...] = Field(description="as they are for the last of these")
     problem: str | None = Field(description="what was wrong with a run, which ended all; null: nothing")
     problem_stderr: tuple[str, ...] = Field(description="what that run wrote to its standard error")
 
@@ -135,7 +135,7 @@ def bench_document(run: BenchRun) -> BenchDocument:
     return BenchDocument(
         schema=SCHEMA_NAME,
         arch=run.options.arch,
-        build_flags=run.options.flags,
+        build_flags=tuple(map(encodable, run.options.flags)),
         gpus=tuple(one_line(name) for name in run.gpus),
         before=_side(run, run.before, () if wall is None else wall.before_seconds),
         after=_side(run, run.after, () if wall is None else wall.after_seconds),
@@ -157,7 +157,7 @@ def bench_document(run: BenchRun) -> BenchDocument:
         no_kernel_time_because=run.no_kernel_times,
         outputs=None if run.outputs is None else _outputs(run.outputs, run.varying),
         compile_errors=CompileErrors(before=_errors(run.before), after=_errors(run.after)),
-        not_run_because=run.not_run_because,
+        not_run_because=None if run.not_run_because is None else encodable(run.not_run_because),
     )
 
 
@@ -175,7 +175,7 @@ def as_json(document: BenchDocument) -> dict[str, Any]:
 def _side(run: BenchRun, side: BenchSide, seconds: tuple[float, ...]) -> BenchSidePart:
     return BenchSidePart(
         **_timing(seconds),
-        source=str(side.source),
+        source=encodable(str(side.source)),
         warmup=run.options.warmup if seconds else 0,
         architectures=side.compiled.architectures,
         kernels=tuple(

@@ -61,7 +61,7 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
         _outputs(console, document.outputs, width)
     for word, side in (("before", document.before), ("after", document.after)):
         if side.kernels:
-            _section(console, f"Kernels of {word} for {', '.join(side.architectures)}, by ptxas")
+            _section(console, f"Kernels of {word} for {side.architectures[-1]}, by ptxas")
             _assembled(console, side, width)
     return out.getvalue()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,8 +24,11 @@ from frx_graph.arms import where_this_is
 from frx_graph.cli import bench as module
 from frx_graph.cli.bench import bench
 from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.evidence.program_run import ProgramRun, run_program
+from frx_graph.trials import program_bench
 
-SLEEPS = '#include <cstdio>\n#include <unistd.h>\nint main() {{ usleep({0}); std::puts("{1}"); return 0; }}\n'
+PRINTS = '#include <cstdio>\nint main() {{ std::puts("{0}"); return 0; }}\n'
+SLEEPS = "#include <unistd.h>\nint main() { return sleep(600); }\n"
 
 
 def run(*arguments: object) -> int:
@@ -43,21 +49,32 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_nvcc
-def test_faster_slower_and_something_else(gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    slow = source(tmp_path / "slow.cu", SLEEPS.format(400_000, "1.5"))
-    fast = source(tmp_path / "fast.cu", SLEEPS.format(1_000, "1.5"))
-    other = source(tmp_path / "other.cu", SLEEPS.format(1_000, "2.5"))
-    few = ("--runs", 6, "--warmup", 0)
-    assert run(slow, fast, *few) == 0
+def test_faster_slower_and_something_else(
+    gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The programs really run; how long they take is made up."""
+
+    def timed(arguments: Sequence[str], **limits: Any) -> ProgramRun:
+        ran = run_program(arguments, **limits)
+        return replace(ran, seconds=0.1 if Path(arguments[0]).name in quick else 0.4)
+
+    monkeypatch.setattr(program_bench, "run_program", timed)
+    one = source(tmp_path / "one.cu", PRINTS.format("1.5"))
+    same = source(tmp_path / "same.cu", PRINTS.format("1.5"))
+    other = source(tmp_path / "other.cu", PRINTS.format("2.5"))
+    few = ("--runs", 4, "--warmup", 0)
+    quick = {"after"}
+    assert run(one, same, *few) == 0
     out, err = capsys.readouterr()
     assert out.startswith("FASTER")
     assert "identical, byte for byte" in out
     assert err == ""
-    assert run(fast, slow, *few, "--json") == 1
-    document = json.loads(capsys.readouterr().out)
-    assert (document["verdict"], document["speedup_x"] < 1) == ("slower", True)
-    assert run(slow, other, *few) == 1
+    assert run(one, other, *few) == 1
     assert "DIFFERENT: 1 of 1 number beyond" in capsys.readouterr().out
+    quick = {"before"}
+    assert run(one, same, *few, "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["verdict"], document["speedup_x"]) == ("slower", 0.25)
 
 
 @needs_nvcc
@@ -84,6 +101,7 @@ def test_what_is_not_compiled_exits_with_2(gpu: None, tmp_path: Path, capsys: py
     ("arguments", "says"),
     [
         (("--runs", 5), "--runs 5 is odd .*: 6"),
+        (("--time-limit", "inf"), "--time-limit inf"),
         (("--arch", "H100"), "no --arch H100"),
         (("--arch", "sm_90 -o x"), "no --arch"),
         (("--build-flags", "-DX='"), "--build-flags .*quot"),
@@ -141,7 +159,7 @@ def test_what_is_ended_leaves_nothing(
     tmp_path: Path, end: Callable[[subprocess.Popen[str]], None], code: int, at: str
 ) -> None:
     for name in ("a.cu", "b.cu"):
-        source(tmp_path / name, SLEEPS.format(600_000_000, "never"))
+        source(tmp_path / name, SLEEPS)
     (tmp_path / "temporary").mkdir()
     environment = {**os.environ, **where_this_is(), MARK: str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
     pipe = subprocess.PIPE
@@ -154,8 +172,10 @@ def test_what_is_ended_leaves_nothing(
         cwd=tmp_path,
         start_new_session=True,
     ) as process:
-        wait_for_child(process, "before" if at == "a program" else "nvcc")
-        end(process)
+        try:
+            wait_for_child(process, "before" if at == "a program" else "nvcc")
+        finally:
+            end(process)
         _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
     assert said.strip().splitlines()[-1:] == (["frx: interrupted"] if code == 130 else [])
@@ -165,9 +185,18 @@ def test_what_is_ended_leaves_nothing(
 
 def wait_for_child(process: subprocess.Popen[str], name: str) -> None:
     """Until a program of this name runs."""
-    parent = psutil.Process(process.pid)
     deadline = time.monotonic() + 120
-    while not any(child.name() == name and child.status() != "zombie" for child in parent.children(recursive=True)):
+    while name not in running(psutil.Process(process.pid)):
         assert process.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def running(parent: psutil.Process) -> set[str]:
+    """Names of what it has started. A program that ends while it is looked at has none."""
+    names = set()
+    for child in parent.children(recursive=True):
+        with contextlib.suppress(psutil.Error, FileNotFoundError):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                names.add(child.name())
+    return names

@@ -53,7 +53,11 @@ def test_flags_have_the_last_word_and_are_words(compiler: Nvcc, tmp_path: Path) 
     found = compiled(compiler, path, '-DWORD="one two"', arch=None)
     assert found.program is not None
     assert run_program([str(found.program)], limit_seconds=60).output == b"one two\n"
-    assert compiled(compiler, source(path, NO_MAIN), "-arch=sm_90").architectures == ("sm_90",)
+    source(path, NO_MAIN)
+    assert compiled(compiler, path, "-arch=sm_90").architectures == ("sm_90",)
+    both = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in (90, 80)]
+    assert set(compiled(compiler, path, *both).architectures) == {"sm_80", "sm_90"}
+    assert compiled(compiler, path, "-gencode", "arch=compute_90,code=sm_90").architectures == ("sm_90",)
 
 
 @needs_nvcc

@@ -38,7 +38,7 @@ def test_how_a_program_failed(script: str, says: str) -> None:
 
 
 def test_a_program_that_does_not_end_is_ended() -> None:
-    ran = shell("echo begun; exec sleep 600", limit=0.5)
+    ran = shell("echo begun; exec sleep 600", limit=2.0)
     assert (ran.ending, ran.exit_code, ran.output) == (Ending.TIMED_OUT, -9, b"begun\n")
     assert ran.problem is not None
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told of the end", "Linux before 5.3"])
-@pytest.mark.parametrize("limit", [60.0, 0.5], ids=["leader ends", "leader is ended"])
+@pytest.mark.parametrize("limit", [60.0, 2.0], ids=["leader ends", "leader is ended"])
 def test_what_it_has_started_ends_with_it(limit: float, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that holds its output open does not hold up the run either."""
     if not told:

@@ -140,6 +140,12 @@ def test_what_people_read() -> None:
     assert "What before prints changes from run to run" in rendered(NO_KERNELS)
 
 
+def test_a_name_that_is_no_text_can_be_written() -> None:
+    run = replace(NOT_RUN, before=side("a\udcff.cu"), not_run_because="a\udcff.cu: ended")
+    assert json.dumps(as_json(bench_document(run)), ensure_ascii=False).encode()
+    assert rendered(run).encode()
+
+
 def test_why_it_was_not_run() -> None:
     assert rendered(NOT_RUN).startswith("NOT RUN  a.cu -> b.cu\n    there is no NVIDIA GPU here\n")
     text = rendered(NOT_COMPILED)

@@ -91,7 +91,7 @@ PRINTS = "#include <cstdio>\n#include <unistd.h>\nint main() {{ {0}; return {1};
 )
 def test_a_run_that_is_no_measure_ends_all(bench: Bench, tmp_path: Path, does: str, code: str, says: str) -> None:
     good, bad = source(tmp_path / "good.cu", HOST), source(tmp_path / "bad.cu", PRINTS.format(does, code))
-    found = bench(good, bad, limit_seconds=2.0)
+    found = bench(good, bad, limit_seconds=4.0)
     assert found.before.problem is None
     assert says in (found.after.problem or "")
     assert str(bad) in (found.not_run_because or "")
