@@ -62,11 +62,12 @@ class Nvcc:
             raise EvidenceError(f"{source}: no such file", "frx bench takes two CUDA source files")
         if _NOT_FOR_SHELLS.search(str(source.absolute())):
             raise EvidenceError(f"{source}: nvcc would hand this name to a shell", "rename the file or its folder")
-        asked = (
-            () if arch is None or any(flag.startswith(_NAMES_ARCHITECTURE) for flag in flags) else (f"-arch={arch}",)
-        )
-        # `-x cu` whatever it is called; an absolute path cannot be taken for an option.
-        said = ["-x", "cu", "-cudart", "shared", *asked, "-Xptxas=-v", *flags]
+        named = any(flag.startswith(_NAMES_ARCHITECTURE) for flag in flags)
+        asked = () if arch is None or named else (f"-arch={arch}",)
+        # Of what is called otherwise nvcc has to be told that it is CUDA. It would then take objects in `flags` for it.
+        language = () if source.suffix == ".cu" else ("-x", "cu")
+        # An absolute path cannot be taken for an option.
+        said = [*language, "-cudart", "shared", *asked, "-Xptxas=-v", *flags]
         ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
         text = ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")
         found = parse_report(text), tuple(dict.fromkeys(_ARCHITECTURE.findall(text)))

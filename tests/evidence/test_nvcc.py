@@ -61,6 +61,15 @@ def test_flags_have_the_last_word_and_are_words(compiler: Nvcc, tmp_path: Path) 
 
 
 @needs_nvcc
+def test_objects_among_the_flags_are_linked(compiler: Nvcc, tmp_path: Path) -> None:
+    library = tmp_path / "one.o"
+    helper = source(tmp_path / "one.cpp", "int one() { return 0; }")
+    assert run_program([compiler.program, "-c", "-o", str(library), str(helper)], limit_seconds=600).problem is None
+    path = source(tmp_path / "a.cu", "int one(); int main() { return one(); }")
+    assert compiled(compiler, path, str(library)).errors == ""
+
+
+@needs_nvcc
 def test_no_main_is_told_apart_from_other_errors_and_its_kernels_are_known(compiler: Nvcc, tmp_path: Path) -> None:
     found = compiled(compiler, source(tmp_path / "a.cu", NO_MAIN))
     assert found.program is None
