@@ -12,8 +12,9 @@ from itertools import zip_longest
 RELATIVE, ABSOLUTE = 1.3e-6, 1e-5
 """How far a number may be off: what `torch.testing.assert_close` allows float32 by default. One that is written without
 point and exponent is a count, and may not be off at all."""
-_NUMBER = re.compile(rb"(?<![\w.])[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.])")
-"""Not the digits of a name, of a version, or of a hexadecimal number."""
+_NUMBER = re.compile(rb"(?<![\w.])[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?(?![\w.])")
+"""Not the digits of a name, of a version, or of a hexadecimal number. Possessive, since a megabyte of digits before a
+letter would else be tried at every length."""
 _COUNT = re.compile(rb"[+-]?\d+")
 _SHOWN_BYTES = 200
 

@@ -65,6 +65,12 @@ def test_numbers_out_of_range() -> None:
     assert long.agreement is Agreement.DIFFERENT
 
 
+def test_a_megabyte_of_digits_that_is_no_number_takes_no_time() -> None:
+    """It would be hours if each of its beginnings were tried."""
+    found = compare_outputs(b"9" * 1_000_000 + b"x", b"9" * 1_000_000 + b"y")
+    assert found.agreement is Agreement.DIFFERENT
+
+
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_anything_can_be_compared(before: bytes, after: bytes) -> None:
     found = compare_outputs(before, after)
