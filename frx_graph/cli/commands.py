@@ -8,9 +8,11 @@ from frx_graph.cli.advise import advise
 from frx_graph.cli.analyze import analyze
 from frx_graph.cli.bench import bench
 from frx_graph.cli.doctor import doctor
+from frx_graph.cli.explain import explain
 from frx_graph.cli.ledger import ledger
 from frx_graph.cli.ncu_command import ncu_command
 from frx_graph.cli.probe import probe
+from frx_graph.cli.profile import profile
 from frx_graph.cli.rules import rules
 from frx_graph.cli.trial import trial
 from frx_graph.version import __version__
@@ -21,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for command in (advise, analyze, bench, trial, rules, probe, doctor, ncu_command):
+for command in (advise, analyze, profile, explain, bench, trial, rules, probe, doctor, ncu_command):
     app.command()(command)
 app.add_typer(ledger, name="ledger")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from typing import Annotated
 
 import typer
 
 from frx_graph.errors import OptionError
-from frx_graph.evidence.ncu.presets import PRESETS, Preset, ncu_arguments, shell_line
+from frx_graph.evidence.ncu.presets import PRESETS, ncu_arguments, preset_named, shell_line
 
 _YOURS = "./your_app"
 
@@ -31,7 +30,7 @@ def ncu_command(
     if preset is None:
         raise OptionError("which preset?", f"one of {', '.join(PRESETS)}")
     arguments = ncu_arguments(
-        _preset(preset),
+        preset_named(preset),
         command or [_YOURS],
         output=output,
         kernel=kernel_name,
@@ -39,13 +38,6 @@ def ncu_command(
         launch_count=launch_count,
     )
     typer.echo(json.dumps({"preset": preset, "command": arguments}) if as_document else shell_line(arguments))
-
-
-def _preset(name: str) -> Preset:
-    if name in PRESETS:
-        return PRESETS[name]
-    near = difflib.get_close_matches(name, PRESETS, n=1)
-    raise OptionError(f"no preset {name!r}", f"did you mean {near[0]}?" if near else f"one of {', '.join(PRESETS)}")
 
 
 def _print_list(as_document: bool) -> None:

@@ -28,6 +28,7 @@ class BottleneckPart(_Part):
 
     label: str
     score: float = Field(description="0..1: scores of the kernels by their share of the time")
+    confidence: float = Field(description="0..1: less where compute and memory throughput were not both measured")
     evidence: tuple[str, ...]
     kernels: tuple[str, ...] = Field(description="those that it weighs most in")
 
@@ -168,7 +169,13 @@ def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
 
 
 def _bottleneck(found: Bottleneck) -> BottleneckPart:
-    return BottleneckPart(label=found.label, score=found.score, evidence=found.evidence, kernels=found.kernels)
+    return BottleneckPart(
+        label=found.label,
+        score=found.score,
+        confidence=found.confidence,
+        evidence=found.evidence,
+        kernels=found.kernels,
+    )
 
 
 def _opportunity(found: Attribution) -> OpportunityPart:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from frx_graph.passes.kernels.analysis import MEASURED
 from frx_graph.passes.kernels.metric_levels import Level, MetricLevel, metric_levels
 from frx_graph.passes.kernels.speed_of_light import LATENCY_BELOW_PCT
 from frx_graph.reports.kernel_document import BottleneckPart, KernelPart, NcuResult
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import percent, plural, seconds
-from frx_graph.reports.recommendation_text import INDENT, print_recommendation, print_wrapped
+from frx_graph.reports.recommendation_text import INDENT, print_command, print_recommendation, print_wrapped
+from frx_graph.reports.rerun_command import YOUR_PROGRAM, rerun_command
 from frx_graph.reports.text_console import text_console
 
 _MARKS = {
@@ -35,8 +37,11 @@ _BOUNDS = {
 }
 
 
-def render_kernels(result: NcuResult, *, top: int, width: int, color: bool) -> str:
-    """Verdict, kernels, metrics of the most promising one, bottlenecks, `top` recommendations, and what to do next."""
+def render_kernels(
+    result: NcuResult, *, top: int, width: int, color: bool, measured: Sequence[str] = ("--", *YOUR_PROGRAM)
+) -> str:
+    """Verdict, kernels, metrics of the most promising one, bottlenecks, `top` recommendations, and what to do next;
+    `measured` are the filters, `--`, and the program of the command that measures again."""
     out, console = text_console(width, color, soft_wrap=True)
     _verdict(console, result, width)
     _kernels(console, result)
@@ -52,7 +57,7 @@ def render_kernels(result: NcuResult, *, top: int, width: int, color: bool) -> s
             print_recommendation(console, number, recommendation, width)
         if len(result.recommendations) > top:
             console.print(Text(f"{len(result.recommendations) - top} more: --top {len(result.recommendations)}"))
-    _next_steps(console, result, width)
+    _next_steps(console, result, measured, width)
     return out.getvalue()
 
 
@@ -66,7 +71,8 @@ def _verdict(console: Console, result: NcuResult, width: int) -> None:
     kernels, launches = plural(result.kernel_count, "kernel"), plural(result.launches, "launch", "launches")
     print_wrapped(console, f"{kernels}, {launches}, an export of {result.form} form", width)
     primary = result.primary_bottleneck or "none that these metrics tell"
-    print_wrapped(console, f"Primary bottleneck: {primary}", width)
+    certain = "" if result.primary_bottleneck is None else f", {_confidence(result)}"
+    print_wrapped(console, f"Primary bottleneck: {primary}{certain}", width)
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}", width)
     if result.kernels:
@@ -74,6 +80,15 @@ def _verdict(console: Console, result: NcuResult, width: int) -> None:
         print_wrapped(console, f"{_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}", width)
     if not result.kernel_attribution.has_runtime_share:
         print_wrapped(console, "Durations were not measured of all kernels: scores count launches, not time.", width)
+
+
+def _confidence(result: NcuResult) -> str:
+    found = next(one for one in result.bottlenecks if one.label == result.primary_bottleneck)
+    kernel = "" if result.kernel_count == 1 else " of the kernel that it weighs most in"
+    why = f"compute and memory throughput{kernel} were measured"
+    if found.confidence < MEASURED:
+        why = f"compute and memory throughput{kernel} were not both measured"
+    return f"confidence {found.confidence:.2f}: {why}"
 
 
 def _kernels(console: Console, result: NcuResult) -> None:
@@ -130,33 +145,15 @@ def _bottleneck(console: Console, found: BottleneckPart, width: int) -> None:
         print_wrapped(console, f"{evidence}, {_name(kernel)}", width, INDENT * 2)
 
 
-def _next_steps(console: Console, result: NcuResult, width: int) -> None:
+def _next_steps(console: Console, result: NcuResult, measured: Sequence[str], width: int) -> None:
     _title(console, "NEXT STEPS")
-    for line in _steps(result):
-        print_wrapped(console, f"- {line}", width)
-
-
-def _steps(result: NcuResult) -> Iterator[str]:
     if result.recommendations:
-        first = result.recommendations[0]
-        yield f"Try first: {first.title}"
-        yield f"Then measure again: {_command(result)}"
+        print_wrapped(console, f"- Try first: {result.recommendations[0].title}", width)
+        print_wrapped(console, "- Then measure again:", width)
+        print_command(console, rerun_command(result.primary_bottleneck, measured))
     missing = result.missing.get("full", ())
     if missing:
-        yield f"Not measured: {', '.join(missing)}. `frx ncu-command full -- ./your_app` asks for all."
+        print_wrapped(console, f"- Not measured: {', '.join(missing)}. This asks for all:", width)
+        print_command(console, rerun_command(None, measured))
     for line in result.unread:
-        yield f"Could not be read: {line}"
-
-
-def _command(result: NcuResult) -> str:
-    """That measures what the bottlenecks of this result are told by."""
-    presets = {
-        "memory": ("memory_bandwidth_bound", "l1_cache_thrashing", "l2_cache_thrashing", "uncoalesced_access"),
-        "tensor": ("tensor_core_underutilized",),
-        "stalls": ("warp_stall_memory", "warp_stall_sync", "low_warp_scheduler_utilization", "low_issue_efficiency"),
-    }
-    primary = result.primary_bottleneck or ""
-    if primary.startswith("occupancy"):
-        return "frx ncu-command occupancy -- ./your_app"
-    found = next((name for name, labels in presets.items() if primary in labels), "full")
-    return f"frx ncu-command {found} -- ./your_app"
+        print_wrapped(console, f"- Could not be read: {line}", width)

@@ -12,6 +12,7 @@ from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.recommendation_part import RecommendationPart, ValidationPart
 
 INDENT = "    "
+_TIERS = ("Tier 0, the launch", "Tier 1, the kernel", "Tier 2, the algorithm")
 
 
 def print_wrapped(console: Console, text: str, width: int, indent: str = INDENT) -> None:
@@ -23,22 +24,27 @@ def print_wrapped(console: Console, text: str, width: int, indent: str = INDENT)
         console.print(Text(line))
 
 
+def print_command(console: Console, command: str) -> None:
+    """In one line, however long: it is there to be copied."""
+    console.print(Text(f"{INDENT * 2}{one_line(command, len(command))}"))
+
+
 def print_recommendation(console: Console, number: int, found: RecommendationPart, width: int) -> None:
     """One card: why, what to do, and how to see that it has helped."""
     head = f"{number}. [{found.priority.upper()}] {found.title}"
     console.print(Text(head, "bold"))
     most = found.estimated_speedup_pct_max
     bound = "" if most is None else f" | at most {most:.0f} % faster (bound from counters)"
-    print_wrapped(console, f"Effort: {found.effort} | Risk: {found.risk} | Score: {found.score:.2f}{bound}", width)
+    said = f"{_TIERS[found.tier]} | Effort: {found.effort} | Risk: {found.risk} | Score: {found.score:.2f}{bound}"
+    print_wrapped(console, said, width)
     print_wrapped(console, f"Why: {found.why}", width)
     for action in found.actions:
         print_wrapped(console, f"- {action}", width)
     console.print(Text(f"{INDENT}Validate:"))
     for command in _commands(found):
-        # In one line, however long: it is there to be copied.
-        console.print(Text(f"{INDENT * 2}{command}"))
+        print_command(console, command)
     for step in found.validation_steps:
-        print_wrapped(console, _step(step), width, INDENT * 2)
+        print_wrapped(console, step_text(step), width, INDENT * 2)
     for risk in found.risks:
         print_wrapped(console, f"Mind: {risk}", width)
     print_wrapped(console, f"Triggered by {', '.join(found.triggered_by)} ({found.id})", width)
@@ -52,7 +58,8 @@ def _commands(found: RecommendationPart) -> Iterator[str]:
         yield "ptxas -v your_kernel.ptx"
 
 
-def _step(step: ValidationPart) -> str:
+def step_text(step: ValidationPart) -> str:
+    """Where a metric goes if it has helped, from where it was."""
     arrow = {"decrease": "<--", "increase": "-->", "stable": "---"}[step.direction.value]
     was = "" if step.current_value is None else f"was {step.current_value:.4g}; "
     target = "" if step.threshold_good is None else f" (target: {step.threshold_good:g})"

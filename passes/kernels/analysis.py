@@ -13,7 +13,7 @@ from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation,
 from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
 from frx_graph.passes.kernels.warp_stalls import warp_stalls
 
-_CERTAIN, _MEASURED, _UNSURE = 1.0, 0.9, 0.6
+_CERTAIN, MEASURED, _UNSURE = 1.0, 0.9, 0.6
 _NAMED = 5
 """Kernels of a bottleneck that are named, those that it weighs most in."""
 
@@ -69,7 +69,7 @@ def _confidence(label: str, kernel: LabelledKernel) -> float:
     """Measured, and the verdict lets it matter; less where there is no verdict, as of an export of few metrics."""
     if label == INSUFFICIENT:
         return _CERTAIN
-    return _UNSURE if speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN else _MEASURED
+    return _UNSURE if speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN else MEASURED
 
 
 def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:

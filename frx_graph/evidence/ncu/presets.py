@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from frx_graph.errors import OptionError
 from frx_graph.evidence.ncu.metrics import BY_NAME
 
 _VERDICT = ("duration", "compute_throughput", "memory_throughput", "dram_throughput")
@@ -95,6 +97,14 @@ PRESETS = MappingProxyType(
 )
 
 
+def preset_named(name: str) -> Preset:
+    """Raises `OptionError`, with the name that may have been meant, where there is none."""
+    if name in PRESETS:
+        return PRESETS[name]
+    near = difflib.get_close_matches(name, PRESETS, n=1)
+    raise OptionError(f"no preset {name!r}", f"did you mean {near[0]}?" if near else f"one of {', '.join(PRESETS)}")
+
+
 def ncu_arguments(
     preset: Preset,
     command: Sequence[str],
@@ -105,7 +115,9 @@ def ncu_arguments(
     launch_count: int | None = None,
 ) -> list[str]:
     """The program and the arguments that measure `command` so, and write the export to the file `output`."""
-    arguments = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(preset.counters)]
+    # Older versions measure the first process alone, and launchers such as torchrun have the kernels in others.
+    arguments = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--target-processes", "all"]
+    arguments += ["--metrics", ",".join(preset.counters)]
     if kernel is not None:
         arguments += ["--kernel-name", kernel]
     if launch_skip is not None:

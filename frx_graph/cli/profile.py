@@ -1,0 +1,153 @@
+"""`frx profile`: measures a program with Nsight Compute, or takes what was measured, and reports what to mend first."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.cli.explanation_files import Explanations
+from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.evidence.ncu.csv_file import NcuExport
+from frx_graph.evidence.ncu.presets import Preset, preset_named, shell_line
+from frx_graph.evidence.ncu.profiler import find_ncu
+from frx_graph.kernel_advice import analyze_ncu
+from frx_graph.kernel_profile import Filters, measure_kernels
+from frx_graph.passes.kernels.analysis import KernelAnalysis
+from frx_graph.progress import stages
+from frx_graph.ptx_advice import analyze_ptx
+from frx_graph.reports import kernel_document, ptx_document
+from frx_graph.reports.explain_document import explain_ncu, explain_ptx
+from frx_graph.reports.kernel_report import render_kernels
+from frx_graph.reports.ptx_report import render_ptx
+from frx_graph.reports.render import DEFAULT_TOP
+from frx_graph.reports.rerun_command import YOUR_PROGRAM
+from frx_graph.reports.terminal import detect_terminal
+
+_EXPORT = "ncu_report.csv"
+_DEFAULT_PRESET = "full"
+_STDERR = 2
+
+
+def profile(
+    command: Annotated[list[str] | None, typer.Argument(help="The program: frx profile -- python train.py")] = None,
+    ncu: Annotated[Path | None, typer.Option(help="Report this export of Nsight Compute; run nothing.")] = None,
+    ptx: Annotated[Path | None, typer.Option(help="Report this PTX file; run nothing.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="What to measure: memory, tensor, occupancy, stalls or full (the default).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep what ncu has exported in this file.")] = None,
+    kernel_name: Annotated[str | None, typer.Option(help="Only kernels of this name; regex:... for a pattern.")] = None,
+    launch_skip: Annotated[int | None, typer.Option(min=0, help="Leave the first launches out.")] = None,
+    launch_count: Annotated[int | None, typer.Option(min=1, help="Measure so many launches.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Write the files of `frx explain` too, beside --out or here.")
+    ] = False,
+    top: Annotated[int, typer.Option(min=1, help="Explain this many recommendations in full.")] = DEFAULT_TOP,
+    as_document: Annotated[
+        bool, typer.Option("--json", help="The report as JSON; what the program prints goes to standard error.")
+    ] = False,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are bottlenecks.")] = False,
+) -> None:
+    """Measure a program's kernels with Nsight Compute, and print what holds them back and what to do about it."""
+    if sum(given is not None for given in (command or None, ncu, ptx)) != 1:
+        raise OptionError("one thing is to be profiled", "-- PROGRAM, or --ncu FILE, or --ptx FILE")
+    filters = Filters(kernel_name, launch_skip, launch_count)
+    if not command and (out is not None or preset is not None or filters != Filters()):
+        raise OptionError("--out, --preset and filters are for programs that are run", "leave them out")
+    explanations = None
+    if explain:
+        explanations = Explanations(Path() if out is None else out.parent)
+        explanations.check()
+    shown = _Shown(top, as_document, exit_zero, explanations)
+    if ptx is not None:
+        raise typer.Exit(shown.ptx(ptx))
+    if ncu is not None:
+        with stages() as progress:
+            progress(f"reading {ncu}")
+            export, analysis = analyze_ncu(ncu)
+        raise typer.Exit(shown.ncu(export, analysis, ("--", *YOUR_PROGRAM)))
+    assert command
+    wanted = preset_named(preset or _DEFAULT_PRESET)
+    program = _ncu_for(command, wanted, filters, out)
+    count = len(wanted.counters)
+    typer.echo(f"frx: measuring {count} metrics with ncu, which runs each kernel several times", err=True)
+    sys.stdout.flush()
+    export, analysis, failed = measure_kernels(
+        program, command, wanted, filters, out, program_output=_STDERR if as_document else None
+    )
+    code = shown.ncu(export, analysis, (*filters.arguments, "--", *command))
+    if failed is not None:
+        # Something was measured, and not all.
+        raise failed
+    raise typer.Exit(code)
+
+
+def _ncu_for(command: Sequence[str], preset: Preset, filters: Filters, out: Path | None) -> str:
+    """The path of ncu; without one it is said what to do elsewhere. Raises `FrxError`, also for what would be an error
+    only when the program has run."""
+    program = find_ncu()
+    if program is None:
+        export = str(out or _EXPORT)
+        typer.echo(shell_line(filters.ncu_arguments(preset, command, export)), err=True)
+        install = "install Nsight Compute, or run the command above where there is one, then here"
+        raise EvidenceError("there is no ncu on the PATH, nor under CUDA_HOME", f"{install} frx profile --ncu {export}")
+    if shutil.which(command[0]) is None:
+        is_file = Path(command[0]).is_file()
+        hint = f"if it is an export, frx profile --ncu {command[0]}" if is_file else "the program comes after --"
+        raise OptionError(f"{command[0]} is no program that can be run", hint)
+    if out is not None and out.exists() and not out.is_file():
+        raise OptionError(f"--out {out} is no regular file", "choose another")
+    if out is not None and not os.access(out.absolute().parent, os.W_OK):
+        raise OptionError(f"--out {out}: its folder cannot be written to", "create it first")
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Prints reports, and writes explanations if they are wanted."""
+
+    top: int
+    as_document: bool
+    exit_zero: bool
+    explanations: Explanations | None
+
+    def ncu(self, export: NcuExport, analysis: KernelAnalysis, measured: Sequence[str]) -> int:
+        """The exit code for an export; `measured` is how it comes to another one."""
+        document = kernel_document.ncu_document(export, analysis)
+        if self.as_document:
+            typer.echo(json.dumps(kernel_document.as_json(document), indent=2, allow_nan=False))
+        else:
+            terminal = detect_terminal(sys.stdout, os.environ)
+            text = render_kernels(
+                document.result, top=self.top, width=terminal.width, color=terminal.color, measured=measured
+            )
+            typer.echo(text, nl=False, color=terminal.color)
+        if self.explanations is not None:
+            self.explanations.write(explain_ncu(document.result, measured=measured))
+        return self._exit_code(analysis.primary is not None)
+
+    def ptx(self, path: Path) -> int:
+        """The exit code for a PTX file."""
+        with stages() as progress:
+            progress(f"reading {path}")
+            document = ptx_document.ptx_document(*analyze_ptx(path))
+        if self.as_document:
+            typer.echo(json.dumps(ptx_document.as_json(document), indent=2, allow_nan=False))
+        else:
+            terminal = detect_terminal(sys.stdout, os.environ)
+            text = render_ptx(document.result, top=self.top, width=terminal.width, color=terminal.color)
+            typer.echo(text, nl=False, color=terminal.color)
+        if self.explanations is not None:
+            self.explanations.write(explain_ptx(document.result))
+        return self._exit_code(bool(document.result.bottlenecks))
+
+    def _exit_code(self, found: bool) -> int:
+        return 1 if found and not self.exit_zero else 0

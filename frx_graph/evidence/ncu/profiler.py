@@ -1,0 +1,158 @@
+"""Runs Nsight Compute on a program, and reads what it has said beside the table.
+
+With `--log-file` all that ncu itself prints goes to that file: `==PROF==` lines of what it is doing, `==ERROR==` and
+`==WARNING==` ones of what went wrong, and the table behind them. The terminal is the program's own. Options and
+messages: https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html; exit codes are not documented, so what ncu
+says goes before what it returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from frx_graph.errors import EvidenceError
+
+PERMISSION_HELP = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
+_GRACE_SECONDS = 5.0
+"""ncu ends the program when it is interrupted, resets the clocks that it has locked, and writes what it has."""
+_LONGEST_LINE = 1 << 16
+_MOST_SAID = 20
+"""Lines of errors, and names of kernels, that are kept of a log."""
+_PROGRAM_FAILED = re.compile(r"The application returned an error code \((-?\d+)\)")
+_KERNEL = re.compile(r"\s*\d+\.\s+(\S.*)")
+_METRIC = re.compile(r"Failed to find metric (?:regex:\^)?([\w.\\]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class NcuLog:
+    """What a log says. `program_code` is what the program has returned, None for 0, and where ncu itself has ended it.
+    `available` are the kernels that were launched, and that no filter has let through."""
+
+    table: bool
+    errors: tuple[str, ...]
+    program_code: int | None
+    nothing_profiled: bool
+    available: tuple[str, ...]
+
+
+def find_ncu() -> str | None:
+    """ncu on the PATH, or that of the CUDA toolkit at CUDA_HOME; None where there is none."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    return shutil.which("ncu") or (shutil.which("ncu", path=str(Path(home) / "bin")) if home else None)
+
+
+def run_ncu(arguments: Sequence[str], *, output: int | None = None) -> int:
+    """Run ncu with these arguments, the program's name first, until it ends, in a process group of its own: whatever
+    interrupts the caller ends the whole group. The program's standard output goes to the file descriptor `output`, or
+    where the caller's goes. Returns ncu's exit code; raises `EvidenceError` where it cannot be started."""
+    try:
+        process = subprocess.Popen(arguments, stdout=output, start_new_session=True)
+    except OSError as error:
+        raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        _signal(process, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    finally:
+        # Also what is left of the group when ncu has gone, and at once where somebody presses Ctrl-C again.
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def read_log(path: Path) -> NcuLog:
+    """What ncu has written to the file at `path`, which need not exist."""
+    errors: list[str] = []
+    available: list[str] = []
+    code: int | None = None
+    table = nothing = listed = ended_by_ncu = False
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(path.open("rb"))
+        except OSError:
+            return NcuLog(table=False, errors=(), program_code=None, nothing_profiled=False, available=())
+        while raw := file.readline(_LONGEST_LINE):
+            if raw.startswith(b'"'):
+                table = True
+                continue
+            if not raw.startswith(b"==") and not listed and not raw.startswith(b"Available Kernels"):
+                continue
+            line = raw.decode("utf-8", "replace").strip()
+            if listed and (kernel := _KERNEL.fullmatch(line)):
+                available.append(kernel[1])
+            elif line.startswith("==ERROR=="):
+                said = line.removeprefix("==ERROR==").strip()
+                if failed := _PROGRAM_FAILED.search(said):
+                    code = int(failed[1])
+                elif said:
+                    errors.append(said)
+            nothing |= "No kernels were profiled" in line
+            ended_by_ncu |= "Trying to shutdown target application" in line
+            listed |= line.startswith("Available Kernels")
+    return NcuLog(
+        table=table,
+        errors=tuple(errors[:_MOST_SAID]),
+        program_code=None if ended_by_ncu else code or None,
+        nothing_profiled=nothing,
+        available=tuple(available[:_MOST_SAID]),
+    )
+
+
+def trouble(log: NcuLog, exit_code: int, kernel: str | None) -> EvidenceError | None:
+    """Why ncu, which has returned `exit_code`, has measured nothing, or not all; `kernel` is the filter that it was
+    given. None where all is well."""
+    said = " ".join(log.errors)
+    if "ERR_NVGPUCTRPERM" in said:
+        return EvidenceError(
+            "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
+            "run it with sudo, or as an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0; a "
+            f"container needs --cap-add=SYS_ADMIN: {PERMISSION_HELP}",
+        )
+    if "driver resource was unavailable" in said:
+        return EvidenceError(
+            "the GPU's performance counters are in use by another tool",
+            "if it is DCGM: `dcgmi profile --pause` as an administrator, and `--resume` afterwards",
+        )
+    if log.program_code is not None:
+        return EvidenceError(f"the program ended with exit code {log.program_code}", "does it run without frx?")
+    if unknown := _METRIC.search(said):
+        name = unknown[1].replace("\\", "")
+        return EvidenceError(f"ncu knows no metric {name} on this device", "take a narrower --preset, or another ncu")
+    if log.errors:
+        return EvidenceError(f"ncu: {'; '.join(log.errors[:3])}")
+    if log.nothing_profiled or (not log.table and exit_code == 0):
+        return _nothing_profiled(log, kernel)
+    if exit_code < 0:
+        return EvidenceError(f"ncu was ended by signal {-exit_code}")
+    return EvidenceError(f"ncu ended with exit code {exit_code}, and does not say why") if exit_code else None
+
+
+def _nothing_profiled(log: NcuLog, kernel: str | None) -> EvidenceError:
+    if log.available:
+        names = ", ".join(log.available[:5]) + (", ..." if len(log.available) > 5 else "")
+        by = "these options leave nothing" if kernel is None else f"--kernel-name {kernel} matches none"
+        hint = "a name must be the whole one, without arguments; regex:PART matches a part"
+        return EvidenceError(f"no kernels were profiled: {by} of {names}", hint)
+    if kernel is not None:
+        return EvidenceError(f"no kernels were profiled: --kernel-name {kernel} matches none", "regex:PART for a part")
+    return EvidenceError("no kernels were profiled", "does the program run on the GPU? a --launch-skip may be too high")

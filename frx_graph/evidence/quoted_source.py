@@ -1,0 +1,71 @@
+"""The source of a kernel, as it is quoted: so much of it that somebody can read it, with the numbers of its lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.text_lines import text_lines
+
+MOST_LINES = 400
+MOST_CHARACTERS = 40_000
+"""About ten thousand tokens: a kernel with what it calls, not a library."""
+LARGEST = 8_000_000
+"""Characters of a file that is read to find the kernel in it."""
+_LONGEST_LINE = 1 << 16
+_BEFORE = 20
+"""Lines before a kernel: its comment, its template parameters."""
+_EXPECTED = "CUDA source"
+_DEFINED = re.compile(
+    r"__global__\b(?:[^;{}()]|__launch_bounds__\s*\([^()]*\)){0,500}?\b(?!__launch_bounds__)(\w+)\s*\("
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedSource:
+    """`lines` of the file, of which the first has the number `first`, without their ends; the file has `total`."""
+
+    path: str
+    first: int
+    lines: tuple[str, ...]
+    total: int
+
+
+def quote_source(path: Path, kernels: Sequence[str] = ()) -> QuotedSource:
+    """The file at `path`, or so much of it as may be quoted: from shortly before the first of `kernels` that it defines
+    on, else from its beginning. Raises `EvidenceError` for what is no text, or too large for source."""
+    lines: list[str] = []
+    size = 0
+    with text_lines(path, _EXPECTED, longest=_LONGEST_LINE) as read:
+        for line in read:
+            size += len(line)
+            if size > LARGEST:
+                raise EvidenceError(f"{path}: larger than {LARGEST:,} characters, expected {_EXPECTED}")
+            lines.append(line.rstrip("\r\n"))
+    start = 0
+    if len(lines) > MOST_LINES or size > MOST_CHARACTERS:
+        start = max(0, _line_of(lines, kernels) - _BEFORE)
+    kept: list[str] = []
+    left = MOST_CHARACTERS
+    for line in lines[start : start + MOST_LINES]:
+        left -= len(line)
+        if left < 0:
+            break
+        kept.append(line)
+    return QuotedSource(str(path), start + 1, tuple(kept), len(lines))
+
+
+def _line_of(lines: Sequence[str], kernels: Sequence[str]) -> int:
+    """The index of the line in which the first of these kernels is defined; 0 where none is."""
+    text = "\n".join(lines)
+    defined = [(found[1], found.start()) for found in _DEFINED.finditer(text)]
+    for kernel in kernels:
+        # Demangled, the name is a word of it; mangled, it stands behind its length.
+        words = frozenset(re.findall(r"\w+", kernel.partition("(")[0]))
+        for name, position in defined:
+            if name in words or f"{len(name)}{name}" in kernel:
+                return text.count("\n", 0, position)
+    return 0

@@ -1,0 +1,136 @@
+"""An explanation for people: `frx_summary.txt`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from frx_graph.reports.explain_document import ExplainDocument, RooflinePart, TopKernelPart, TopRecommendationPart
+from frx_graph.reports.plain_text import one_line, path_end
+from frx_graph.reports.quantities import percent, seconds
+from frx_graph.reports.recommendation_text import print_command, print_wrapped, step_text
+from frx_graph.reports.text_console import text_console
+
+FIRST_WORDS = "FRX SUMMARY"
+"""With which the file begins."""
+WIDTH = 80
+_NAME = 60
+NOTHING = "nothing that was measured holds the kernels back"
+NO_BOUND = "no bound follows from what was measured"
+
+
+def render_summary(document: ExplainDocument) -> str:
+    """Diagnosis, where it stands, what to do and how to see that it has helped."""
+    out, console = text_console(WIDTH, color=False, soft_wrap=True)
+    console.print(Text(f"{FIRST_WORDS}  {path_end(document.evidence_file, WIDTH - len(FIRST_WORDS) - 2)}"))
+    _section(console, "PRIMARY DIAGNOSIS", primary_lines(document))
+    _section(console, "SECONDARY ISSUES", secondary_lines(document))
+    names = tuple(one_line(kernel.kernel_name, _NAME) for kernel in document.top_kernels)
+    kernels = (f"{rank}. {name}: {kernel_line(kernel)}" for rank, (name, kernel) in _ranked(names, document))
+    _section(console, "TOP KERNELS", kernels)
+    _section(console, "ROOFLINE AND OCCUPANCY, of the first kernel", standing_lines(document))
+    for number, found in enumerate(document.top_recommendations, start=1):
+        _section(console, f"FIX {number}: {found.title}", fix_lines(found))
+    _section(console, "EXPECTED IMPROVEMENT", improvement_lines(document))
+    _section(console, "VALIDATION TARGETS", target_lines(document))
+    _section(console, "NOT KNOWN", (f"{missing.layer}: {missing.reason}" for missing in document.missing_data))
+    console.print()
+    console.print(Text("MEASURE AGAIN"))
+    print_command(console, document.reprofile_command)
+    return out.getvalue()
+
+
+def primary_lines(document: ExplainDocument) -> Iterator[str]:
+    """The primary diagnosis with its evidence."""
+    found = document.primary_diagnosis
+    if found is None:
+        yield NOTHING
+        return
+    yield f"{found.title} ({found.label}), score {found.score:.2f}, {found.confidence_label} confidence"
+    yield from (f"- {evidence}" for evidence in found.evidence)
+
+
+def secondary_lines(document: ExplainDocument) -> Iterator[str]:
+    """The others."""
+    primary = document.primary_diagnosis
+    for found in document.diagnoses:
+        if primary is None or found.label != primary.label:
+            yield f"{found.title} ({found.label}), score {found.score:.2f}: {found.evidence[0]}"
+
+
+def kernel_line(kernel: TopKernelPart) -> str:
+    """What is known of one kernel, without its name."""
+    known = (
+        ("share of the time", kernel.runtime_share_pct, percent),
+        ("time", kernel.seconds, seconds),
+        ("MFU", kernel.mfu_pct, percent),
+    )
+    said = [f"{what} {text(value)}" for what, value, text in known if value is not None]
+    if kernel.roofline_region is not None:
+        said.append(kernel.roofline_region)
+    if kernel.opportunity is not None:
+        said.append(f"opportunity {kernel.opportunity} ({kernel.opportunity_score:.2f})")
+    if kernel.registers is not None:
+        said.append(f"{kernel.registers} registers a thread")
+    return ", ".join(said) or "nothing was measured"
+
+
+def standing_lines(document: ExplainDocument) -> Iterator[str]:
+    """Roofline region, MFU, occupancy and its limiter, of the first kernel."""
+    roofline, occupancy = document.roofline, document.occupancy_summary
+    if roofline is not None:
+        yield f"Roofline region: {roofline.region}; MFU (FP32): {percent(roofline.mfu_pct)}"
+        yield f"Compute {percent(roofline.compute_pct)}, memory {_memory(roofline)} of the device's peak"
+    if occupancy is not None:
+        yield f"Occupancy {percent(occupancy.achieved_pct)} of at most {percent(occupancy.theoretical_pct)}"
+        limiters = ", ".join(f"{name} ({share:.0%} of the time)" for name, share in occupancy.limiters.items())
+        yield f"Occupancy is limited by: {limiters or 'nothing that was measured'}"
+
+
+def fix_lines(found: TopRecommendationPart) -> Iterator[str]:
+    """One card: why, what to do, what to mind."""
+    yield f"Why: {found.why}"
+    yield from (f"- {action}" for action in found.actions)
+    yield from (f"Mind: {risk}" for risk in found.risks)
+
+
+def improvement_lines(document: ExplainDocument) -> Iterator[str]:
+    """What each fix can bring at most, as far as the counters bound it."""
+    for found in document.top_recommendations:
+        most, least = found.estimated_speedup_pct_max, found.estimated_speedup_pct_min
+        if most is None:
+            yield f"{found.title}: {NO_BOUND}"
+        elif least is None:
+            yield f"{found.title}: at most {most:.0f} % faster, a bound from counters; nothing is promised"
+        else:
+            yield f"{found.title}: {least:.0f} to {most:.0f} % faster"
+
+
+def target_lines(document: ExplainDocument) -> Iterator[str]:
+    """What to look at when it is measured again, each metric once."""
+    seen = set()
+    for found in document.top_recommendations:
+        for step in found.validation_steps:
+            if step.metric not in seen:
+                seen.add(step.metric)
+                yield step_text(step)
+
+
+def _memory(roofline: RooflinePart) -> str:
+    part = "" if roofline.memory_part is None else f" ({roofline.memory_part})"
+    return f"{percent(roofline.memory_pct)}{part}"
+
+
+def _ranked(names: tuple[str, ...], document: ExplainDocument) -> Iterator[tuple[int, tuple[str, TopKernelPart]]]:
+    return enumerate(zip(names, document.top_kernels, strict=True), start=1)
+
+
+def _section(console: Console, title: str, lines: Iterator[str]) -> None:
+    """Nothing where there are no lines."""
+    for number, line in enumerate(lines):
+        if not number:
+            console.print()
+            console.print(Text(title))
+        print_wrapped(console, line, WIDTH)
