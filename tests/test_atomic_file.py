@@ -2,10 +2,11 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from frx_graph.atomic_file import write_atomically
+from frx_graph.atomic_file import replaced_when_written, write_all_atomically, write_atomically
 
 
 @pytest.fixture(params=[0o022, 0o077])
@@ -63,3 +64,44 @@ def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None
         write_atomically(path, "\ud800")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_somebody_else_writes_replaces_the_file_when_all_went_well(tmp_path: Path) -> None:
+    path = tmp_path / "save.csv"
+    path.write_text("old")
+    with replaced_when_written(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    with pytest.raises(KeyboardInterrupt), replaced_when_written(path) as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_several_files_are_replaced_together(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    write_all_atomically({tmp_path / "a": "1", tmp_path / "b": "2"})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "1", "b": "2"}
+
+
+@pytest.mark.parametrize("failing", ["replace", "open"])
+def test_of_several_files_all_are_written_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    (tmp_path / "a").write_text("old a")
+    (tmp_path / "c").write_text("old c")
+    calls = iter(range(10))
+    done = getattr(Path, failing)
+
+    def fails_the_third_time(path: Path, *arguments: Any, **options: Any) -> Any:
+        if next(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return done(path, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, failing, fails_the_third_time)
+        with pytest.raises(OSError, match="No space left"):
+            write_all_atomically({tmp_path / name: "new" for name in "abc"})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old a", "c": "old c"}

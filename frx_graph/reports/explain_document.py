@@ -16,7 +16,7 @@ from frx_graph.passes.kernels.label_titles import label_title
 from frx_graph.passes.kernels.labels import INSUFFICIENT
 from frx_graph.passes.kernels.metric_levels import Level, metric_levels
 from frx_graph.reports.kernel_document import KernelPart, NcuResult, OpportunityPart
-from frx_graph.reports.plain_text import lines, one_line
+from frx_graph.reports.plain_text import encodable, lines, one_line
 from frx_graph.reports.ptx_document import PtxResult
 from frx_graph.reports.published_schema import published_schema
 from frx_graph.reports.recommendation_part import RecommendationPart, ValidationPart
@@ -195,12 +195,12 @@ def explain_ncu(
         top_recommendations=tuple(map(_recommendation, result.recommendations[:_RECOMMENDATIONS])),
         missing_data=(
             MissingPart(
-                layer="ncu", reason=f"not measured: {', '.join(missing)}", command=rerun_command(None, measured)
+                layer="ncu", reason=f"not measured: {', '.join(missing)}", command=encodable(rerun_command(None, measured))
             ),
         )
         if missing
         else (),
-        reprofile_command=rerun_command(result.primary_bottleneck, measured),
+        reprofile_command=encodable(rerun_command(result.primary_bottleneck, measured)),
         source=_source(source),
     )
 

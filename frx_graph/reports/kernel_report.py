@@ -70,9 +70,13 @@ def _verdict(console: Console, result: NcuResult, width: int) -> None:
     console.print(Text.assemble(("VERDICT", "bold"), f"  {path_end(result.source, width - 9)}"))
     kernels, launches = plural(result.kernel_count, "kernel"), plural(result.launches, "launch", "launches")
     print_wrapped(console, f"{kernels}, {launches}, an export of {result.form} form", width)
-    primary = result.primary_bottleneck or "none that these metrics tell"
-    certain = "" if result.primary_bottleneck is None else f", {_confidence(result)}"
-    print_wrapped(console, f"Primary bottleneck: {primary}{certain}", width)
+    primary = next((found for found in result.bottlenecks if found.label == result.primary_bottleneck), None)
+    if primary is None:
+        print_wrapped(console, "Primary bottleneck: none that these metrics tell", width)
+    else:
+        print_wrapped(console, f"Primary bottleneck: {primary.label} (confidence {primary.confidence:.2f})", width)
+        if primary.confidence < MEASURED:
+            print_wrapped(console, "Less sure than it could be: compute and memory were not both measured.", width)
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}", width)
     if result.kernels:
@@ -80,15 +84,6 @@ def _verdict(console: Console, result: NcuResult, width: int) -> None:
         print_wrapped(console, f"{_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}", width)
     if not result.kernel_attribution.has_runtime_share:
         print_wrapped(console, "Durations were not measured of all kernels: scores count launches, not time.", width)
-
-
-def _confidence(result: NcuResult) -> str:
-    found = next(one for one in result.bottlenecks if one.label == result.primary_bottleneck)
-    kernel = "" if result.kernel_count == 1 else " of the kernel that it weighs most in"
-    why = f"compute and memory throughput{kernel} were measured"
-    if found.confidence < MEASURED:
-        why = f"compute and memory throughput{kernel} were not both measured"
-    return f"confidence {found.confidence:.2f}: {why}"
 
 
 def _kernels(console: Console, result: NcuResult) -> None:
@@ -147,13 +142,16 @@ def _bottleneck(console: Console, found: BottleneckPart, width: int) -> None:
 
 def _next_steps(console: Console, result: NcuResult, measured: Sequence[str], width: int) -> None:
     _title(console, "NEXT STEPS")
+    again, everything = rerun_command(result.primary_bottleneck, measured), rerun_command(None, measured)
     if result.recommendations:
         print_wrapped(console, f"- Try first: {result.recommendations[0].title}", width)
         print_wrapped(console, "- Then measure again:", width)
-        print_command(console, rerun_command(result.primary_bottleneck, measured))
+        print_command(console, again)
     missing = result.missing.get("full", ())
     if missing:
-        print_wrapped(console, f"- Not measured: {', '.join(missing)}. This asks for all:", width)
-        print_command(console, rerun_command(None, measured))
+        print_wrapped(console, f"- Not measured: {', '.join(missing)}", width)
+        if everything != again or not result.recommendations:
+            print_wrapped(console, "- For all of that:", width)
+            print_command(console, everything)
     for line in result.unread:
         print_wrapped(console, f"- Could not be read: {line}", width)

@@ -83,8 +83,19 @@ def test_what_people_see(document: NcuDocument) -> None:
     assert "--> " in text or "<-- " in text
     assert "was 90; " in text
     assert "more: --top" in text
+    assert "Primary bottleneck: memory_bandwidth_bound (confidence 0.90)\n" in text
+    assert "Less sure" not in text
+    assert "Tier 1, the kernel" in text
+    assert "\n        frx profile --preset memory -- ./your_app\n" in text
     lines = [line for line in text.splitlines() if "ncu --metrics" not in line]
     assert max(map(len, lines)) <= 80
+
+
+def test_without_a_verdict_less_is_sure(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(long_export(metric(STREAM, SOL, "DRAM Throughput", "%", "90.00")))
+    text = render_kernels(ncu_document(*analyze_ncu(path)).result, top=2, width=80, color=False)
+    assert "(confidence 0.60)\n    Less sure than it could be" in text
 
 
 def test_hostile_names_are_harmless(document: NcuDocument) -> None:
@@ -104,4 +115,4 @@ def test_nothing_to_say_is_said(tmp_path: Path) -> None:
     text = render_kernels(document.result, top=5, width=80, color=False)
     assert "Primary bottleneck: none that these metrics tell" in text
     assert "unknown" in text
-    assert "frx ncu-command full" in text
+    assert text.count("frx profile --preset full -- ./your_app") == 1

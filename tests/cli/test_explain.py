@@ -1,0 +1,103 @@
+"""`frx explain` as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from ncu_exports import SOL, Launch, long_export, metric
+
+from frx_graph.cli.main import run
+from frx_graph.reports.explain_document import explain_schema
+
+DATA = Path(__file__).parent.parent / "data"
+FILES = ["frx_evidence.json", "frx_llm_prompt.txt", "frx_summary.txt"]
+
+
+@pytest.fixture
+def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("report.csv").write_text(
+        long_export(
+            metric(Launch(), SOL, "Duration", "us", "90.00"),
+            metric(Launch(), SOL, "Compute (SM) Throughput", "%", "20.00"),
+            metric(Launch(), SOL, "Memory Throughput", "%", "90.00"),
+            metric(Launch(), SOL, "DRAM Throughput", "%", "90.00"),
+        )
+    )
+    return "report.csv"
+
+
+def names(folder: str = ".") -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def test_three_files_are_written(export: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("kernel.cu").write_text("__global__ void copy(float *x, int n) {}\n")
+    assert run(["explain", export, "--source", "kernel.cu", "--out", "new/folder"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err.count("frx: wrote new/folder/")) == ("", 3)
+    assert names("new/folder") == FILES
+    document = json.loads(Path("new/folder/frx_evidence.json").read_text())
+    jsonschema.Draft202012Validator(json.loads(explain_schema())).validate(document)
+    assert document["source"]["lines"] == ["__global__ void copy(float *x, int n) {}"]
+    assert "    1 | __global__ void copy" in Path("new/folder/frx_llm_prompt.txt").read_text()
+    assert Path("new/folder/frx_summary.txt").read_text().startswith("FRX SUMMARY  report.csv\n")
+
+
+def test_ours_are_replaced(export: str) -> None:
+    assert run(["explain", export]) == 0
+    assert run(["explain", str(DATA / "ptx" / "kernels_sm80.ptx")]) == 0
+    assert names() == [*FILES, "report.csv"]
+    assert json.loads(Path("frx_evidence.json").read_text())["layers_available"] == ["ptx"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_others_wrote_is_replaced_by_force_alone(
+    export: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(name).write_text("mine")
+    assert run(["explain", export]) == 2
+    assert f"{name} was not written by frx explain (move it, or let --force replace it)" in capsys.readouterr().err
+    assert (Path(name).read_text(), names()) == ("mine", sorted([name, "report.csv"]))
+    assert run(["explain", export, "--force"]) == 0
+    assert Path(name).read_text() != "mine"
+
+
+def test_none_is_written_where_one_cannot_be(
+    export: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = Path.replace
+
+    def full(path: Path, target: Path) -> Path:
+        if "evidence" in path.name:
+            raise OSError(28, "No space left on device")
+        return done(path, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert run(["explain", export]) == 2
+    assert "cannot write into .: No space left on device" in capsys.readouterr().err
+    assert names() == ["report.csv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.csv"], "none.csv: no such file"),
+        (["."], ".: a directory, and folders of runs are not read yet"),
+        (["report.csv", "--out", "report.csv"], "report.csv is no folder"),
+        (["report.csv", "--source", "none.cu"], "none.cu: no such file"),
+        (["report.csv", "--source", "."], ".: is a directory, expected CUDA source"),
+        (
+            [str(DATA / "traces" / "hta_mi250_minitoy_train.json.gz")],
+            "trace evidence tells of a program, and not of its kernels' insides (frx analyze",
+        ),
+        ([], "report"),
+    ],
+)
+def test_errors_leave_nothing(export: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert run(["explain", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert names() == ["report.csv"]
