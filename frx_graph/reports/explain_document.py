@@ -195,7 +195,9 @@ def explain_ncu(
         top_recommendations=tuple(map(_recommendation, result.recommendations[:_RECOMMENDATIONS])),
         missing_data=(
             MissingPart(
-                layer="ncu", reason=f"not measured: {', '.join(missing)}", command=encodable(rerun_command(None, measured))
+                layer="ncu",
+                reason=f"not measured: {', '.join(missing)}",
+                command=encodable(rerun_command(None, measured)),
             ),
         )
         if missing

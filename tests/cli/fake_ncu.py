@@ -50,6 +50,14 @@ def main() -> int:
 
 
 def measure(command: list[str], options: dict, told: dict, say) -> int:
+    if told["wrong"] == "driver":
+        print(
+            "==ERROR== Nsight Compute failed to connect to the CUDA driver (stub libcuda.so[.1] on path?).",
+            file=sys.stderr,
+        )
+        say("==ERROR== The application returned an error code (1).")
+        say("==WARNING== No kernels were profiled.")
+        return 1
     wanted = options["--metrics"].split(",")
     process = subprocess.Popen(command)
     say(f"==PROF== Connected to process {process.pid} ({command[0]})")

@@ -134,6 +134,7 @@ def test_nothing_that_holds_kernels_back_is_exit_0(launching: Callable[..., None
     ("kernels", "wrong", "options", "said"),
     [
         (["stream"], "permission", [], "counters (ERR_NVGPUCTRPERM) (run it with sudo"),
+        (["stream"], "driver", [], "ncu could not get into the program, whose exit code is 1 (what is printed above"),
         (["stream"], "busy", [], "in use by another tool"),
         (["stream"], "metric", [], "ncu knows no metric gpu__time_duration.sum on this device"),
         ([], "", [], "no kernels were profiled (does the program run on the GPU?"),

@@ -33,9 +33,11 @@ _METRIC = re.compile(r"Failed to find metric (?:regex:\^)?([\w.\\]+)")
 
 @dataclass(frozen=True, slots=True)
 class NcuLog:
-    """What a log says. `program_code` is what the program has returned, None for 0, and where ncu itself has ended it.
-    `available` are the kernels that were launched, and that no filter has let through."""
+    """What a log says. `connected`: ncu has got into a program that uses CUDA. `program_code` is what the program has
+    returned, None for 0, and where ncu itself has ended it. `available` are the kernels that were launched, and that no
+    filter has let through."""
 
+    connected: bool
     table: bool
     errors: tuple[str, ...]
     program_code: int | None
@@ -85,12 +87,12 @@ def read_log(path: Path) -> NcuLog:
     errors: list[str] = []
     available: list[str] = []
     code: int | None = None
-    table = nothing = listed = ended_by_ncu = False
+    connected = table = nothing = listed = ended_by_ncu = False
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(path.open("rb"))
         except OSError:
-            return NcuLog(table=False, errors=(), program_code=None, nothing_profiled=False, available=())
+            return NcuLog(False, False, errors=(), program_code=None, nothing_profiled=False, available=())
         while raw := file.readline(_LONGEST_LINE):
             if raw.startswith(b'"'):
                 table = True
@@ -106,10 +108,12 @@ def read_log(path: Path) -> NcuLog:
                     code = int(failed[1])
                 elif said:
                     errors.append(said)
+            connected |= line.startswith("==PROF== Connected to process")
             nothing |= "No kernels were profiled" in line
             ended_by_ncu |= "Trying to shutdown target application" in line
             listed |= line.startswith("Available Kernels")
     return NcuLog(
+        connected=connected,
         table=table,
         errors=tuple(errors[:_MOST_SAID]),
         program_code=None if ended_by_ncu else code or None,
@@ -122,7 +126,7 @@ def trouble(log: NcuLog, exit_code: int, kernel: str | None) -> EvidenceError | 
     """Why ncu, which has returned `exit_code`, has measured nothing, or not all; `kernel` is the filter that it was
     given. None where all is well."""
     said = " ".join(log.errors)
-    if "ERR_NVGPUCTRPERM" in said:
+    if "ERR_NVGPUCTRPERM" in said or "permission to access NVIDIA GPU Performance Counters" in said:
         return EvidenceError(
             "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
             "run it with sudo, or as an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0; a "
@@ -133,6 +137,10 @@ def trouble(log: NcuLog, exit_code: int, kernel: str | None) -> EvidenceError | 
             "the GPU's performance counters are in use by another tool",
             "if it is DCGM: `dcgmi profile --pause` as an administrator, and `--resume` afterwards",
         )
+    if log.program_code is not None and not log.connected:
+        # The driver is looked for in the program's process, and what is said there goes to the terminal.
+        hint = "what is printed above says why: is there a GPU, and a driver that this ncu knows?"
+        return EvidenceError(f"ncu could not get into the program, whose exit code is {log.program_code}", hint)
     if log.program_code is not None:
         return EvidenceError(f"the program ended with exit code {log.program_code}", "does it run without frx?")
     if unknown := _METRIC.search(said):

@@ -63,7 +63,7 @@ def test_all_is_well(tmp_path: Path) -> None:
         (
             "==ERROR== The application returned an error code (1).\n==WARNING== No kernels were profiled.\n",
             1,
-            "code 1 ",
+            "ncu could not get into the program, whose exit code is 1",
         ),
         (f"{CONNECTED}==ERROR== The application returned an error code (139).\n{TABLE}", 139, "exit code 139"),
         ("==WARNING== No kernels were profiled.\n", 0, "does the program run on the GPU?"),
@@ -91,7 +91,7 @@ def test_a_filter_that_matches_nothing_is_named(tmp_path: Path) -> None:
 
 
 def test_without_a_log_nothing_is_known(tmp_path: Path) -> None:
-    assert read_log(tmp_path / "none") == NcuLog(False, (), None, False, ())
+    assert read_log(tmp_path / "none") == NcuLog(False, False, (), None, False, ())
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
