@@ -10,11 +10,11 @@ import typer
 from frx_graph.cli.explanation_files import Explanations
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, file_kind
-from frx_graph.evidence.quoted_source import QuotedSource, quote_source
+from frx_graph.evidence.quoted_source import quote_source
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.progress import stages
 from frx_graph.ptx_advice import analyze_ptx
-from frx_graph.reports.explain_document import ExplainDocument, explain_ncu, explain_ptx
+from frx_graph.reports.explain_document import ExplainDocument, explain_ncu, explain_ptx, with_source
 from frx_graph.reports.kernel_document import ncu_document
 from frx_graph.reports.ptx_document import ptx_document
 
@@ -34,25 +34,21 @@ def explain(
     files.check()
     with stages() as progress:
         progress(f"reading {report}")
-        document = _explanation(report, source)
+        document = _explanation(report)
+        if source is not None:
+            names = [kernel.kernel_name for kernel in document.top_kernels]
+            document = with_source(document, quote_source(source, names))
     files.write(document)
 
 
-def _explanation(report: Path, source: Path | None) -> ExplainDocument:
+def _explanation(report: Path) -> ExplainDocument:
     match file_kind(report):
         case FileKind.NCU_CSV:
-            result = ncu_document(*analyze_ncu(report)).result
-            names = [kernel.kernel_name for kernel in result.kernels]
-            return explain_ncu(result, source=_quoted(source, names))
+            return explain_ncu(ncu_document(*analyze_ncu(report)).result)
         case FileKind.PTX:
-            static = ptx_document(*analyze_ptx(report)).result
-            return explain_ptx(static, source=_quoted(source, [kernel.name for kernel in static.kernels]))
+            return explain_ptx(ptx_document(*analyze_ptx(report)).result)
         case kind:
             raise EvidenceError(
                 f"{report}: {kind.value} evidence tells of a program, and not of its kernels' insides",
                 f"frx analyze {report} reports it",
             )
-
-
-def _quoted(source: Path | None, kernels: list[str]) -> QuotedSource | None:
-    return None if source is None else quote_source(source, kernels)

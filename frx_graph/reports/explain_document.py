@@ -122,7 +122,10 @@ class TopRecommendationPart(_Part):
     tier: int
     score: float
     estimated_speedup_pct_min: float | None = Field(description="null: nothing is promised")
-    estimated_speedup_pct_max: float | None = Field(description="bound from counters; null: no bound")
+    estimated_speedup_pct_max: float | None = Field(
+        description="bound from the first kernel's counters; null: no bound"
+    )
+    kernels: tuple[str, ...]
     why: str
     actions: tuple[str, ...] = Field(description="the first two")
     validation_steps: tuple[ValidationPart, ...]
@@ -168,9 +171,7 @@ class ExplainDocument(_Part):
     source: SourcePart | None = Field(description="what was given with --source; it is quoted, and not analysed")
 
 
-def explain_ncu(
-    result: NcuResult, *, source: QuotedSource | None = None, measured: Sequence[str] = _YOURS
-) -> ExplainDocument:
+def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> ExplainDocument:
     """The explanation of an export; `measured` are the filters, `--`, and the program that it was measured of."""
     diagnoses = tuple(
         _diagnosis(one.label, one.score, one.confidence, one.evidence, one.kernels) for one in result.bottlenecks
@@ -203,15 +204,18 @@ def explain_ncu(
         if missing
         else (),
         reprofile_command=encodable(rerun_command(result.primary_bottleneck, measured)),
-        source=_source(source),
+        source=None,
     )
 
 
-def explain_ptx(result: PtxResult, *, source: QuotedSource | None = None) -> ExplainDocument:
-    """The explanation of a PTX file: risks, since nothing of it has run."""
+def explain_ptx(result: PtxResult) -> ExplainDocument:
+    """The explanation of a PTX file: risks, since nothing of it has run; the kernels with the greatest come first."""
     diagnoses = tuple(
         _diagnosis(one.label, one.score, one.confidence, one.evidence, one.kernels) for one in result.bottlenecks
     )
+    risky = tuple(dict.fromkeys(name for one in result.bottlenecks for name in one.kernels))
+    places = {name: place for place, name in enumerate(risky)}
+    ranked = sorted(result.kernels, key=lambda kernel: places.get(kernel.name, len(places)))
     missing = [MissingPart(layer="ncu", reason="nothing was measured while it ran", command=rerun_command(None))]
     if result.not_assembled_because is not None:
         # What ptxas says may quote the file.
@@ -250,15 +254,27 @@ def explain_ptx(result: PtxResult, *, source: QuotedSource | None = None) -> Exp
                 opportunity_score=None,
                 registers=kernel.physical_registers,
             )
-            for rank, kernel in enumerate(result.kernels[:_KERNELS], start=1)
+            for rank, kernel in enumerate(ranked[:_KERNELS], start=1)
         ),
         roofline=None,
         occupancy_summary=None,
         top_recommendations=tuple(map(_recommendation, result.recommendations[:_RECOMMENDATIONS])),
         missing_data=tuple(missing),
         reprofile_command=rerun_command(None),
-        source=_source(source),
+        source=None,
     )
+
+
+def with_source(document: ExplainDocument, quoted: QuotedSource) -> ExplainDocument:
+    """The same with the source of its kernels."""
+    source = SourcePart(
+        path=_printable(quoted.path),
+        first_line=quoted.first,
+        total_lines=quoted.total,
+        # One line of the file at a time: what splits lines elsewhere must not move the numbers.
+        lines=tuple(" ".join(lines(line)) for line in quoted.lines),
+    )
+    return document.model_copy(update={"source": source})
 
 
 def explain_schema() -> str:
@@ -345,20 +361,9 @@ def _recommendation(found: RecommendationPart) -> TopRecommendationPart:
         score=found.score,
         estimated_speedup_pct_min=found.estimated_speedup_pct_min,
         estimated_speedup_pct_max=found.estimated_speedup_pct_max,
+        kernels=tuple(map(_printable, found.kernels)),
         why=found.why,
         actions=found.actions[:2],
         validation_steps=found.validation_steps,
         risks=found.risks,
-    )
-
-
-def _source(quoted: QuotedSource | None) -> SourcePart | None:
-    if quoted is None:
-        return None
-    return SourcePart(
-        path=_printable(quoted.path),
-        first_line=quoted.first,
-        total_lines=quoted.total,
-        # One line of the file at a time: what splits lines elsewhere must not move the numbers.
-        lines=tuple(" ".join(lines(line)) for line in quoted.lines),
     )

@@ -27,10 +27,12 @@ def render_summary(document: ExplainDocument) -> str:
     console.print(Text(f"{FIRST_WORDS}  {path_end(document.evidence_file, WIDTH - len(FIRST_WORDS) - 2)}"))
     _section(console, "PRIMARY DIAGNOSIS", primary_lines(document))
     _section(console, "SECONDARY ISSUES", secondary_lines(document))
-    names = tuple(one_line(kernel.kernel_name, _NAME) for kernel in document.top_kernels)
-    kernels = (f"{rank}. {name}: {kernel_line(kernel)}" for rank, (name, kernel) in _ranked(names, document))
+    kernels = (
+        f"K{kernel.rank} {one_line(kernel.kernel_name, _NAME)}: {kernel_line(kernel)}"
+        for kernel in document.top_kernels
+    )
     _section(console, "TOP KERNELS", kernels)
-    _section(console, "ROOFLINE AND OCCUPANCY, of the first kernel", standing_lines(document))
+    _section(console, "ROOFLINE AND OCCUPANCY of K1", standing_lines(document))
     for number, found in enumerate(document.top_recommendations, start=1):
         _section(console, f"FIX {number}: {found.title}", fix_lines(found))
     _section(console, "EXPECTED IMPROVEMENT", improvement_lines(document))
@@ -50,6 +52,8 @@ def primary_lines(document: ExplainDocument) -> Iterator[str]:
         return
     yield f"{found.title} ({found.label}), score {found.score:.2f}, {found.confidence_label} confidence"
     yield from (f"- {evidence}" for evidence in found.evidence)
+    if numbers := _numbers(document, found.kernels):
+        yield f"In {numbers}, where it weighs most first."
 
 
 def secondary_lines(document: ExplainDocument) -> Iterator[str]:
@@ -100,12 +104,14 @@ def improvement_lines(document: ExplainDocument) -> Iterator[str]:
     """What each fix can bring at most, as far as the counters bound it."""
     for found in document.top_recommendations:
         most, least = found.estimated_speedup_pct_max, found.estimated_speedup_pct_min
+        numbers = _numbers(document, found.kernels[:1])
+        what = f"{found.title}, in {numbers}" if numbers else found.title
         if most is None:
-            yield f"{found.title}: {NO_BOUND}"
+            yield f"{what}: {NO_BOUND}"
         elif least is None:
-            yield f"{found.title}: at most {most:.0f} % faster, a bound from counters; nothing is promised"
+            yield f"{what}: at most {most:.0f} % faster, a bound from counters; nothing is promised"
         else:
-            yield f"{found.title}: {least:.0f} to {most:.0f} % faster"
+            yield f"{what}: {least:.0f} to {most:.0f} % faster"
 
 
 def target_lines(document: ExplainDocument) -> Iterator[str]:
@@ -123,8 +129,10 @@ def _memory(roofline: RooflinePart) -> str:
     return f"{percent(roofline.memory_pct)}{part}"
 
 
-def _ranked(names: tuple[str, ...], document: ExplainDocument) -> Iterator[tuple[int, tuple[str, TopKernelPart]]]:
-    return enumerate(zip(names, document.top_kernels, strict=True), start=1)
+def _numbers(document: ExplainDocument, names: tuple[str, ...]) -> str:
+    """`K1, K3`: these kernels, as far as they are among the top ones."""
+    ranks = {kernel.kernel_name: kernel.rank for kernel in reversed(document.top_kernels)}
+    return ", ".join(f"K{ranks[name]}" for name in names if name in ranks)
 
 
 def _section(console: Console, title: str, lines: Iterator[str]) -> None:

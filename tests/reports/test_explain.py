@@ -19,7 +19,14 @@ from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.evidence.quoted_source import QuotedSource
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.passes.kernels.ptx_analysis import analyse_ptx
-from frx_graph.reports.explain_document import ExplainDocument, as_json, explain_ncu, explain_ptx, explain_schema
+from frx_graph.reports.explain_document import (
+    ExplainDocument,
+    as_json,
+    explain_ncu,
+    explain_ptx,
+    explain_schema,
+    with_source,
+)
 from frx_graph.reports.explain_prompt import render_prompt
 from frx_graph.reports.explain_summary import render_summary
 from frx_graph.reports.kernel_document import NcuResult, ncu_document
@@ -64,7 +71,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> NcuResult:
 
 @pytest.fixture(scope="module")
 def explained(result: NcuResult) -> ExplainDocument:
-    return explain_ncu(result, source=SOURCE, measured=("--launch-count", "2", "--", "./app", "a b"))
+    return with_source(explain_ncu(result, measured=("--launch-count", "2", "--", "./app", "a b")), SOURCE)
 
 
 def ptx_explained(assembled: dict[str, Assembled], reason: str | None) -> ExplainDocument:
@@ -137,6 +144,7 @@ def test_ptx_is_risks_and_nothing_that_was_measured() -> None:
     assert PLEADING not in json.dumps(found)
     known = as_json(ptx_explained({"spills": Assembled(32, 1144, 1396, 2244, 0)}, None))
     assert known["primary_diagnosis"]["label"] == "ptx_register_spills"
+    assert known["top_kernels"][0]["kernel_name"] == "spills"
     assert [one["layer"] for one in known["missing_data"]] == ["ncu"]
 
 
@@ -148,7 +156,10 @@ def test_what_people_read(explained: ExplainDocument) -> None:
         for title in (*titles, "EXPECTED IMPROVEMENT", "VALIDATION TARGETS", "NOT KNOWN", "MEASURE AGAIN")
     ]
     assert places == sorted(places)
-    assert "at most 350 % faster, a bound from counters; nothing is promised" in text.replace("\n    ", " ")
+    assert (
+        "Move fewer bytes to and from DRAM, in K1: at most 350 % faster, a bound from counters; nothing is promised"
+        in text.replace("\n    ", " ")
+    )
     assert "Occupancy is limited by: nothing that was measured" in text
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -212,7 +223,7 @@ def test_no_name_and_no_line_gets_out_of_its_block(result: NcuResult, name: str,
     first = result.kernels[0].model_copy(update={"kernel_name": marked})
     hostile = result.model_copy(update={"kernels": (first, *result.kernels[1:]), "source": f"⟦{path}⟧"})
     source = QuotedSource(f"⟦{path}⟧", 1, tuple(f"⟦{line}⟧" for line in lines), len(lines))
-    document = explain_ncu(hostile, source=source)
+    document = with_source(explain_ncu(hostile), source)
     prompt = render_prompt(document)
     assert not re.search("[⟦⟧]", outside(prompt))
     inside = prompt.count("\nBEGIN DATA ")

@@ -24,8 +24,8 @@ PERMISSION_HELP = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
 _GRACE_SECONDS = 5.0
 """ncu ends the program when it is interrupted, resets the clocks that it has locked, and writes what it has."""
 _LONGEST_LINE = 1 << 16
-_MOST_SAID = 20
-"""Lines of errors, and names of kernels, that are kept of a log."""
+_MOST_SAID, _LONGEST_SAID, _LONGEST_NAME = 20, 500, 100
+"""Lines of errors, and names of kernels, that are kept of a log, and how much of each."""
 _PROGRAM_FAILED = re.compile(r"The application returned an error code \((-?\d+)\)")
 _KERNEL = re.compile(r"\s*\d+\.\s+(\S.*)")
 _METRIC = re.compile(r"Failed to find metric (?:regex:\^)?([\w.\\]+)")
@@ -101,13 +101,14 @@ def read_log(path: Path) -> NcuLog:
                 continue
             line = raw.decode("utf-8", "replace").strip()
             if listed and (kernel := _KERNEL.fullmatch(line)):
-                available.append(kernel[1])
+                if len(available) < _MOST_SAID:
+                    available.append(kernel[1][:_LONGEST_NAME])
             elif line.startswith("==ERROR=="):
                 said = line.removeprefix("==ERROR==").strip()
                 if failed := _PROGRAM_FAILED.search(said):
                     code = int(failed[1])
-                elif said:
-                    errors.append(said)
+                elif said and len(errors) < _MOST_SAID:
+                    errors.append(said[:_LONGEST_SAID])
             connected |= line.startswith("==PROF== Connected to process")
             nothing |= "No kernels were profiled" in line
             ended_by_ncu |= "Trying to shutdown target application" in line
@@ -115,10 +116,10 @@ def read_log(path: Path) -> NcuLog:
     return NcuLog(
         connected=connected,
         table=table,
-        errors=tuple(errors[:_MOST_SAID]),
+        errors=tuple(errors),
         program_code=None if ended_by_ncu else code or None,
         nothing_profiled=nothing,
-        available=tuple(available[:_MOST_SAID]),
+        available=tuple(available),
     )
 
 
