@@ -14,7 +14,8 @@ from frx_graph.evidence.quoted_source import quote_source
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.progress import stages
 from frx_graph.ptx_advice import analyze_ptx
-from frx_graph.reports.explain_document import ExplainDocument, explain_ncu, explain_ptx, with_source
+from frx_graph.reports.explain_document import ExplainDocument
+from frx_graph.reports.explanation import explain_ncu, explain_ptx, with_source
 from frx_graph.reports.kernel_document import ncu_document
 from frx_graph.reports.ptx_document import ptx_document
 

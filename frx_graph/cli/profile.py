@@ -24,7 +24,7 @@ from frx_graph.passes.kernels.analysis import KernelAnalysis
 from frx_graph.progress import stages
 from frx_graph.ptx_advice import analyze_ptx
 from frx_graph.reports import kernel_document, ptx_document
-from frx_graph.reports.explain_document import explain_ncu, explain_ptx
+from frx_graph.reports.explanation import explain_ncu, explain_ptx
 from frx_graph.reports.kernel_report import render_kernels
 from frx_graph.reports.ptx_report import render_ptx
 from frx_graph.reports.render import DEFAULT_TOP

@@ -19,16 +19,10 @@ from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.evidence.quoted_source import QuotedSource
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.passes.kernels.ptx_analysis import analyse_ptx
-from frx_graph.reports.explain_document import (
-    ExplainDocument,
-    as_json,
-    explain_ncu,
-    explain_ptx,
-    explain_schema,
-    with_source,
-)
+from frx_graph.reports.explain_document import ExplainDocument, as_json, explain_schema
 from frx_graph.reports.explain_prompt import render_prompt
 from frx_graph.reports.explain_summary import render_summary
+from frx_graph.reports.explanation import explain_ncu, explain_ptx, with_source
 from frx_graph.reports.kernel_document import NcuResult, ncu_document
 from frx_graph.reports.ptx_document import ptx_document
 
