@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +19,10 @@ _LONGEST_LINE = 1 << 16
 _BEFORE = 20
 """Lines before a kernel: its comment, its template parameters."""
 _EXPECTED = "CUDA source"
-_DEFINED = re.compile(
-    r"__global__\b(?:[^;{}()]|__launch_bounds__\s*\([^()]*\)){0,500}?\b(?!__launch_bounds__)(\w+)\s*\("
-)
+_KERNEL = "__global__"
+_LONGEST_HEAD = 500
+"""Characters between that word and a kernel's parameters."""
+_NAME = re.compile(r"(?:[^;{}()]|__launch_bounds__\s*\([^()]*\))*?\b(?!__launch_bounds__)(\w+)\s*\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def quote_source(path: Path, kernels: Sequence[str] = ()) -> QuotedSource:
 def _line_of(lines: Sequence[str], kernels: Sequence[str]) -> int:
     """The index of the line in which the first of these kernels is defined; 0 where none is."""
     text = "\n".join(lines)
-    defined = [(found[1], found.start()) for found in _DEFINED.finditer(text)]
+    defined = tuple(_definitions(text))
     for kernel in kernels:
         # Demangled, the name is a word of it; mangled, it stands behind its length.
         words = frozenset(re.findall(r"\w+", kernel.partition("(")[0]))
@@ -69,3 +70,15 @@ def _line_of(lines: Sequence[str], kernels: Sequence[str]) -> int:
             if name in words or f"{len(name)}{name}" in kernel:
                 return text.count("\n", 0, position)
     return 0
+
+
+def _definitions(text: str) -> Iterator[tuple[str, int]]:
+    """Each kernel's name, and where it is defined or declared."""
+    position = text.find(_KERNEL)
+    while position >= 0:
+        following = text.find(_KERNEL, position + len(_KERNEL))
+        end = position + len(_KERNEL) + _LONGEST_HEAD
+        head = text[position + len(_KERNEL) : end if following < 0 else min(end, following)]
+        if found := _NAME.match(head):
+            yield found[1], position
+        position = following

@@ -215,7 +215,6 @@ def test_ncu_is_found_in_the_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ([str(PTX)], "if it is an export, frx profile --ncu"),
         (["--out", "no/folder.csv", "--", PYTHON], "its folder cannot be written to"),
         (["--out", ".", "--", PYTHON], "is no regular file"),
-        (["--gpu-model", "H100", "--", PYTHON], "No such option"),
     ],
 )
 def test_errors_come_before_anything_runs(capfd: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
