@@ -47,6 +47,16 @@ class TextLines:
             raise EvidenceError(f"{self._path}: line {self.number}: a NUL character, expected text")
         return line
 
+    def rest(self) -> str:
+        """All that has not been read yet, in one piece, which may be no longer than a line."""
+        text = self._stream.read(self._longest + 1)
+        if len(text) > self._longest:
+            raise EvidenceError(f"{self._path}: longer than {self._longest:,} characters")
+        if "\0" in text:
+            number = self.number + text.count("\n", 0, text.index("\0")) + 1
+            raise EvidenceError(f"{self._path}: line {number}: a NUL character, expected text")
+        return text
+
 
 @contextlib.contextmanager
 def text_lines(path: Path, expected: str, *, longest: int = LONGEST_LINE) -> Iterator[TextLines]:
@@ -68,6 +78,12 @@ def text_lines(path: Path, expected: str, *, longest: int = LONGEST_LINE) -> Ite
         raise EvidenceError(f"{path}: is a directory, expected {expected}") from None
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def whole_text(path: Path, expected: str, *, longest: int) -> str:
+    """All of it, as `text_lines` gives it, of at most `longest` characters."""
+    with text_lines(path, expected, longest=longest) as lines:
+        return lines.rest()
 
 
 def _encoding(path: Path, start: bytes, expected: str) -> str:

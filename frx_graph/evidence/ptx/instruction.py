@@ -1,4 +1,4 @@
-"""One PTX instruction: which of 17 kinds it is, and where a branch goes.
+"""What an opcode of PTX stands for: which of 17 kinds it is, and what a kernel that has it uses.
 
 Kinds go by what an instruction keeps busy. A copy from global to shared memory (`cp.async`, `cp.async.bulk`) is a
 global load, since it reads global memory; a fence or a commit of such copies is none. Opcodes as of PTX 9.0:
@@ -8,7 +8,8 @@ https://docs.nvidia.com/cuda/parallel-thread-execution/#instruction-set
 from __future__ import annotations
 
 import enum
-import re
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -34,96 +35,45 @@ class Kind(enum.StrEnum):
     OTHER = "other"
 
 
-_INSTRUCTION = re.compile(r"(?:@(!?)([\w%$]+)\s+)?([a-z][\w.:]*)\s*(.*?)\s*;", re.DOTALL)
-_LAST_NAME = re.compile(r"([A-Za-z_$%][\w$%]*)\s*$")
 _ARITHMETIC = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "fma",
-        "mad",
-        "mad24",
-        "mul24",
-        "sad",
-        "div",
-        "rem",
-        "abs",
-        "neg",
-        "min",
-        "max",
-        "copysign",
-        "addc",
-        "subc",
-        "madc",
-        "dp4a",
-        "dp2a",
-        "and",
-        "or",
-        "xor",
-        "not",
-        "cnot",
-        "shl",
-        "shr",
-        "shf",
-        "lop3",
-        "bfe",
-        "bfi",
-        "bfind",
-        "brev",
-        "clz",
-        "popc",
-        "prmt",
-        "fns",
-        "szext",
-        "bmsk",
-        "vadd",
-        "vsub",
-        "vmad",
-        "vmin",
-        "vmax",
-        "vabsdiff",
-        "vshl",
-        "vshr",
-        "vset",
-        "vadd2",
-        "vsub2",
-        "vadd4",
-        "vsub4",
-    ]
+    """abs add addc and bfe bfi bfind bmsk brev clz cnot copysign div dp2a dp4a fma fns lop3 mad mad24 madc max min mul
+    mul24 neg not or popc prmt rem sad shf shl shr sub subc szext xor
+    vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vset vset2 vset4
+    vshl vshr vsub vsub2 vsub4""".split()
 )
 _SFU = frozenset(["sin", "cos", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "tanh"])
 _CONTROL = frozenset(["bra", "brx", "call", "ret", "exit", "trap"])
-_FP64, _FP32, _FP16 = frozenset({"f64"}), frozenset({"f32", "f32x2"}), frozenset({"f16", "f16x2", "bf16", "bf16x2"})
-_STATES = {"global": 0, "const": 4, "param": 4, "shared": 1, "local": 2, "shared::cta": 1, "shared::cluster": 1}
+_FLOATS = {"f64": Kind.FP64, "f32": Kind.FP32, "f32x2": Kind.FP32}
+_FLOATS |= dict.fromkeys(("f16", "f16x2", "bf16", "bf16x2"), Kind.FP16)
+_STATES = {"global": 0, "shared": 1, "local": 2, "const": 3, "param": 3}
+"""Places in `_LOADS` and `_STORES`; constants and parameters are neither."""
+_TEXTURES = {
+    **dict.fromkeys(("tex", "tld4", "suld"), Kind.GLOBAL_LOAD),
+    "sust": Kind.GLOBAL_STORE,
+    "sured": Kind.ATOMIC,
+}
+"""What reads and writes global memory through textures and surfaces."""
+_CAPABILITIES = {Kind.TENSOR: "tensor_cores", Kind.FP64: "fp64", Kind.ATOMIC: "atomics", Kind.SFU: "sfu"}
 _LOADS = (Kind.GLOBAL_LOAD, Kind.SHARED_LOAD, Kind.LOCAL_LOAD)
 _STORES = (Kind.GLOBAL_STORE, Kind.SHARED_STORE, Kind.LOCAL_STORE)
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
-    """`words` are the parts of its opcode, `target` the label that a branch goes to, `predicated` says that it may be
-    passed over."""
+class Opcode:
+    """`words` are its parts, `ld`, `global`, `v4` and `f32` of `ld.global.v4.f32`; `capabilities` what a kernel uses
+    that has it."""
 
     words: tuple[str, ...]
     kind: Kind
-    predicated: bool
-    target: str | None
-
-    @property
-    def opcode(self) -> str:
-        """The first word: `ld` of `ld.global.v4.f32`."""
-        return self.words[0]
+    capabilities: frozenset[str]
 
 
-def parse_instruction(text: str) -> Instruction:
-    """The instruction in `text`, with its semicolon. Raises `ValueError` for what is none."""
-    found = _INSTRUCTION.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    words = tuple(found[3].split("."))
-    target = _LAST_NAME.search(found[4]) if words[0] == "bra" else None
-    return Instruction(words, _kind(words), found[2] is not None, None if target is None else target[1])
+@functools.lru_cache(maxsize=4096)
+def parse_opcode(text: str) -> Opcode:
+    """What `text` stands for; there may be whitespace before its modifiers."""
+    words = tuple("".join(text.split()).split("."))
+    kind = _kind(words)
+    return Opcode(words, kind, frozenset(_capabilities(words, kind)))
 
 
 def _kind(words: tuple[str, ...]) -> Kind:
@@ -138,6 +88,8 @@ def _kind(words: tuple[str, ...]) -> Kind:
         return _matrix(words)
     if opcode == "cp":
         return _copy(words)
+    if opcode in _TEXTURES:
+        return _TEXTURES[opcode]
     if opcode in _SFU:
         # Exact roots and reciprocals in double precision are sequences of FP64 instructions.
         return Kind.FP64 if "f64" in words else Kind.SFU
@@ -147,42 +99,56 @@ def _kind(words: tuple[str, ...]) -> Kind:
         return Kind.CONVERSION
     if opcode in ("setp", "set", "testp"):
         return Kind.COMPARISON
-    return _arithmetic(words) if opcode in _ARITHMETIC else Kind.OTHER
+    if opcode in _ARITHMETIC:
+        # The first type is the result's: `add.f32.f16` adds in single precision.
+        return next((_FLOATS[word] for word in words if word in _FLOATS), Kind.INTEGER)
+    return Kind.OTHER
 
 
-def _arithmetic(words: tuple[str, ...]) -> Kind:
-    types = set(words)
-    if types & _FP64:
-        return Kind.FP64
-    if types & _FP16:
-        return Kind.FP16
-    return Kind.FP32 if types & _FP32 else Kind.INTEGER
+def _spaces(words: tuple[str, ...]) -> list[str]:
+    """The state spaces that are named: `shared` of `shared::cta`."""
+    return [space for word in words if (space := word.partition("::")[0]) in _STATES]
 
 
 def _of_state(words: tuple[str, ...], kinds: tuple[Kind, Kind, Kind]) -> Kind:
-    states = [_STATES[word] for word in words if word in _STATES]
+    spaces = _spaces(words)
     # Without a state space an address is generic: mostly one of global memory that the compiler could not prove to be.
-    index = states[0] if states else 0
+    index = _STATES[spaces[0]] if spaces else 0
     return kinds[index] if index < len(kinds) else Kind.OTHER
 
 
 def _matrix(words: tuple[str, ...]) -> Kind:
-    if words[0] == "ldmatrix":
+    opcode, what = words[0], words[1] if len(words) > 1 else ""
+    if opcode == "ldmatrix":
         return Kind.SHARED_LOAD
-    if words[0] == "stmatrix":
+    if opcode == "stmatrix":
         return Kind.SHARED_STORE
-    if words[0] == "wmma" and words[1] in ("load", "store"):
-        return _of_state(words, _LOADS if words[1] == "load" else _STORES)
-    multiplies = words[0] == "mma" or (len(words) > 1 and words[1] in ("mma", "mma_async"))
-    return Kind.TENSOR if multiplies else Kind.OTHER
+    if opcode == "wmma" and what in ("load", "store"):
+        return _of_state(words, _LOADS if what == "load" else _STORES)
+    return Kind.TENSOR if opcode == "mma" or what in ("mma", "mma_async") else Kind.OTHER
 
 
 def _copy(words: tuple[str, ...]) -> Kind:
-    if words[1:2] != ("async",):
+    if "async" not in words or "prefetch" in words:
         return Kind.OTHER
-    states = [word.partition("::")[0] for word in words if word.partition("::")[0] in ("global", "shared")]
     if "reduce" in words:
         return Kind.ATOMIC
-    if states[:1] == ["shared"] and "global" in states:
-        return Kind.GLOBAL_LOAD
-    return Kind.GLOBAL_STORE if states[:1] == ["global"] else Kind.OTHER
+    match _spaces(words):
+        case ["shared", "global"]:
+            return Kind.GLOBAL_LOAD
+        case ["global", "shared"]:
+            return Kind.GLOBAL_STORE
+        case ["shared", "shared"]:
+            return Kind.SHARED_STORE
+    return Kind.OTHER
+
+
+def _capabilities(words: tuple[str, ...], kind: Kind) -> Iterator[str]:
+    if kind in _CAPABILITIES:
+        yield _CAPABILITIES[kind]
+    if words[0] in ("wgmma", "tcgen05", "mbarrier"):
+        yield words[0]
+    if words[0] in ("bar", "barrier"):
+        yield "barriers"
+    if words[0] == "cp" and "async" in words:
+        yield "tma" if "bulk" in words else "cp_async"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.ptx.instruction import Kind, parse_instruction
+from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import PtxModule
 from frx_graph.evidence.ptx.parsing import parse_ptx, read_ptx
 
@@ -92,17 +92,25 @@ def test_what_kernels_are_made_of(module: PtxModule) -> None:
         ("cvt.rn.f16.f32 %h1, %f1;", Kind.CONVERSION),
         ("setp.ge.s32 %p1, %r1, %r2;", Kind.COMPARISON),
         ("mov.u32 %r1, %tid.x;", Kind.OTHER),
+        ("add .rn .f32 %f1, %f2, %f3;", Kind.FP32),
+        ("add.rn.f32.bf16 %f1, %h2, %f3;", Kind.FP32),
+        ("ld.param::entry.u32 %r1, [p];", Kind.OTHER),
+        ("ld.const[2].f32 %f1, [c];", Kind.OTHER),
+        ("ld.global.v2.f32{%f1,%f2},[%rd1];", Kind.GLOBAL_LOAD),
+        ("tex.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [t, {%f5,%f6}];", Kind.GLOBAL_LOAD),
+        ("sust.b.2d.b32.trap [s, {%r1,%r2}], {%r3};", Kind.GLOBAL_STORE),
+        ("wmma;", Kind.OTHER),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r1], 64;", Kind.ATOMIC),
+        ("cp.async.bulk.prefetch.L2.global [%rd1], 64;", Kind.OTHER),
+        (
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [%r2], 64, [%r3];",
+            Kind.SHARED_STORE,
+        ),
     ],
 )
 def test_kinds(text: str, kind: Kind) -> None:
-    assert parse_instruction(text).kind is kind
-
-
-def test_a_branch_has_a_target_and_may_depend_on_a_predicate() -> None:
-    branch = parse_instruction("@%p1 bra $L__BB0_2;")
-    assert (branch.predicated, branch.target) == (True, "$L__BB0_2")
-    assert parse_instruction("bra.uni \t$L;").target == "$L"
-    assert parse_instruction("call.uni (r), f, (a, b);").target is None
+    (one,) = kernel(text).kernels
+    assert dict(one.mix) == {kind: 1}
 
 
 def test_what_else_a_file_holds_is_passed_over() -> None:
@@ -140,7 +148,9 @@ def test_a_branch_forward_is_no_loop() -> None:
         (HEADER + ".entry k(\n", "line 4: no PTX statement"),
         (HEADER + ".entry k()\n{\n  WHAT IS THIS;\n}\n", "line 6: no PTX statement"),
         (HEADER + "/* never", "line 4: a comment that does not end"),
-        (HEADER + ".entry k()\n" + "{" * 1000, "blocks more than 200 deep"),
+        (HEADER + ".entry k()\n" + "{" * 1000, "line 5: it ends in the middle"),
+        (HEADER + '"' + '\\"' * 100_000, "line 4: no PTX statement"),
+        (HEADER + ".entry k()\n{ .local .b8 x[" + "9" * 5000 + "]; }", "no number"),
         (HEADER + "}\n", "line 4: no PTX statement"),
     ],
 )

@@ -1,0 +1,118 @@
+"""A function's body, read statement by statement: its instructions, and where they may go on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from frx_graph.evidence.ptx.declarations import DECLARED
+from frx_graph.evidence.ptx.instruction import Opcode, parse_opcode
+from frx_graph.evidence.ptx.loops import Jump
+from frx_graph.evidence.ptx.statement import STATEMENT
+
+_TARGET = re.compile(r"([\w$%]+)\s*$")
+_NAMES = re.compile(r"[A-Za-z_$%][\w$]*")
+_BRANCH_TARGETS = ".branchtargets"
+_MOST_JUMPS = 1_000_000
+"""Each `brx.idx` goes to all names of its table, of which a hostile file may have long ones, often."""
+_ENDS = frozenset({"ret", "exit", "trap"})
+
+
+@dataclass(slots=True)
+class Code:
+    """`declarations` are those of variables and registers, as written. A place is an index of `opcodes`; `labels` has
+    the last label before one, with its line."""
+
+    opcodes: list[Opcode] = field(default_factory=list)
+    declarations: list[str] = field(default_factory=list)
+    jumps: list[Jump] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    """Places of instructions after which the function is left."""
+    labels: dict[int, tuple[str, int]] = field(default_factory=dict)
+    branches: int = 0
+    """Those that depend on a predicate."""
+
+
+@dataclass(slots=True)
+class _Scope:
+    """One pair of braces. A label is known in it and in those within; what inline assembly repeats has the same names
+    in scopes of its own. `tables` are the targets of `brx.idx`, `waiting` are jumps to names that are not known yet."""
+
+    labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)
+    waiting: list[_Waiting] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    place: int
+    name: str
+    may_pass: bool
+    by_table: bool
+    """The name is that of a table, or of a label."""
+
+
+def read_code(body: Iterable[Any]) -> Code:
+    """The code of a body as the grammar gives it: runs of statements, as tokens with their line, and bodies within."""
+    code = Code()
+    open_bodies: list[tuple[Iterator[Any], _Scope]] = [(iter(body), _Scope())]
+    while open_bodies:
+        items, scope = open_bodies[-1]
+        for item in items:
+            if isinstance(item, list):
+                open_bodies.append((iter(item), _Scope()))
+                break
+            _read_run(item, item.line, scope, code)
+        else:
+            open_bodies.pop()
+            around = open_bodies[-1][1] if open_bodies else _Scope()
+            _close(scope, around, code)
+    return code
+
+
+def _read_run(run: str, line: int, scope: _Scope, code: Code) -> None:
+    opcodes, counted, label = code.opcodes, 0, ""
+    for found in STATEMENT.finditer(run):
+        text = found["opcode"]
+        if text is not None:
+            opcode = parse_opcode(text)
+            name = opcode.words[0]
+            guarded = found["guard"] is not None
+            if name in _ENDS:
+                if not guarded:
+                    code.ends.append(len(opcodes))
+            elif name in ("bra", "brx") and (target := _TARGET.search(found["operands"])):
+                code.branches += guarded and name == "bra"
+                scope.waiting.append(_Waiting(len(opcodes), target[1], guarded, by_table=name == "brx"))
+            opcodes.append(opcode)
+        elif (name := found["label"]) is not None:
+            line += run.count("\n", counted, found.start())
+            counted = found.start()
+            label = name
+            scope.labels[name] = len(opcodes)
+            code.labels[len(opcodes)] = (name, line)
+        else:
+            declaration = found[0]
+            if declaration.startswith(_BRANCH_TARGETS):
+                scope.tables[label] = _NAMES.findall(declaration.removeprefix(_BRANCH_TARGETS))
+            elif declaration.startswith(DECLARED):
+                code.declarations.append(declaration)
+
+
+def _close(scope: _Scope, around: _Scope, code: Code) -> None:
+    """Gives the jumps of a scope that has ended their places, or leaves them to the scope `around` it."""
+    for jump in scope.waiting:
+        known = jump.name in (scope.tables if jump.by_table else scope.labels)
+        if not known:
+            around.waiting.append(jump)
+            continue
+        names = scope.tables[jump.name] if jump.by_table else [jump.name]
+        for name in names:
+            if name in scope.labels:
+                code.jumps.append(Jump(jump.place, scope.labels[name], jump.may_pass))
+            else:
+                around.waiting.append(_Waiting(jump.place, name, jump.may_pass, by_table=False))
+        if len(code.jumps) + len(around.waiting) > _MOST_JUMPS:
+            raise ValueError(f"more than {_MOST_JUMPS:,} jumps in a function")

@@ -1,0 +1,73 @@
+"""What a function declares: registers, which are virtual, and arrays in local and shared memory.
+
+https://docs.nvidia.com/cuda/parallel-thread-execution/#variables
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+DECLARED = (".reg", ".local", ".shared")
+"""How the declarations begin that are read here."""
+_DECLARATION = re.compile(
+    r"\.(reg|local|shared)\b(?:\s*\.align\s+\w+)?\s*(?:\.v([248])\s*)?\.(pred|[busf]+\d+(?:x2)?)\s*(?:\.align\s+\w+\s*)?"
+    r"([^=;]*)"
+)
+_DECLARATOR = re.compile(r"[\w%$]+\s*(?:<\s*(\w+)\s*>|((?:\[[^\]]*\]\s*)*))")
+_SIZE = re.compile(r"\[\s*([^\]]*?)\s*\]")
+_NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)U?")
+_BITS = re.compile(r"(\d+)(x2)?")
+_MOST = 1 << 48
+"""Bytes or registers: more than any machine can address."""
+
+
+def virtual_registers(declarations: Iterable[str]) -> int:
+    """How many registers of 32 bits are declared: those of 64 bits count as two, predicates not. Raises `ValueError`
+    for what is no number."""
+    return sum(
+        max(1, bits // 32) * _checked(count)
+        for space, bits, count, _ in _declared(declarations)
+        if space == "reg" and bits > 1
+    )
+
+
+def declared_bytes(declarations: Iterable[str], wanted: str) -> int:
+    """How many bytes are declared in the space `wanted`, `local` or `shared`. An array without a size counts as none: it
+    is as large as the launch says. Raises `ValueError` for a size that is no number."""
+    total = 0
+    for space, bits, count, sizes in _declared(declarations):
+        if space != wanted:
+            continue
+        for size in _SIZE.findall(sizes):
+            count = _checked(count * (_number(size) if size else 0))
+        total += count * max(1, bits // 8)
+    return total
+
+
+def _declared(declarations: Iterable[str]) -> Iterator[tuple[str, int, int, str]]:
+    """The space of each name, its bits, how many there are of it, and the sizes of an array as written."""
+    for declaration in declarations:
+        found = _DECLARATION.match(declaration)
+        if found is None:
+            continue
+        space, vector, kind, names = found.groups()
+        bits = _BITS.search(kind)
+        width = 1 if bits is None else int(bits[1]) * (2 if bits[2] else 1)
+        for name in _DECLARATOR.finditer(names):
+            yield space, width, int(vector or 1) * (_number(name[1]) if name[1] else 1), name[2] or ""
+
+
+def _number(text: str) -> int:
+    found = _NUMBER.fullmatch(text)
+    if found is None or len(text) > 20:
+        raise ValueError(f"no number: {text[:40]!r}")
+    digits = found[1]
+    # An octal number begins with 0, as in C.
+    return int(digits, 8 if digits[0] == "0" and digits.isdigit() else 0)
+
+
+def _checked(count: int) -> int:
+    if count > _MOST:
+        raise ValueError(f"more than {_MOST:,} of something declared at once")
+    return count

@@ -1,0 +1,132 @@
+"""Which instructions of a function lie in which loop of its control flow.
+
+A branch backwards alone makes no loop: compilers move blocks behind those that they jump back to. Nor do the
+instructions of a loop stand together. Found as by Havlak, Nesting of Reducible and Irreducible Loops (1997), in about
+linear time however deep they are nested.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """The instruction at `place` may go on at `target`; or else behind itself, if it `may_pass`."""
+
+    place: int
+    target: int
+    may_pass: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLoop:
+    """`header` is the place of the instruction by which it is entered; `spans` are the places, from (inclusive) and to
+    (exclusive), that are in no loop within. `parent` is the header of the loop around it, None of an outer one."""
+
+    header: int
+    spans: tuple[tuple[int, int], ...]
+    parent: int | None
+
+
+def flow_loops(length: int, jumps: Sequence[Jump], ends: Sequence[int]) -> tuple[FlowLoop, ...]:
+    """The loops of a function of `length` instructions, inner ones before those around them. After the instructions at
+    the places `ends` the function is left."""
+    # Without a jump backwards there is no way round.
+    if not any(jump.target <= jump.place for jump in jumps):
+        return ()
+    splits = {0, *(jump.target for jump in jumps), *(jump.place + 1 for jump in jumps), *(end + 1 for end in ends)}
+    starts = sorted(split for split in splits if split < length)
+    after = _successors(length, starts, jumps, ends)
+    preorder, last = _depth_first(after)
+    headers = _innermost_headers(after, preorder, last)
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for block, (begin, end) in enumerate(zip(starts, (*starts[1:], length), strict=True)):
+        inside = block if block in headers.loops else headers.of.get(block)
+        if inside is not None:
+            spans.setdefault(inside, []).append((begin, end))
+    parents = {header: headers.of.get(header) for header in headers.loops}
+    return tuple(
+        FlowLoop(starts[header], tuple(spans[header]), None if parent is None else starts[parent])
+        for header, parent in parents.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Headers:
+    """`loops` are the blocks that are headers, inner ones first; `of` has the header of the innermost loop around a
+    block, of a header that of the loop around its own."""
+
+    loops: dict[int, None]
+    of: dict[int, int]
+
+
+def _successors(length: int, starts: Sequence[int], jumps: Sequence[Jump], ends: Sequence[int]) -> list[list[int]]:
+    def block(place: int) -> int:
+        return bisect.bisect_right(starts, place) - 1
+
+    after: list[list[int]] = [[] for _ in starts]
+    closed = {jump.place for jump in jumps if not jump.may_pass} | set(ends)
+    for number, end in enumerate((*starts[1:], length)):
+        if end - 1 not in closed and number + 1 < len(starts):
+            after[number].append(number + 1)
+    for jump in jumps:
+        if jump.target < length:
+            after[block(jump.place)].append(block(jump.target))
+    return after
+
+
+def _depth_first(after: Sequence[Sequence[int]]) -> tuple[dict[int, int], dict[int, int]]:
+    """The number in preorder of each block that can be reached, and the highest one in the tree below it."""
+    preorder, last = {0: 0}, {}
+    path: list[tuple[int, Iterator[int]]] = [(0, iter(after[0]))]
+    while path:
+        block, following = path[-1]
+        for one in following:
+            if one not in preorder:
+                preorder[one] = len(preorder)
+                path.append((one, iter(after[one])))
+                break
+        else:
+            path.pop()
+            last[block] = len(preorder) - 1
+    return preorder, last
+
+
+def _innermost_headers(after: Sequence[Sequence[int]], preorder: dict[int, int], last: dict[int, int]) -> _Headers:
+    before: dict[int, list[int]] = {block: [] for block in preorder}
+    back: dict[int, list[int]] = {}
+    for block in preorder:
+        for one in after[block]:
+            goes_back = preorder[one] <= preorder[block] <= last[one]
+            (back.setdefault(one, []) if goes_back else before[one]).append(block)
+    found = _Headers({}, {})
+    collapsed: dict[int, int] = {}
+
+    def outermost(block: int) -> int:
+        """The header of the outermost loop found so far that `block` is in, or itself."""
+        top = block
+        while top in collapsed:
+            top = collapsed[top]
+        while block != top:
+            collapsed[block], block = top, collapsed[block]
+        return top
+
+    for header in sorted(back, key=lambda block: -preorder[block]):
+        inside: dict[int, None] = {}
+        waiting = [outermost(block) for block in back[header]]
+        while waiting:
+            block = waiting.pop()
+            if block == header or block in inside:
+                continue
+            inside[block] = None
+            # What comes into the loop beside its header, from outside of what the header reaches, stays outside.
+            reached = (outermost(one) for one in before[block])
+            waiting.extend(one for one in reached if preorder[header] <= preorder[one] <= last[header])
+        found.loops[header] = None
+        for block in inside:
+            found.of[block] = header
+            collapsed[block] = header
+    return found
