@@ -33,8 +33,8 @@ def virtual_registers(declarations: Iterable[str]) -> int:
 
 
 def declared_bytes(declarations: Iterable[str], wanted: str) -> int:
-    """How many bytes are declared in the space `wanted`, `local` or `shared`. An array without a size counts as none: it
-    is as large as the launch says. Raises `ValueError` for a size that is no number."""
+    """How many bytes are declared in the space `wanted`, `local` or `shared`. An array without a size counts as none:
+    it is as large as the launch says. Raises `ValueError` for a size that is no number."""
     total = 0
     for space, bits, count, sizes in _declared(declarations):
         if space != wanted:
