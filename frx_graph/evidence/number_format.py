@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _EXPONENT = r"(?:[eE][-+]?\d{1,3})?"
 _POINT = re.compile(rf"[-+]?(?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)(?:\.\d+)?{_EXPONENT}")
@@ -17,8 +17,18 @@ _MISSING = frozenset({"", "n/a", "nan", "-nan", "+nan", "inf", "-inf", "+inf", "
 _LONGEST = 64
 
 
-is_plain = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?").fullmatch
-"""True of a number without anything between thousands, and with a point: one that `float` reads as it is meant."""
+MOST = 1e30
+"""Larger than whatever is counted, and small enough that sums and products of such numbers are finite."""
+_PLAIN = r"-?\d{1,24}(?:\.\d{1,24})?"
+_is_plain = re.compile(_PLAIN).fullmatch
+_all_plain = re.compile(rf"(?:{_PLAIN};)*+").fullmatch
+
+
+def are_plain(texts: Sequence[str]) -> bool:
+    """True of numbers without anything between thousands, and with a point: those that `float` reads as they are
+    meant."""
+    joined = ";".join((*texts, ""))
+    return joined.count(";") == len(texts) and _all_plain(joined) is not None
 
 
 class NumberFormat(enum.StrEnum):
@@ -50,14 +60,18 @@ def is_missing(text: str) -> bool:
 
 
 def parse_number(text: str, written: NumberFormat) -> float:
-    """The number. Raises `ValueError` for what is none in this format, as of a number in the other."""
+    """The number. Raises `ValueError` for what is none in this format, as of a number in the other, or is larger than
+    `MOST`."""
     # Nearly all numbers of a large file are written so.
-    if written is NumberFormat.POINT and is_plain(text):
+    if written is NumberFormat.POINT and _is_plain(text):
         return float(text)
     text = text.strip()
     if len(text) <= _LONGEST:
+        number = None
         if written is NumberFormat.POINT and _POINT.fullmatch(text):
-            return float(text.replace(",", ""))
+            number = float(text.replace(",", ""))
         if written is NumberFormat.COMMA and _COMMA.fullmatch(text):
-            return float(_GROUPS_OF_COMMA.sub("", text).replace(",", "."))
+            number = float(_GROUPS_OF_COMMA.sub("", text).replace(",", "."))
+        if number is not None and abs(number) <= MOST:
+            return number
     raise ValueError(text)

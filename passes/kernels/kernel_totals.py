@@ -118,7 +118,9 @@ class KernelTotals:
     def add(self, launch: KernelLaunch) -> None:
         """One more launch."""
         key = (launch.kernel, launch.device, launch.compute_capability)
-        kernel = self._kernels.setdefault(key, _Kernel(launch))
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = _Kernel(launch)
         seconds = launch.values.get("duration")
         kernel.launches += 1
         if seconds is not None:

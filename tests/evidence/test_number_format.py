@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.evidence.number_format import NumberFormat, format_told_by, is_missing, parse_number, told_format
+from frx_graph.evidence.number_format import NumberFormat, are_plain, format_told_by, is_missing, parse_number, told_format
 
 POINT, COMMA = NumberFormat.POINT, NumberFormat.COMMA
 
@@ -90,3 +90,26 @@ def test_what_is_written_is_read(value: float, written: NumberFormat) -> None:
     if written is COMMA:
         text = text.translate(str.maketrans(",.", ".,"))
     assert parse_number(text, written) == value
+
+
+@pytest.mark.parametrize("text", ["1e309", "9" * 31, "-1e31"])
+def test_a_number_that_nothing_counts_to_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\d"):
+        parse_number(text, POINT)
+
+
+@pytest.mark.parametrize(
+    ("texts", "plain"),
+    [
+        (["1", "-2.5", "0.001"], True),
+        ([], True),
+        (["1", "n/a"], False),
+        (["1", ""], False),
+        (["1,234"], False),
+        (["1_0"], False),
+        (["1;2"], False),
+        (["1e5"], False),
+    ],
+)
+def test_plain_numbers_are_those_that_float_reads_as_they_are_meant(texts: list[str], plain: bool) -> None:
+    assert are_plain(texts) is plain

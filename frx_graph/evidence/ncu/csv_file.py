@@ -9,16 +9,18 @@ launch, with a row of units between the names and the first launch (wide).
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import mul
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import Read, known_metric
-from frx_graph.evidence.number_format import NumberFormat, is_missing, is_plain, parse_number, told_format
+from frx_graph.evidence.number_format import NumberFormat, are_plain, is_missing, parse_number, told_format
 from frx_graph.evidence.text_lines import TextLines, text_lines
 
 EXPECTED = "an Nsight Compute CSV export"
@@ -34,6 +36,8 @@ _REPORTED = 20
 
 
 _NO_COLUMN = -1
+_IDENTITY = (_ID, "Process ID", _KERNEL, "Device", "CC", "Grid Size", "Block Size")
+"""The columns that say what was launched."""
 
 
 class Form(StrEnum):
@@ -193,11 +197,23 @@ class _Seen:
     rules: list[NcuRule] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """Columns of a wide table: `every` one whose metric is used, and, of each metric, the first."""
+
+    every: tuple[tuple[int, str, Read], ...]
+    metrics: tuple[str, ...]
+    columns: tuple[int, ...]
+    factors: tuple[float, ...]
+    names: dict[str, str]
+
+
 class _Reader:
     def __init__(self, table: _Table, export: NcuExport) -> None:
         self._table = table
         self._export = export
         self._known: dict[tuple[str, str], Read | None] = {}
+        self._identity = tuple(table.columns.get(name, _NO_COLUMN) for name in _IDENTITY)
 
     def long(self) -> Iterator[KernelLaunch]:
         """Launches of a table whose rows are metrics, those of one launch together."""
@@ -224,30 +240,41 @@ class _Reader:
 
     def wide(self, columns: Sequence[int]) -> Iterator[KernelLaunch]:
         """Launches of a table whose rows are launches."""
-        header, number = self._table.header, self._table.columns[_ID]
-        used: Sequence[tuple[int, str, Read]] | None = None
+        number = self._table.columns[_ID]
+        used: _Used | None = None
         plainly = self._export.number_format is NumberFormat.POINT
         for row in self._table.rows():
-            units = row if used is None and not row[number].strip() else None
+            of_launch = bool(row[number].strip())
             if used is None:
-                found = (
-                    (column, header[column], self._read(header[column], "" if units is None else units[column]))
-                    for column in columns
-                )
-                used = [(column, name, read) for column, name, read in found if read is not None]
-            if not row[number].strip():
+                used = self._used(columns, None if of_launch else row)
+            if not of_launch:
                 continue
             seen = _Seen(row, self._table.line)
-            values, names = seen.values, seen.names
-            for column, name, read in used:
-                text = row[column]
-                # What `_note` does, without a call for each of a row's hundred cells.
-                if plainly and is_plain(text) and read.name not in values:
-                    values[read.name] = float(text) * read.factor
-                    names[read.name] = name
-                else:
-                    self._note(name, read, text, seen)
+            # Nearly all rows of a large file are such, and of a hundred cells.
+            if plainly and are_plain(texts := [row[column] for column in used.columns]):
+                seen.values = dict(zip(used.metrics, map(mul, map(float, texts), used.factors), strict=True))
+                seen.names = used.names
+            else:
+                for column, name, read in used.every:
+                    self._note(name, read, row[column], seen)
             yield self._launch(seen)
+
+    def _used(self, columns: Sequence[int], units: Sequence[str] | None) -> _Used:
+        """Those of the `columns` that hold metrics which are used, with the row of `units` if there is one."""
+        header = self._table.header
+        found = (
+            (column, header[column], self._read(header[column], "" if units is None else units[column]))
+            for column in columns
+        )
+        every = tuple((column, name, read) for column, name, read in found if read is not None)
+        first = {read.name: (column, name, read) for column, name, read in reversed(every)}
+        return _Used(
+            every,
+            metrics=tuple(first),
+            columns=tuple(column for column, _, _ in first.values()),
+            factors=tuple(read.factor for _, _, read in first.values()),
+            names={metric: name for metric, (_, name, _) in first.items()},
+        )
 
     def _note(self, name: str, read: Read, text: str, seen: _Seen) -> None:
         if read.name in seen.values:
@@ -298,15 +325,17 @@ class _Reader:
         return cell
 
     def _launch(self, seen: _Seen) -> KernelLaunch:
-        cell = self._cells(seen.row)
+        row = seen.row
+        cells = [row[column].strip() if 0 <= column < len(row) else "" for column in self._identity]
+        number, process, kernel, device, capability, grid, block = cells
         return KernelLaunch(
-            number=cell(_ID),
-            process=cell("Process ID"),
-            kernel=cell(_KERNEL),
-            device=cell("Device"),
-            compute_capability=cell("CC"),
-            grid=_dimensions(cell("Grid Size")),
-            block=_dimensions(cell("Block Size")),
+            number=number,
+            process=process,
+            kernel=kernel,
+            device=device,
+            compute_capability=capability,
+            grid=_dimensions(grid),
+            block=_dimensions(block),
             source=self._export.source,
             line=seen.line,
             values=seen.values,
@@ -315,6 +344,7 @@ class _Reader:
         )
 
 
+@functools.lru_cache(maxsize=1024)
 def _dimensions(text: str) -> Dimensions | None:
     found = _DIMENSIONS.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))

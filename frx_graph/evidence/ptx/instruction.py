@@ -40,8 +40,8 @@ _ARITHMETIC = frozenset(
     re.findall(
         r"\w+",
         """abs add addc and bfe bfi bfind bmsk brev clz cnot copysign div dp2a dp4a fma fns lop3 mad mad24 madc max min
-        mul mul24 neg not or popc prmt rem sad shf shl shr sub subc szext xor vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4
-        vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vset vset2 vset4 vshl vshr vsub vsub2 vsub4""",
+        mul mul24 neg not or popc prmt rem sad shf shl shr sub subc szext xor vabsdiff vabsdiff2 vabsdiff4 vadd vadd2
+        vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vset vset2 vset4 vshl vshr vsub vsub2 vsub4""",
     )
 )
 _SFU = frozenset(["sin", "cos", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "tanh"])

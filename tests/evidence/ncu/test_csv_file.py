@@ -53,6 +53,15 @@ def test_a_row_is_a_metric(read: Read) -> None:
     }
 
 
+def test_of_two_columns_with_one_metric_the_first_that_was_measured_counts(read: Read) -> None:
+    names = ["gpu__time_duration.sum", "gpu__time_duration_sum", "launch__registers_per_thread"]
+    rows = [(ONE, ["1.5", "2.5", "32"]), (ONE, ["n/a", "2.5", "32"]), (ONE, ["1;5", "2.5", "32"])]
+    export, launches = read(wide_export(names, ["us", "us", ""], *rows))
+    assert [launch.values["duration"] for launch in launches] == pytest.approx([1.5e-6, 2.5e-6, 2.5e-6])
+    assert [launch.names["duration"] for launch in launches] == [names[0], names[1], names[1]]
+    assert list(export.unreadable) == ["gpu__time_duration.sum: '1;5'"]
+
+
 def test_one_label_in_two_units_is_two_metrics(read: Read) -> None:
     _, (launch,) = read(
         long_export(
