@@ -54,8 +54,8 @@ Report = tuple[Mapping[str, Any], Callable[[], str]]
 
 @dataclass(frozen=True)
 class Parser:
-    """`report` reads a file, and gives its JSON and what makes its text; `pieces` gives parts of a file that are read for
-    themselves, `words` are what its format is made of."""
+    """`report` reads a file, and gives its JSON and what makes its text; `pieces` gives parts of a file that are
+    read for themselves, `words` are what its format is made of."""
 
     report: Callable[[Path], Report]
     own: Callable[[], Iterator[bytes]]
@@ -125,10 +125,10 @@ PARSERS: Mapping[str, Parser] = {
         lambda: (path.read_bytes() for path in sorted((_DATA / "ptx").glob("*.ptx"))),
         _ptx_pieces,
         tuple(
-            b"""{ } ; : :: ( ) [ ] < > , @ ! " /* */ // # .entry .func .visible .extern .weak .version .target .reg .local
-            .shared .param .align .b8 .b64 .pred .loc .file .section .pragma .branchtargets .callprototype .alias
-            .maxntid .attribute bra brx.idx call ret exit mma.sync wmma wgmma tcgen05 cp.async.bulk ld. st. atom %r<9>
-            $L__BB0_1: @%p1 0f3F800000 0x inlined_at""".split()
+            b"""{ } ; : :: ( ) [ ] < > , @ ! " /* */ // # .entry .func .visible .extern .weak .version .target
+            .reg .local .shared .param .align .b8 .b64 .pred .loc .file .section .pragma .branchtargets .callprototype
+            .alias .maxntid .attribute bra brx.idx call ret exit mma.sync wmma wgmma tcgen05 cp.async.bulk ld. st. atom
+            %r<9> $L__BB0_1: @%p1 0f3F800000 0x inlined_at""".split()
         ),
         "ptx",
     ),
@@ -274,8 +274,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = seeds_of(one, given.corpus)
     outcome = fuzzed(given.parser, seeds, given.seed, given.examples, (given.limit, given.seconds))
     print(
-        f"{given.parser}: {outcome.examples:,} inputs of {len(seeds):,} files (seed {given.seed}) in {outcome.seconds} s:"
-        f" {outcome.read:,} read, {outcome.refused:,} refused, {len(outcome.failures)} kinds of failures"
+        f"{given.parser}: {outcome.examples:,} inputs of {len(seeds):,} files (seed {given.seed}),"
+        f" {outcome.seconds} s: {outcome.read:,} read, {outcome.refused:,} refused,"
+        f" {len(outcome.failures)} kinds of failures"
     )
     for what, numbers in outcome.failures.items():
         print(f"FAILED: {what}: inputs {', '.join(map(str, numbers))}")

@@ -13,6 +13,7 @@ from frx_graph.evidence.ptx.loops import Jump
 from frx_graph.evidence.ptx.statement import STATEMENT
 
 _TARGET = re.compile(r"([\w$%]+)\s*$")
+_CALLED = re.compile(r"\s*(?:\([^()]*\)\s*,\s*)?([\w$%]+)")
 _NAMES = re.compile(r"[A-Za-z_$%][\w$]*")
 _BRANCH_TARGETS = ".branchtargets"
 _MOST_JUMPS = 1_000_000
@@ -31,6 +32,8 @@ class Code:
     ends: list[int] = field(default_factory=list)
     """Places of instructions after which the function is left."""
     labels: dict[int, tuple[str, int]] = field(default_factory=dict)
+    calls: set[str] = field(default_factory=set)
+    """What is called by name; of a call through a register, that."""
     branches: int = 0
     """Those that depend on a predicate."""
 
@@ -86,6 +89,8 @@ def _read_run(run: str, line: int, scope: _Scope, code: Code) -> None:
             elif name in ("bra", "brx") and (target := _TARGET.search(found["operands"])):
                 code.branches += guarded and name == "bra"
                 scope.waiting.append(_Waiting(len(opcodes), target[1], guarded, by_table=name == "brx"))
+            elif name == "call" and (called := _CALLED.match(found["operands"])):
+                code.calls.add(called[1])
             opcodes.append(opcode)
         elif (name := found["label"]) is not None:
             line += run.count("\n", counted, found.start())

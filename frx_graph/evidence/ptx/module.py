@@ -40,6 +40,8 @@ class Function:
     """Those that depend on a predicate."""
     loops: tuple[Loop, ...]
     capabilities: frozenset[str]
+    """What it uses, functions that it calls included."""
+    calls: frozenset[str]
     tuning: tuple[str, ...]
     """Directives such as `.maxntid 256`."""
 

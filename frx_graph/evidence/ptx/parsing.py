@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
@@ -113,6 +114,7 @@ def _function(items: Sequence[Any], *, entry: bool) -> Function | str:
         branches=code.branches,
         loops=_loops(code),
         capabilities=frozenset().union(*(opcode.capabilities for opcode in opcodes)),
+        calls=frozenset(code.calls),
         tuning=tuple(" ".join(token.split()) for token in tokens if token.type == "TUNING"),
     )
 
@@ -146,6 +148,23 @@ def _module(items: Sequence[Any], source: str) -> PtxModule:
         source=source,
         version=tokens.get("VERSION", "").removeprefix(".version").strip(),
         target=tokens.get("TARGET", "").removeprefix(".target").strip(),
-        functions=tuple(item for item in items if isinstance(item, Function)),
+        functions=tuple(_with_called([item for item in items if isinstance(item, Function)])),
         declared=tuple(item for item in items if isinstance(item, str) and not isinstance(item, Token)),
     )
+
+
+def _with_called(functions: Sequence[Function]) -> Iterator[Function]:
+    """Each entry with what functions use that it calls: without optimisation, products of matrices stand in those."""
+    named = {function.name: function for function in functions}
+    for function in functions:
+        if not function.entry or not function.calls:
+            yield function
+            continue
+        reached, waiting = {function.name}, [function]
+        capabilities = set(function.capabilities)
+        while waiting:
+            called = [named[name] for name in waiting.pop().calls if name in named and name not in reached]
+            reached.update(one.name for one in called)
+            capabilities.update(*(one.capabilities for one in called))
+            waiting += called
+        yield replace(function, capabilities=frozenset(capabilities))
