@@ -35,7 +35,7 @@ def _blocks(body: str) -> tuple[dict[str, int], dict[int, set[int]]]:
     jumps: list[tuple[int, str, tuple[int, ...]]] = []
     passes: set[int] = set()
     block = place = 0
-    name = ""
+    name, filled = "", False
     while found := _STATEMENT.match(body, place):
         place = found.end()
         if found[3]:
@@ -46,8 +46,10 @@ def _blocks(body: str) -> tuple[dict[str, int], dict[int, set[int]]]:
                 scopes.pop()
             continue
         if found[1]:
-            passes.add(block)
-            block += 1
+            # Labels behind each other are one place.
+            if filled:
+                passes.add(block)
+                block, filled = block + 1, False
             name = found[1]
             labels[_scoped(name, scopes[-1])] = block
             continue
@@ -56,6 +58,7 @@ def _blocks(body: str) -> tuple[dict[str, int], dict[int, set[int]]]:
             tables[name] = [one.strip() for one in text.removeprefix(".branchtargets").split(",")]
         if not text or text.startswith("."):
             continue
+        filled = True
         guard = _GUARD.match(text)
         words = text[guard.end() if guard else 0 :].split()
         opcode = words[0].partition(".")[0]
@@ -65,7 +68,7 @@ def _blocks(body: str) -> tuple[dict[str, int], dict[int, set[int]]]:
         if opcode in ("bra", "brx", "ret", "exit", "trap"):
             if guard:
                 passes.add(block)
-            block += 1
+            block, filled = block + 1, False
     following: dict[int, set[int]] = {number: set() for number in range(block + 1)}
     for number in passes:
         following[number].add(number + 1)

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.evidence.number_format import NumberFormat, are_plain, format_told_by, is_missing, parse_number, told_format
+from frx_graph.evidence.number_format import (
+    NumberFormat,
+    are_plain,
+    format_told_by,
+    is_missing,
+    parse_number,
+    told_format,
+)
 
 POINT, COMMA = NumberFormat.POINT, NumberFormat.COMMA
 

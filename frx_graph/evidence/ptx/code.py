@@ -16,6 +16,8 @@ _TARGET = re.compile(r"([\w$%]+)\s*$")
 _CALLED = re.compile(r"\s*(?:\([^()]*\)\s*,\s*)?([\w$%]+)")
 _NAMES = re.compile(r"[A-Za-z_$%][\w$]*")
 _BRANCH_TARGETS = ".branchtargets"
+_NAMED = (_BRANCH_TARGETS, ".calltargets", ".callprototype")
+"""Whose name is a label before them: no place that a branch goes to."""
 _MOST_JUMPS = 1_000_000
 """Each `brx.idx` goes to all names of its table, of which a hostile file may have long ones, often."""
 _ENDS = frozenset({"ret", "exit", "trap"})
@@ -77,6 +79,7 @@ def read_code(body: Iterable[Any]) -> Code:
 
 def _read_run(run: str, line: int, scope: _Scope, code: Code) -> None:
     opcodes, counted, label = code.opcodes, 0, ""
+    before: tuple[str, int] | None = None
     for found in STATEMENT.finditer(run):
         text = found["opcode"]
         if text is not None:
@@ -95,11 +98,13 @@ def _read_run(run: str, line: int, scope: _Scope, code: Code) -> None:
         elif (name := found["label"]) is not None:
             line += run.count("\n", counted, found.start())
             counted = found.start()
-            label = name
+            label, before = name, code.labels.get(len(opcodes))
             scope.labels[name] = len(opcodes)
             code.labels[len(opcodes)] = (name, line)
         else:
             declaration = found[0]
+            if declaration.startswith(_NAMED) and before is not None:
+                code.labels[len(opcodes)] = before
             if declaration.startswith(_BRANCH_TARGETS):
                 scope.tables[label] = _NAMES.findall(declaration.removeprefix(_BRANCH_TARGETS))
             elif declaration.startswith(DECLARED):

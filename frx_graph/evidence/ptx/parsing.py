@@ -144,12 +144,16 @@ def _loops(code: Code) -> tuple[Loop, ...]:
 
 def _module(items: Sequence[Any], source: str) -> PtxModule:
     tokens = {item.type: str(item) for item in reversed(items) if isinstance(item, Token)}
+    functions = [item for item in items if isinstance(item, Function)]
+    # A function may be declared before it is defined.
+    defined = {function.name for function in functions}
+    declared = (item for item in items if isinstance(item, str) and not isinstance(item, Token))
     return PtxModule(
         source=source,
         version=tokens.get("VERSION", "").removeprefix(".version").strip(),
         target=tokens.get("TARGET", "").removeprefix(".target").strip(),
-        functions=tuple(_with_called([item for item in items if isinstance(item, Function)])),
-        declared=tuple(item for item in items if isinstance(item, str) and not isinstance(item, Token)),
+        functions=tuple(_with_called(functions)),
+        declared=tuple(name for name in declared if name not in defined),
     )
 
 
