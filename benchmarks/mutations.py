@@ -19,7 +19,7 @@ HOSTILE = (
     b"A" * 3000,
     b"\xff\xfe\xfa",
 )
-NUMBERS = (
+NUMBERS: tuple[bytes, ...] = (
     b"0",
     b"-1",
     b"2147483648",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -32,11 +33,10 @@ def cuobjdump() -> str | None:
     """The disassembler of the toolkit, or the one that Triton brings; None where there is none."""
     if found := shutil.which("cuobjdump"):
         return found
-    try:
-        import triton
-    except ImportError:
+    triton = importlib.util.find_spec("triton")
+    if triton is None or triton.origin is None:
         return None
-    brought = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    brought = Path(triton.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     return str(brought) if brought.exists() else None
 
 
@@ -51,9 +51,8 @@ def truth(
     if "--compile-only" in done.stderr or "Unresolved extern" in done.stderr:
         done = _run([command[0], "--compile-only", *command[1:]])
     if done.returncode:
-        return next(
-            (line for line in done.stderr.splitlines() if "error" in line or "fatal" in line), done.stderr[:200]
-        )
+        lines = done.stderr.splitlines()
+        return next((line for line in lines if "error" in line or "fatal" in line), done.stderr[:200]), None
     said = done.stderr + done.stdout
     begins = list(_ENTRY.finditer(said))
     found = {}
