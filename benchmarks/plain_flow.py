@@ -14,9 +14,8 @@ def plain_loop_headers(body: str) -> set[str]:
     body = re.sub(r"\.loc\s+\d+\s+\d+\s+\d+(\s*,\s*function_name[^\n]*)?|\.file[^\n]*", "", body)
     if not re.search(r"\b(?:bra|brx)\b", body):
         return set()
-    blocks, following = _blocks(body)
+    names, following = _blocks(body)
     dominators = _dominators(0, following)
-    names = {number: label for label, number in blocks.items()}
     return {
         names[header]
         for block, after in following.items()
@@ -26,8 +25,8 @@ def plain_loop_headers(body: str) -> set[str]:
     }
 
 
-def _blocks(body: str) -> tuple[dict[str, int], dict[int, set[int]]]:
-    """The number of the block behind each label, and where each block goes on. A label is in its scope: it gets that
+def _blocks(body: str) -> tuple[dict[int, str], dict[int, set[int]]]:
+    """The label of each block that has one, and where each block goes on. A label is in its scope: it gets that
     scope's number."""
     scopes, opened = [0], 0
     labels: dict[str, int] = {}
@@ -56,6 +55,9 @@ def _blocks(body: str) -> tuple[dict[str, int], dict[int, set[int]]]:
         text = found[2].strip()
         if text.startswith(".branchtargets"):
             tables[name] = [one.strip() for one in text.removeprefix(".branchtargets").split(",")]
+        if text.startswith((".branchtargets", ".calltargets", ".callprototype")):
+            # Its name is no place.
+            del labels[_scoped(name, scopes[-1])]
         if not text or text.startswith("."):
             continue
         filled = True
@@ -75,7 +77,7 @@ def _blocks(body: str) -> tuple[dict[str, int], dict[int, set[int]]]:
     for number, target, around in jumps:
         known = next(one for scope in reversed(around) if (one := _scoped(target, scope)) in labels)
         following[number].add(labels[known])
-    return {label.rpartition("/")[2]: number for label, number in labels.items()}, following
+    return {number: label.rpartition("/")[2] for label, number in labels.items()}, following
 
 
 def _scoped(label: str, scope: int) -> str:

@@ -74,7 +74,8 @@ class ModuleResult:
     entries_listed: int = 0
     instructions: int = 0
     loops: int = 0
-    loops_found: int = 0
+    functions: int = 0
+    functions_with_the_same_loops: int = 0
     assembled: int = 0
     as_assembled: int = 0
     tensor_compared: int = 0
@@ -116,7 +117,8 @@ def judged(path: Path, folder: Path) -> ModuleResult:
     for function in module.functions:
         headers = plain_loop_headers(bodies[function.name][1:])
         result.loops += len(function.loops)
-        result.loops_found += headers == {loop.label for loop in function.loops}
+        result.functions += 1
+        result.functions_with_the_same_loops += headers == {loop.label for loop in function.loops}
         if headers != {loop.label for loop in function.loops}:
             result.wrong.append(f"loops of {function.name}: {[one.label for one in function.loops]}, not {headers}")
     for opcode, count in Counter(_OPCODE.findall("\n".join(bodies.values()))).items():

@@ -72,7 +72,7 @@ def test_ptx_of_hopper() -> None:
 
 
 def test_a_table_of_targets_may_lead_back() -> None:
-    assert loops(functions("modern_sm90a")["dispatch"]) == [("next", 97, 7, True)]
+    assert loops(functions("modern_sm90a")["dispatch"]) == [("next", 98, 7, True)]
 
 
 def test_ptx_of_blackwell() -> None:
