@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from frx_graph.errors import OptionError
 from frx_graph.evidence.ncu.csv_file import NcuExport, read_ncu_csv
 from frx_graph.passes.kernels.analysis import KernelAnalysis, analyse_kernels
 from frx_graph.passes.kernels.kernel_totals import KernelTotals
+from frx_graph.rules.gpu_profile import GpuProfile
 
 
-def analyze_ncu(path: Path) -> tuple[NcuExport, KernelAnalysis]:
-    """What the export at `path` says of its kernels. Raises `EvidenceError` for a file that is no such export."""
+def analyze_ncu(path: Path, gpu: GpuProfile | None = None) -> tuple[NcuExport, KernelAnalysis]:
+    """What the export at `path` says of its kernels; `gpu` is taken in place of the device that it names. Raises
+    `EvidenceError` for a file that is no such export, `OptionError` for a `gpu` of which nothing follows."""
     totals = KernelTotals()
     export = read_ncu_csv(path, totals.add)
-    return export, analyse_kernels(totals.summaries())
+    analysis = analyse_kernels(totals.summaries(), gpu)
+    if gpu is not None and not any(kernel.gpu is not None and kernel.gpu.tells for kernel in analysis.kernels):
+        raise OptionError(
+            f"--gpu-model {gpu.name} says nothing of the kernels in {path}",
+            "it needs registers and shared memory of the launches, or bytes and times with a GPU whose peaks are known",
+        )
+    return export, analysis

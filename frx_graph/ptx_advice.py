@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from frx_graph.errors import EvidenceError
+from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.ptx.module import PtxModule
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled, assemble
 from frx_graph.passes.kernels.ptx_analysis import PtxAnalysis, analyse_ptx
+from frx_graph.passes.kernels.ptx_gpu import gpu_of_target
+from frx_graph.rules.gpu_profile import GpuProfile
 
 
-def analyze_ptx(path: Path) -> tuple[PtxModule, PtxAnalysis, str | None]:
-    """What the file at `path` says of its kernels, and why the assembler could not be asked, None if it could. Raises
-    `EvidenceError` for a file that is no PTX."""
+def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, PtxAnalysis, str | None]:
+    """What the file at `path` says of its kernels on `gpu`, or on the architecture that its target names, and why the
+    assembler could not be asked, None if it could. Raises `EvidenceError` for a file that is no PTX, and `OptionError`
+    for a `gpu` that cannot run it."""
     module = read_ptx(path)
+    device = gpu_of_target(module.target, gpu)
+    if gpu is not None and device is None:
+        raise OptionError(f"{path} is for {module.target}, which {gpu.name} cannot run", "name a later GPU")
     assembled: Mapping[str, Assembled] = {}
     reason = None
     try:
-        assembled = assemble(path, module.target)
+        assembled = assemble(path, module.target if device is None else device.target)
     except EvidenceError as error:
         reason = str(error)
-    return module, analyse_ptx(module, assembled), reason
+    return module, analyse_ptx(module, assembled, device), reason

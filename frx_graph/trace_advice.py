@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from frx_graph.advice import Advice, Environment, GraphSummary, RooflinePoint, Timings, Totals, is_quick_win
-from frx_graph.evidence.trace.gpu_datasheet import peaks_of
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
 from frx_graph.passes.ranking import rank
 from frx_graph.passes.trace.analysis import TraceAnalysis, analyse_trace, per_step
@@ -17,6 +16,7 @@ from frx_graph.passes.trace.memory_bound import memory_bound_findings
 from frx_graph.passes.trace.permutes import permute_findings
 from frx_graph.passes.trace.roofline import roofline_points, work_of
 from frx_graph.records import Finding
+from frx_graph.rules.gpu_profile import find_gpu
 from frx_graph.version import __version__
 
 UNKNOWN = "unknown"
@@ -33,7 +33,8 @@ def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
     trace = read_torch_trace(path)
     read_s = time.perf_counter() - started
     analysis = analyse_trace(trace)
-    peaks = peaks_of(device_name(analysis))
+    gpu = find_gpu(device_name(analysis))
+    peaks = None if gpu is None else gpu.peaks
     work = work_of(analysis)
     findings = [
         *copy_findings(analysis),

@@ -23,6 +23,7 @@ from frx_graph.reports.ptx_report import render_ptx
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.report_format import Format
 from frx_graph.reports.terminal import detect_terminal
+from frx_graph.rules.gpu_profile import GpuProfile, gpu_named
 from frx_graph.trace_advice import analyze_trace
 
 
@@ -40,6 +41,10 @@ def analyze(
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are findings.")] = False,
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
+    gpu_model: Annotated[
+        str | None,
+        typer.Option("--gpu-model", help="Judge kernels by this GPU, H100 or sm_90, in place of the file's."),
+    ] = None,
 ) -> None:
     """Print what a file shows: layout problems of a trace, what holds kernels back in an export, or may, in PTX."""
     options = ReportOptions(
@@ -57,14 +62,25 @@ def analyze(
     assert given is not None
     kind = FileKind.TRACE if file is None else file_kind(given)
     if kind is not FileKind.TRACE:
-        raise typer.Exit(_analyze_kernels(kind, given, options))
+        raise typer.Exit(_analyze_kernels(kind, given, options, _gpu(gpu_model)))
+    if gpu_model is not None:
+        raise OptionError("--gpu-model is for kernels; a trace names its own device", "leave it out")
     with stages() as progress:
         progress(f"reading {given}")
         advice = analyze_trace(given, model)
     raise typer.Exit(emit(advice, options))
 
 
-def _analyze_kernels(kind: FileKind, path: Path, options: ReportOptions) -> int:
+def _gpu(name: str | None) -> GpuProfile | None:
+    if name is None:
+        return None
+    found = gpu_named(name)
+    if found.architecture.limits is None:
+        raise OptionError(f"--gpu-model {found.name} is no GPU that CUDA kernels run on", "name one of NVIDIA's")
+    return found
+
+
+def _analyze_kernels(kind: FileKind, path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
     """Files that tell of kernels, and not of layouts: their reports have no rules to choose from."""
     if options.format not in (Format.TEXT, Format.JSON):
         raise OptionError(f"no --format {options.format.value} of kernels", "take text or json")
@@ -75,23 +91,23 @@ def _analyze_kernels(kind: FileKind, path: Path, options: ReportOptions) -> int:
     with stages() as progress:
         progress(f"reading {path}")
         report = _ncu if kind is FileKind.NCU_CSV else _ptx
-        text, found = report(path, options, terminal.width, color)
+        text, found = report(path, gpu, options, terminal.width, color)
     write_report(text, options.output, color=color)
     return 1 if found and not options.exit_zero else 0
 
 
-def _ncu(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+def _ncu(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
     """The report, and whether there is a bottleneck in it."""
-    export, analysis = analyze_ncu(path)
+    export, analysis = analyze_ncu(path, gpu)
     document = kernel_document.ncu_document(export, analysis)
     if options.format is Format.JSON:
         return _json(kernel_document.as_json(document)), analysis.primary is not None
     return render_kernels(document.result, top=options.top, width=width, color=color), analysis.primary is not None
 
 
-def _ptx(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+def _ptx(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
     """The same of PTX."""
-    document = ptx_document.ptx_document(*analyze_ptx(path))
+    document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
     found = bool(document.result.bottlenecks)
     if options.format is Format.JSON:
         return _json(ptx_document.as_json(document)), found

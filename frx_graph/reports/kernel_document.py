@@ -10,6 +10,7 @@ from frx_graph.evidence.ncu.csv_file import NcuExport
 from frx_graph.evidence.ncu.presets import PRESETS
 from frx_graph.passes.kernels.analysis import KernelAnalysis, LabelledKernel
 from frx_graph.passes.kernels.attribution import Attribution
+from frx_graph.passes.kernels.gpu_view import GpuView
 from frx_graph.passes.kernels.recommendations import Bottleneck
 from frx_graph.passes.kernels.speed_of_light import speed_of_light
 from frx_graph.passes.kernels.warp_stalls import warp_stalls
@@ -40,6 +41,7 @@ class OpportunityPart(_Part):
     runtime_share_pct: float | None
     mfu_pct: float | None
     roofline_region: str
+    from_datasheet: bool = Field(description="true: mfu_pct or roofline_region rest on the peaks of a data sheet")
     opportunity: Literal["high", "medium", "low", "none"]
     opportunity_score: float
 
@@ -68,12 +70,29 @@ class RulePart(_Part):
     speedup_pct: float | None
 
 
+class GpuPart(_Part):
+    """What limits and peaks of the GPU add to the counters; null: not measured, or not known of that GPU."""
+
+    name: str
+    known_by: str = Field(description="the option, or what the file says")
+    theoretical_occupancy_pct: float | None = Field(description="by the limits of the architecture")
+    limiters: tuple[str, ...] = Field(description="what keeps theoretical_occupancy_pct below full")
+    limits_source: str | None
+    flops_per_byte: float | None = Field(description="float32 arithmetic over DRAM traffic")
+    ridge_flops_per_byte: float | None = Field(description="where the float32 peak meets the peak bandwidth")
+    mfu_pct: float | None = Field(description="float32 arithmetic over the data sheet's peak")
+    dram_pct: float | None = Field(description="DRAM traffic over the data sheet's bandwidth")
+    peaks_source: str | None
+
+
 class KernelPart(_Part):
     """One kernel: all its launches on one device together, weighted by their time."""
 
     kernel_name: str
     device: str
+    device_name: str | None = Field(description="as the driver calls it; null: the file does not say")
     compute_capability: str
+    gpu: GpuPart | None = Field(description="null: the GPU is not listed")
     launches: int
     seconds: float | None
     grid: tuple[int, int, int] | None = Field(description="null: unknown, or not the same in all launches")
@@ -184,8 +203,25 @@ def _opportunity(found: Attribution) -> OpportunityPart:
         runtime_share_pct=found.runtime_share_pct,
         mfu_pct=found.mfu_pct,
         roofline_region=found.roofline_region,
+        from_datasheet=found.from_datasheet,
         opportunity=found.opportunity.value,
         opportunity_score=found.score,
+    )
+
+
+def _gpu(view: GpuView) -> GpuPart:
+    profile = view.profile
+    return GpuPart(
+        name=profile.name,
+        known_by=view.known_by,
+        theoretical_occupancy_pct=view.occupancy_pct,
+        limiters=tuple(limiter.value for limiter in view.limiters),
+        limits_source=profile.architecture.limits_source,
+        flops_per_byte=view.flops_per_byte,
+        ridge_flops_per_byte=view.ridge,
+        mfu_pct=view.mfu_pct,
+        dram_pct=view.dram_pct,
+        peaks_source=None if profile.product is None else profile.product.source,
     )
 
 
@@ -195,7 +231,9 @@ def _kernel(kernel: LabelledKernel) -> KernelPart:
     return KernelPart(
         kernel_name=summary.kernel,
         device=summary.device,
+        device_name=summary.device_name or None,
         compute_capability=summary.compute_capability,
+        gpu=None if kernel.gpu is None else _gpu(kernel.gpu),
         launches=summary.launches,
         seconds=summary.seconds,
         grid=summary.grid,

@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from frx_graph.passes.kernels.analysis import MEASURED
+from frx_graph.passes.kernels.gpu_view import BY_CAPABILITY, BY_OPTION
 from frx_graph.passes.kernels.metric_levels import Level, MetricLevel, metric_levels
 from frx_graph.passes.kernels.speed_of_light import LATENCY_BELOW_PCT
-from frx_graph.reports.kernel_document import BottleneckPart, KernelPart, NcuResult
+from frx_graph.reports.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import percent, plural, seconds
 from frx_graph.reports.recommendation_text import INDENT, print_command, print_recommendation, print_wrapped
@@ -47,6 +48,7 @@ def render_kernels(
     _kernels(console, result)
     if result.kernels:
         _metrics(console, result.kernels[0])
+        _gpu(console, result.kernels[0], width)
     if result.bottlenecks:
         _title(console, "BOTTLENECKS DETECTED")
         for bottleneck in result.bottlenecks:
@@ -127,6 +129,33 @@ def _metrics(console: Console, kernel: KernelPart) -> None:
     if kernel.warp_stalls:
         stalled = [f"{reason} {share:.0%}" for reason, share in list(kernel.warp_stalls.items())[:5]]
         console.print(Text(f"{INDENT}     warps: {', '.join(one_line(text, 40) for text in stalled)}"))
+
+
+def _gpu(console: Console, kernel: KernelPart, width: int) -> None:
+    gpu = kernel.gpu
+    device = kernel.device_name or (f"compute capability {cc}" if (cc := kernel.compute_capability) else None)
+    if device is not None and (gpu is None or (kernel.device_name is not None and gpu.known_by == BY_CAPABILITY)):
+        print_wrapped(console, f"GPU: {one_line(device, 60)} is not listed, so its peaks are not known.", width)
+    if gpu is not None and (lines := list(_gpu_lines(gpu, kernel))):
+        _title(console, f"BY LIMITS AND DATA SHEET of {gpu.name}")
+        instead = f", in place of {one_line(device, 60)}" if device and gpu.known_by == BY_OPTION else ""
+        for line in (f"known by {gpu.known_by}{instead}", *lines):
+            print_wrapped(console, line, width)
+
+
+def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
+    if gpu.theoretical_occupancy_pct is not None:
+        measured = kernel.metrics.get("theoretical_occupancy")
+        by = f", limited by {' and '.join(gpu.limiters)}" if gpu.limiters else ""
+        said = "" if measured is None else f"; Nsight Compute says {measured:.1f} %"
+        yield f"theoretical occupancy {gpu.theoretical_occupancy_pct:.1f} %{by}{said} ({gpu.limits_source})"
+    if gpu.dram_pct is not None:
+        yield f"DRAM at {gpu.dram_pct:.1f} % of its bandwidth ({gpu.peaks_source})"
+    if gpu.mfu_pct is not None:
+        yield f"float32 at {gpu.mfu_pct:.1f} % of its peak ({gpu.peaks_source})"
+    if gpu.flops_per_byte is not None and gpu.ridge_flops_per_byte is not None:
+        ridge = gpu.ridge_flops_per_byte
+        yield f"{gpu.flops_per_byte:.3g} FLOP per byte; float32 and DRAM meet at {ridge:.3g}"
 
 
 def _value(metric: MetricLevel) -> str:

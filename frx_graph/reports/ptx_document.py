@@ -48,6 +48,7 @@ class PtxKernelPart(_Part):
     linkage: str
     register_count: int = Field(description="virtual, 64-bit ones counted as two: no measure of physical ones")
     physical_registers: int | None = Field(description="from ptxas; null: it was not asked")
+    register_occupancy_pct: float | None = Field(description="the most that physical_registers allow; null: unknown")
     spills_detected: bool | None = Field(description="from ptxas alone; null: not known")
     spill_stores: int | None = Field(description="bytes a thread, from ptxas")
     spill_loads: int | None = Field(description="bytes a thread, from ptxas")
@@ -63,6 +64,19 @@ class PtxKernelPart(_Part):
     tuning: tuple[str, ...]
 
 
+class PtxGpuPart(_Part):
+    """The GPU that the file was assembled for."""
+
+    name: str
+    known_by: str = Field(description="the option, or the file's target")
+    target: str = Field(description="what the assembler is given")
+    threads_per_sm: int
+    full_occupancy_registers: int = Field(description="a thread; up to which every warp finds place")
+    limits_source: str
+    features: tuple[str, ...] = Field(description="what PTX of this target can use")
+    missing_features: tuple[str, ...] = Field(description="what needs a target of this architecture alone: sm_90a")
+
+
 class PtxResult(_Part):
     """What was found in one file."""
 
@@ -70,6 +84,7 @@ class PtxResult(_Part):
     source: str
     version: str
     target: str
+    gpu: PtxGpuPart | None = Field(description="null: the target is not listed")
     assembled: bool = Field(description="whether ptxas has said what it makes of the kernels")
     not_assembled_because: str | None
     kernel_count: int
@@ -97,6 +112,7 @@ def ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_because
             source=module.source,
             version=module.version,
             target=module.target,
+            gpu=_gpu(analysis),
             assembled=not_assembled_because is None,
             not_assembled_because=not_assembled_because,
             kernel_count=len(analysis.kernels),
@@ -130,6 +146,23 @@ def as_json(document: PtxDocument) -> dict[str, Any]:
     return found
 
 
+def _gpu(analysis: PtxAnalysis) -> PtxGpuPart | None:
+    gpu, most = analysis.gpu, analysis.full_occupancy_registers
+    card = None if gpu is None else gpu.profile.architecture
+    if gpu is None or most is None or card is None or card.limits is None or card.limits_source is None:
+        return None
+    return PtxGpuPart(
+        name=gpu.profile.name,
+        known_by=gpu.known_by,
+        target=gpu.target,
+        threads_per_sm=card.limits.threads,
+        full_occupancy_registers=most,
+        limits_source=card.limits_source,
+        features=gpu.features,
+        missing_features=gpu.missing,
+    )
+
+
 def _kernel(kernel: StaticKernel) -> PtxKernelPart:
     function, assembled = kernel.function, kernel.assembled
     return PtxKernelPart(
@@ -138,6 +171,7 @@ def _kernel(kernel: StaticKernel) -> PtxKernelPart:
         linkage=function.linkage,
         register_count=function.virtual_registers,
         physical_registers=None if assembled is None else assembled.registers,
+        register_occupancy_pct=kernel.register_occupancy_pct,
         spills_detected=None if assembled is None else assembled.spills,
         spill_stores=None if assembled is None else assembled.spill_store_bytes,
         spill_loads=None if assembled is None else assembled.spill_load_bytes,

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.reports.plain_text import one_line, path_end
-from frx_graph.reports.ptx_document import PtxKernelPart, PtxResult
+from frx_graph.reports.ptx_document import PtxGpuPart, PtxKernelPart, PtxResult
 from frx_graph.reports.quantities import plural
 from frx_graph.reports.recommendation_text import INDENT, print_recommendation, print_wrapped
 from frx_graph.reports.text_console import text_console
@@ -25,6 +25,7 @@ def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
     print_wrapped(console, said, width)
     if result.not_assembled_because is not None:
         print_wrapped(console, f"Virtual registers only, low confidence: {result.not_assembled_because}", width)
+    _gpu(console, result, width)
     print_wrapped(console, f"Primary risk: {result.primary_bottleneck or 'none'}", width)
     for risk in result.bottlenecks:
         console.print(Text(f"{INDENT}{risk.label:<30} score {risk.score:.2f}, confidence {risk.confidence:.2f}"))
@@ -42,6 +43,28 @@ def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
     return out.getvalue()
 
 
+def _gpu(console: Console, result: PtxResult, width: int) -> None:
+    gpu = result.gpu
+    if gpu is None:
+        print_wrapped(
+            console, f"{one_line(result.target, 60)} is not listed: the limits of its GPUs are not known", width
+        )
+        return
+    instead = f", in place of {one_line(result.target, 40)}" if gpu.target not in result.target.split(",") else ""
+    full = f"full occupancy up to {gpu.full_occupancy_registers} registers a thread"
+    print_wrapped(console, f"{gpu.name}, known by {gpu.known_by}{instead}: {full} ({gpu.limits_source})", width)
+    print_wrapped(console, _features(gpu), width)
+
+
+def _features(gpu: PtxGpuPart) -> str:
+    has = f"it has {', '.join(gpu.features)}" if gpu.features else "it has neither cp.async nor mbarrier, TMA, or wgmma"
+    return (
+        f"{has}; {', '.join(gpu.missing_features)} needs a target such as {gpu.target}a"
+        if gpu.missing_features
+        else has
+    )
+
+
 def _kernel(console: Console, kernel: PtxKernelPart, width: int) -> None:
     console.print()
     console.print(Text(one_line(kernel.name, width - 1), "bold"))
@@ -51,7 +74,9 @@ def _kernel(console: Console, kernel: PtxKernelPart, width: int) -> None:
     else:
         spilled = (kernel.spill_stores or 0) + (kernel.spill_loads or 0)
         spills = f"{spilled} bytes of spills" if spilled else "no spills"
-        print_wrapped(console, f"{kernel.physical_registers} registers, {spills} (ptxas)", width)
+        pct = kernel.register_occupancy_pct
+        allow = "" if pct is None else f"; registers allow {pct:.1f} % occupancy"
+        print_wrapped(console, f"{kernel.physical_registers} registers, {spills} (ptxas){allow}", width)
     for loop in kernel.loops:
         if loop.innermost:
             said = f"loop at line {loop.line}: {plural(loop.instructions, 'instruction')}: {_mix(loop.instruction_mix)}"

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.passes.kernels.attribution import Attribution, attributions
+from frx_graph.passes.kernels.gpu_view import GpuView, gpu_view
 from frx_graph.passes.kernels.headroom import most_speedup
 from frx_graph.passes.kernels.kernel_totals import KernelSummary
 from frx_graph.passes.kernels.labels import INSUFFICIENT, KernelLabel, kernel_labels
 from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation, recommendations
 from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
 from frx_graph.passes.kernels.warp_stalls import warp_stalls
+from frx_graph.rules.gpu_profile import GpuProfile
 
 _CERTAIN, MEASURED, _UNSURE = 1.0, 0.9, 0.6
 _NAMED = 5
@@ -20,11 +22,12 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class LabelledKernel:
-    """A kernel with its own labels and its place among the others."""
+    """A kernel with its own labels and its place among the others; `gpu` is None where the GPU is not known."""
 
     summary: KernelSummary
     labels: tuple[KernelLabel, ...]
     attribution: Attribution
+    gpu: GpuView | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,18 @@ class KernelAnalysis:
         return next((found for found in self.bottlenecks if found.label != INSUFFICIENT), None)
 
 
-def analyse_kernels(summaries: Sequence[KernelSummary]) -> KernelAnalysis:
-    """Everything that follows from the counters of these kernels alone."""
-    labelled = [(summary, kernel_labels(summary)) for summary in summaries]
-    labels = {id(summary): found for summary, found in labelled}
-    kernels = tuple(LabelledKernel(one.kernel, labels[id(one.kernel)], one) for one in attributions(labelled))
+def analyse_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
+    """Everything that follows from the counters of these kernels, and from what is known of the GPU: `gpu`, or the one
+    that the export names."""
+    labelled = [(summary, kernel_labels(summary), gpu_view(summary, gpu)) for summary in summaries]
+    known = {id(summary): (labels, view) for summary, labels, view in labelled}
+    kernels = []
+    for one in attributions(labelled):
+        labels, view = known[id(one.kernel)]
+        kernels.append(LabelledKernel(one.kernel, labels, one, view))
     bottlenecks = _bottlenecks(kernels)
     return KernelAnalysis(
-        kernels=kernels,
+        kernels=tuple(kernels),
         bottlenecks=bottlenecks,
         recommendations=recommendations(bottlenecks),
         timed=all(kernel.attribution.runtime_share_pct is not None for kernel in kernels),

@@ -11,9 +11,10 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from frx_graph.passes.kernels.gpu_view import GpuView
 from frx_graph.passes.kernels.kernel_totals import KernelSummary
 from frx_graph.passes.kernels.labels import KernelLabel
-from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.passes.kernels.speed_of_light import LATENCY_BELOW_PCT, Bound, speed_of_light
 
 _HIGH, _MEDIUM, _LOW = 0.3, 0.1, 0.02
 _REGIONS = {
@@ -37,30 +38,39 @@ class Opportunity(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class Attribution:
     """One kernel. `runtime_share_pct` is None where times were not measured of all, `mfu_pct` where its arithmetic was
-    not counted, or the device's peak is not known."""
+    not counted, or the device's peak is not known. `from_datasheet` says that utilisation or region rest on peaks of a
+    data sheet, where the export has no counters for them."""
 
     kernel: KernelSummary
     runtime_share_pct: float | None
     mfu_pct: float | None
     roofline_region: str
+    from_datasheet: bool
     opportunity: Opportunity
     score: float
 
 
-def attributions(labelled: Sequence[tuple[KernelSummary, tuple[KernelLabel, ...]]]) -> tuple[Attribution, ...]:
+def attributions(
+    labelled: Sequence[tuple[KernelSummary, tuple[KernelLabel, ...], GpuView | None]],
+) -> tuple[Attribution, ...]:
     """All kernels, the most promising first."""
-    times = [kernel.seconds for kernel, _ in labelled]
+    times = [kernel.seconds for kernel, _, _ in labelled]
     whole = sum(time for time in times if time is not None)
     known = None not in times and whole > 0
     found = [
-        _attribution(kernel, labels, (kernel.seconds or 0.0) / whole if known else None) for kernel, labels in labelled
+        _attribution(kernel, labels, gpu, (kernel.seconds or 0.0) / whole if known else None)
+        for kernel, labels, gpu in labelled
     ]
     return tuple(sorted(found, key=lambda one: -one.score))
 
 
-def _attribution(kernel: KernelSummary, labels: Sequence[KernelLabel], share: float | None) -> Attribution:
-    mfu = fp32_utilisation_pct(kernel.values)
+def _attribution(
+    kernel: KernelSummary, labels: Sequence[KernelLabel], gpu: GpuView | None, share: float | None
+) -> Attribution:
+    counted = fp32_utilisation_pct(kernel.values)
+    mfu = counted if counted is not None or gpu is None else gpu.mfu_pct
     sol = speed_of_light(kernel.values)
+    region = _datasheet_region(gpu) if gpu is not None and sol.bound is Bound.UNKNOWN else None
     severity = max((label.score for label in labels), default=0.0)
     used = mfu if mfu is not None else max(sol.compute_pct or 0.0, kernel.values.get("tensor_pipe", 0.0))
     score = (1.0 if share is None else share) * severity * (1 - min(used, 100.0) / 100.0)
@@ -68,10 +78,19 @@ def _attribution(kernel: KernelSummary, labels: Sequence[KernelLabel], share: fl
         kernel=kernel,
         runtime_share_pct=None if share is None else 100.0 * share,
         mfu_pct=mfu,
-        roofline_region=_REGIONS[sol.bound],
+        roofline_region=region or _REGIONS[sol.bound],
+        from_datasheet=region is not None or (counted is None and mfu is not None),
         opportunity=_opportunity(score),
         score=score,
     )
+
+
+def _datasheet_region(gpu: GpuView) -> str | None:
+    """What the data sheet's roofline says; None where it cannot. Without counted arithmetic only DRAM can be seen to be
+    the limit, by the line that the verdict draws."""
+    if gpu.region is not None:
+        return gpu.region
+    return _REGIONS[Bound.MEMORY] if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
 
 
 def _opportunity(score: float) -> Opportunity:

@@ -23,6 +23,7 @@ class KernelSummary:
 
     kernel: str
     device: str
+    device_name: str
     compute_capability: str
     launches: int
     seconds: float | None
@@ -162,6 +163,7 @@ def _summary(kernel: _Kernel) -> KernelSummary:
     return KernelSummary(
         kernel=first.kernel,
         device=first.device,
+        device_name=first.device_name,
         compute_capability=first.compute_capability,
         launches=kernel.launches,
         seconds=seconds,

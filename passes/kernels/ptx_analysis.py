@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from frx_graph.evidence.ptx.module import Function, PtxModule
 from frx_graph.evidence.ptx.ptxas import Assembled
+from frx_graph.passes.kernels.occupancy_model import most_registers, register_occupancy_pct
+from frx_graph.passes.kernels.ptx_gpu import PtxGpu
 from frx_graph.passes.kernels.ptx_labels import PtxLabel, ptx_labels
 from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation, recommendations
 
@@ -16,30 +18,39 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class StaticKernel:
-    """An entry, what the assembler said of it if it was asked, and its labels."""
+    """An entry, what the assembler said of it if it was asked, and its labels. `register_occupancy_pct` is the most
+    that its registers allow, None where they, or the limits of the GPU, are not known."""
 
     function: Function
     assembled: Assembled | None
     labels: tuple[PtxLabel, ...]
+    register_occupancy_pct: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class PtxAnalysis:
-    """All entries of a file, in its order."""
+    """All entries of a file, in its order. `gpu` is None where the target is not listed; `full_occupancy_registers` are
+    those a thread up to which every warp of its multiprocessors finds place."""
 
     kernels: tuple[StaticKernel, ...]
     bottlenecks: tuple[Bottleneck, ...]
     recommendations: tuple[Recommendation, ...]
+    gpu: PtxGpu | None
+    full_occupancy_registers: int | None
 
 
-def analyse_ptx(module: PtxModule, assembled: Mapping[str, Assembled]) -> PtxAnalysis:
-    """Everything that follows from the instructions, and from what the assembler says; `assembled` may be empty."""
+def analyse_ptx(module: PtxModule, assembled: Mapping[str, Assembled], gpu: PtxGpu | None = None) -> PtxAnalysis:
+    """Everything that follows from the instructions, from what the assembler says, and from the limits of the GPU;
+    `assembled` may be empty."""
+    limits = None if gpu is None else gpu.profile.architecture.limits
     kernels = []
     for function in module.kernels:
         known = assembled.get(function.name)
-        kernels.append(StaticKernel(function, known, ptx_labels(function, known)))
+        occupancy = None if known is None or limits is None else register_occupancy_pct(limits, known.registers)
+        kernels.append(StaticKernel(function, known, ptx_labels(function, known), occupancy))
     bottlenecks = _bottlenecks(kernels)
-    return PtxAnalysis(tuple(kernels), bottlenecks, recommendations(bottlenecks))
+    most = None if limits is None else most_registers(limits)
+    return PtxAnalysis(tuple(kernels), bottlenecks, recommendations(bottlenecks), gpu, most)
 
 
 def _bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.evidence.trace.events import ActivityKind
-from frx_graph.evidence.trace.gpu_datasheet import GpuPeaks
 from frx_graph.evidence.trace.sites import records_stacks
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes.trace.analysis import TraceAnalysis
 from frx_graph.records import Refusal
+from frx_graph.rules.gpu_profile import GpuPeaks
 
 
 def gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal, ...]:

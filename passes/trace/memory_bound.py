@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from frx_graph.byte_text import bytes_text
-from frx_graph.evidence.trace.gpu_datasheet import GpuPeaks
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
 from frx_graph.passes.call_groups import by_place
@@ -20,6 +19,7 @@ from frx_graph.passes.trace.analysis import TraceAnalysis, per_step
 from frx_graph.passes.trace.findings import GRAPH_ID, SOURCE, ms_text, operator_name
 from frx_graph.passes.trace.roofline import Work, common_site, is_memory_bound
 from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
+from frx_graph.rules.gpu_profile import GpuPeaks
 
 RULE = "FRX005"
 _LISTED = 3

@@ -14,12 +14,12 @@ from frx_graph.advice import RooflinePoint
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import ActivityKind
-from frx_graph.evidence.trace.gpu_datasheet import GpuPeaks
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step
 from frx_graph.passes.trace.costs import CallCost, CallCosts, is_memory_bound_operator
 from frx_graph.passes.trace.kernel_names import MEMORY_BOUND, kernel_class
 from frx_graph.passes.trace.operators import is_operator, outermost
+from frx_graph.rules.gpu_profile import GpuPeaks
 
 LATENCY_NS = 20_000
 """A launched kernel, or a dispatched operator, takes up to ten microseconds for nothing, and what hundreds of GB/s move

@@ -95,6 +95,36 @@ def test_ptx(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["mode"] == "ptx"
 
 
+def test_a_named_gpu_is_taken_in_place_of_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launch = Launch()
+    names = ("Registers Per Thread", "Static Shared Memory Per Block", "Dynamic Shared Memory Per Block")
+    units = ("register/thread", "byte/block", "byte/block")
+    rows = [metric(launch, SOL, name, unit, value) for name, unit, value in zip(names, units, "800", strict=True)]
+    path = tmp_path / "report.csv"
+    rows.append(metric(launch, SOL, "device__attribute_display_name", "", "NVIDIA X1"))
+    path.write_text(long_export(*rows))
+    assert run(str(path), "--json") == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["result"]["kernels"]
+    assert (kernel["device_name"], kernel["gpu"]["name"]) == ("NVIDIA X1", "sm_90 (Hopper)")
+    assert run(str(path)) == 0
+    assert "GPU: NVIDIA X1 is not listed" in capsys.readouterr().out
+    assert run(str(path), "--gpu-model", "RTX 5090") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "BY LIMITS AND DATA SHEET of RTX 5090 known by --gpu-model, in place of NVIDIA X1" in out
+
+
+def test_ptx_for_a_named_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    ptx = str(TRACES.parent / "ptx" / "kernels_sm80.ptx")
+    assert run(ptx, "--json", "--exit-zero") == 0
+    by_target = json.loads(capsys.readouterr().out)["result"]["gpu"]
+    assert (by_target["target"], by_target["full_occupancy_registers"]) == ("sm_80", 32)
+    assert run(ptx, "--json", "--exit-zero", "--gpu-model", "RTX4090") == 0
+    named = json.loads(capsys.readouterr().out)["result"]["gpu"]
+    assert (named["name"], named["target"], named["full_occupancy_registers"]) == ("RTX 4090", "sm_89", 40)
+    with pytest.raises(OptionError, match="is for sm_80, which T4 cannot run"):
+        run(ptx, "--gpu-model", "T4")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -102,6 +132,10 @@ def test_ptx(capsys: pytest.CaptureFixture[str]) -> None:
         (("EXPORT", "--trace", RESNET), "one file is to be analysed"),
         (("EXPORT", "--format", "sarif"), "no --format sarif"),
         (("EXPORT", "--select", "FRX001"), "--select and --ignore"),
+        (("EXPORT", "--gpu-model", "H1000"), "no GPU is known by the name 'H1000'"),
+        (("EXPORT", "--gpu-model", "MI300X"), "no GPU that CUDA kernels run on"),
+        (("EXPORT", "--gpu-model", "H100"), "says nothing of the kernels"),
+        ((RESNET, "--gpu-model", "H100"), "a trace names its own device"),
         (("EXPORT", "--output", "/nowhere/at/all.json"), "no such folder"),
     ],
 )

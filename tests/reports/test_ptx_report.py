@@ -12,6 +12,7 @@ import pytest
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.passes.kernels.ptx_analysis import analyse_ptx
+from frx_graph.passes.kernels.ptx_gpu import gpu_of_target
 from frx_graph.reports.ptx_document import PtxDocument, as_json, ptx_document, ptx_schema
 from frx_graph.reports.ptx_report import render_ptx
 
@@ -21,7 +22,7 @@ KERNELS = Path(__file__).parent.parent / "data" / "ptx" / "kernels_sm80.ptx"
 
 def document(assembled: dict[str, Assembled], reason: str | None) -> PtxDocument:
     module = read_ptx(KERNELS)
-    return ptx_document(module, analyse_ptx(module, assembled), reason)
+    return ptx_document(module, analyse_ptx(module, assembled, gpu_of_target(module.target, None)), reason)
 
 
 ASSEMBLED = document({"spills": Assembled(32, 1144, 1396, 2244, 0)}, None)
@@ -50,7 +51,9 @@ def test_unknown_is_null() -> None:
 def test_what_people_see() -> None:
     text = render_ptx(ASSEMBLED.result, top=2, width=80, color=False)
     assert "Primary risk: ptx_register_spills" in text
-    assert "32 registers, 3640 bytes of spills (ptxas)" in text
+    assert "32 registers, 3640 bytes of spills (ptxas); registers allow 100.0 %" in text
+    assert "sm_80 (Ampere), known by the file's target: full occupancy up to 32" in text
+    assert "it has cp_async, mbarrier" in text
     assert "ptxas -v" in text
     assert "loop at line" in text
     assert max(len(line) for line in text.splitlines() if "ncu --metrics" not in line) <= 80

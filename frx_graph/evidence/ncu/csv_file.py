@@ -27,6 +27,7 @@ EXPECTED = "an Nsight Compute CSV export"
 _EXPORT_HINT = "write one with `ncu --csv --page raw` or `ncu -i report.ncu-rep --csv`"
 _ID, _KERNEL, _METRIC, _UNIT, _VALUE = "ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"
 _RULE = "Rule Name"
+DEVICE_NAME = "device__attribute_display_name"
 _LONGEST_ROW_LINES = 1000
 """A rule's text may go over lines; a quotation mark that is never closed must not take the rest of the file with it."""
 _DIMENSIONS = re.compile(r"\(?\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*\)?")
@@ -195,6 +196,7 @@ class _Seen:
     values: dict[str, float] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     rules: list[NcuRule] = field(default_factory=list)
+    device_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,9 @@ class _Reader:
                 if current is not None:
                     yield self._launch(seen)
                 current, seen = key, _Seen(row, self._table.line)
-            if row[name]:
+            if row[name] == DEVICE_NAME:
+                seen.device_name = row[value].strip()
+            elif row[name]:
                 read = self._read(row[name], row[unit])
                 if read is not None:
                     self._note(row[name], read, row[value], seen)
@@ -241,6 +245,7 @@ class _Reader:
     def wide(self, columns: Sequence[int]) -> Iterator[KernelLaunch]:
         """Launches of a table whose rows are launches."""
         number = self._table.columns[_ID]
+        device = self._table.columns.get(DEVICE_NAME)
         used: _Used | None = None
         plainly = self._export.number_format is NumberFormat.POINT
         for row in self._table.rows():
@@ -249,7 +254,7 @@ class _Reader:
                 used = self._used(columns, None if of_launch else row)
             if not of_launch:
                 continue
-            seen = _Seen(row, self._table.line)
+            seen = _Seen(row, self._table.line, device_name="" if device is None else row[device].strip())
             # Nearly all rows of a large file are such, and of a hundred cells.
             if plainly and are_plain(texts := [row[column] for column in used.columns]):
                 seen.values = dict(zip(used.metrics, map(mul, map(float, texts), used.factors), strict=True))
@@ -341,6 +346,7 @@ class _Reader:
             values=seen.values,
             names=seen.names,
             rules=tuple(seen.rules),
+            device_name=seen.device_name,
         )
 
 

@@ -40,6 +40,8 @@ class KernelLaunch:
     names: Mapping[str, str] = field(default_factory=dict)
     """What the file calls each of the metrics."""
     rules: tuple[NcuRule, ...] = ()
+    device_name: str = ""
+    """As the driver calls the device; empty where the file does not say."""
 
     @property
     def threads_per_block(self) -> int | None:

@@ -174,6 +174,16 @@ def test_a_row_is_a_launch(read: Read) -> None:
     assert launches[1].values == {"duration": pytest.approx(1.024e-6)}
 
 
+def test_the_device_is_called_what_the_file_says(read: Read) -> None:
+    name = "device__attribute_display_name"
+    _, (long,) = read(
+        long_export(metric(Launch(), RAW, name, "", "NVIDIA A40"), metric(Launch(), RAW, "x.sum", "", "1"))
+    )
+    _, (wide,) = read(wide_export(["x.sum", name], ["", ""], (Launch(), ["1", "NVIDIA A40"])))
+    _, (unnamed,) = read(wide_export(["x.sum"], [""], (Launch(), ["1"])))
+    assert (long.device_name, wide.device_name, unnamed.device_name) == ("NVIDIA A40", "NVIDIA A40", "")
+
+
 def test_a_wide_table_without_quotation_marks(read: Read) -> None:
     header = "ID,Kernel Name,Device,CC,gpu__time_duration.sum"
     _, (launch,) = read(f"{header}\n,,,,us\n3,copy,0,9.0,12.5\n")

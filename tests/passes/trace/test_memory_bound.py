@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from frx_graph.evidence.trace.events import ActivityKind, Operand
-from frx_graph.evidence.trace.gpu_datasheet import GpuPeaks, peaks_of
 from frx_graph.evidence.trace.tree import build_tree
 from frx_graph.passes import confidence
 from frx_graph.passes.trace.analysis import analyse_trace
@@ -15,10 +14,13 @@ from frx_graph.passes.trace.costs import CallCost, CallCosts
 from frx_graph.passes.trace.memory_bound import memory_bound_findings
 from frx_graph.passes.trace.roofline import is_memory_bound, roofline_points, work_of
 from frx_graph.records import Finding, Severity
+from frx_graph.rules.gpu_profile import GpuPeaks, find_gpu
 
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>(int)"
 COMPUTE = "volta_sgemm_64x64_nt"
-V100 = peaks_of("Tesla V100-SXM2-32GB")
+V100_PROFILE = find_gpu("Tesla V100-SXM2-32GB")
+assert V100_PROFILE is not None
+V100 = V100_PROFILE.peaks
 Tensor = Callable[..., Operand]
 
 
@@ -156,23 +158,6 @@ def test_shapes_that_do_not_fit_or_cannot_be(sketch: Any, make_tensor: Tensor) -
     assert cost(sketch, "aten::add", make_tensor(4, 8), make_tensor(3, 3)) is None
     assert cost(sketch, "aten::relu", make_tensor(1 << 40, 1 << 40)) is None
     assert cost(sketch, "aten::add", make_tensor(4), Operand((4,), None)) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("NVIDIA A100-SXM4-80GB", "A100 80GB SXM"),
-        ("NVIDIA A100-PG509-200", "A100 40GB"),
-        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
-        ("NVIDIA H100 PCIe", "H100 PCIe"),
-        ("AMD Instinct MI250X", "MI250X (one die)"),
-        ("AMD Radeon Graphics", None),
-        ("CPU", None),
-    ],
-)
-def test_data_sheets_by_device_name(name: str, expected: str | None) -> None:
-    peaks = peaks_of(name)
-    assert (peaks.name if peaks else None) == expected
 
 
 def test_half_precision_is_judged_by_the_tensor_cores_ridge_point(sketch: Any, make_tensor: Tensor) -> None:

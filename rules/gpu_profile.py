@@ -1,0 +1,201 @@
+"""What GPUs can do at most: limits of a multiprocessor by architecture, peaks by product, each with its source.
+
+One YAML file an architecture, `gpus/<architecture>.yaml`, with its products. A GPU is known by the whole of its name,
+never by a part: a GH200, an H100 NVL, an L40S or a MIG slice of an A100 has other peaks than the device whose name it
+contains. What is not listed is not known; a number that no document of its maker gives is None.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
+
+from frx_graph.errors import ContractError, OptionError
+from frx_graph.rules.card_file import card_files, parse_card_file
+
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct"})
+"""Words that drivers, data sheets and people put before a name or leave out."""
+_WORD = re.compile(r"[^\s_-]+")
+_TARGET = re.compile(r"(sm_\d+)([af]?)")
+
+
+class _Card(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SmLimits(_Card):
+    """What a multiprocessor holds. Registers are of 32 bits, `register_unit` of them the least that a warp gets;
+    `shared_unit` and all shared memory are bytes, of which a block's includes what CUDA reserves of it."""
+
+    threads: PositiveInt
+    blocks: PositiveInt
+    registers: PositiveInt
+    thread_registers: PositiveInt
+    register_unit: PositiveInt
+    shared_bytes: PositiveInt
+    block_shared_bytes: PositiveInt
+    reserved_shared_bytes: Annotated[int, Field(ge=0)]
+    shared_unit: PositiveInt
+
+
+class ProductCard(_Card):
+    """One product. `names` are what it is called besides `name`, by its driver first of all; makers' words, spaces and
+    hyphens do not matter. Throughputs are dense ones, tensor cores' with fp32 accumulation; `float32_tflops` is without
+    TF32."""
+
+    name: _Text
+    names: tuple[_Text, ...] = ()
+    sms: PositiveInt | None = None
+    l2_kib: PositiveInt | None = None
+    bandwidth_gb_per_s: PositiveFloat | None = None
+    float32_tflops: PositiveFloat | None = None
+    tf32_tflops: PositiveFloat | None = None
+    float16_tflops: PositiveFloat | None = None
+    bfloat16_tflops: PositiveFloat | None = None
+    source: _Text | None = None
+
+    @model_validator(mode="after")
+    def _numbers_have_a_source(self) -> ProductCard:
+        numbers = self.model_dump(exclude={"name", "names", "source"}, exclude_none=True)
+        if bool(numbers) is (self.source is None):
+            raise ValueError(f"{self.name}: numbers and their source go together")
+        return self
+
+
+class ArchitectureCard(_Card):
+    """One file. `architecture_specific_features` are there only for PTX of a target that ends in `a` or `f`."""
+
+    architecture: Annotated[str, StringConstraints(pattern=r"^(sm_\d+|gfx[0-9a-f]+)$")]
+    name: _Text
+    limits: SmLimits | None = None
+    limits_source: _Text | None = None
+    features: tuple[_Text, ...] = ()
+    architecture_specific_features: tuple[_Text, ...] = ()
+    products: tuple[ProductCard, ...] = ()
+    products_source: _Text
+
+    @model_validator(mode="after")
+    def _limits_have_a_source(self) -> ArchitectureCard:
+        if (self.limits is None) is not (self.limits_source is None):
+            raise ValueError("limits and their source go together")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPeaks:
+    """Bytes and floating-point operations per second that a GPU reaches at most; `tensor_flops` for fp16 and bf16."""
+
+    name: str
+    bandwidth_bytes_per_s: float
+    float32_flops: float
+    tensor_flops: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProfile:
+    """A product, or an architecture alone, of which `product` is None."""
+
+    architecture: ArchitectureCard
+    product: ProductCard | None = None
+
+    @property
+    def name(self) -> str:
+        """The product's, or `sm_90 (Hopper)`."""
+        card = self.architecture
+        return f"{card.architecture} ({card.name})" if self.product is None else self.product.name
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float | None:
+        """Of DRAM."""
+        return _scaled(None if self.product is None else self.product.bandwidth_gb_per_s, 1e9)
+
+    @property
+    def float32_flops(self) -> float | None:
+        """Operations per second, of which a fused multiply-add is two."""
+        return _scaled(None if self.product is None else self.product.float32_tflops, 1e12)
+
+    @property
+    def peaks(self) -> GpuPeaks | None:
+        """What a roofline needs; None if one of it is not known."""
+        product, bandwidth, float32 = self.product, self.bandwidth_bytes_per_s, self.float32_flops
+        tensor = _scaled(None if product is None else product.float16_tflops, 1e12)
+        if product is None or product.source is None or bandwidth is None or float32 is None or tensor is None:
+            return None
+        return GpuPeaks(product.name, bandwidth, float32, tensor, product.source)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def parse_architecture(text: str, source: str) -> ArchitectureCard:
+    """The card in `text`; `source` is its file name, which must be `<architecture>.yaml`. Raises `ContractError`."""
+    return parse_card_file(text, source, ArchitectureCard, "architecture")
+
+
+@functools.cache
+def all_architectures() -> Mapping[str, ArchitectureCard]:
+    """Every architecture, by its name."""
+    cards = (parse_architecture(text, name) for name, text in card_files("gpus"))
+    return {card.architecture: card for card in cards}
+
+
+def find_gpu(name: str) -> GpuProfile | None:
+    """The GPU that is called `name`, by its driver, by people, or by its architecture (`sm_90`); None for another."""
+    return _by_key().get(_key(name))
+
+
+def gpu_named(name: str) -> GpuProfile:
+    """The same. Raises `OptionError`, which says the nearest names, for one that is not listed."""
+    found = find_gpu(name)
+    if found is None:
+        by_key = {key: profile.name for key, profile in _by_key().items()}
+        near = dict.fromkeys(by_key[key] for key in difflib.get_close_matches(_key(name), by_key, n=5, cutoff=0.5))
+        hint = f"nearest: {', '.join(near)}" if near else "give a product, such as H100, or an architecture, sm_90"
+        raise OptionError(f"no GPU is known by the name {name!r}", hint)
+    return found
+
+
+def architecture_of(target: str) -> GpuProfile | None:
+    """The architecture that a PTX `.target`, or what `sm_` and a compute capability make, names; None if not listed."""
+    found = _TARGET.search(target)
+    return None if found is None else find_gpu(found[1])
+
+
+def architecture_of_capability(capability: str) -> GpuProfile | None:
+    """The same of a compute capability, `9.0`."""
+    major, point, minor = capability.partition(".")
+    return find_gpu(f"sm_{major}{minor}") if point and major.isdecimal() and minor.isdecimal() else None
+
+
+def features_of(card: ArchitectureCard, target: str) -> tuple[str, ...]:
+    """What PTX of that `.target` can use on that architecture."""
+    found = _TARGET.search(target)
+    specific = found is not None and found[2] != ""
+    return card.features + (card.architecture_specific_features if specific else ())
+
+
+def _key(name: str) -> str:
+    words = _WORD.findall(name.casefold())
+    return "".join(word for word in words if word not in _MAKERS)
+
+
+@functools.cache
+def _by_key() -> Mapping[str, GpuProfile]:
+    found: dict[str, GpuProfile] = {}
+    for card in all_architectures().values():
+        named = [(card.architecture, GpuProfile(card))]
+        named += [(name, GpuProfile(card, one)) for one in card.products for name in (one.name, *one.names)]
+        for name, profile in named:
+            other = found.setdefault(_key(name), profile)
+            if other.name != profile.name:
+                raise ContractError(f"{name} is the name of {profile.name} and of {other.name}")
+    return found
