@@ -52,5 +52,5 @@ $(VENV)/.installed-demo: pyproject.toml $(PIN)
 
 $(VENV)/.installed-test: pyproject.toml $(PIN)
 	@echo "Installing frx-graph with torch $(TORCH) and its test tools into $(VENV); the first time this downloads torch."
-	$(INSTALL) --editable '.[test,zoo]'
+	$(INSTALL) --editable '.[test,ncu,zoo]'
 	touch $@ $(VENV)/.installed-demo

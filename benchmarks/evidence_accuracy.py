@@ -2,11 +2,11 @@
 
     python benchmarks/evidence_accuracy.py FOLDER [--megabytes 200] [--json FILE]
 
-FOLDER holds exports that somebody else has made, `*.csv`. For each, every headline metric is compared with what the
-file itself says, read here once more in the plainest way; the verdict with that of Nsight Compute's own rule, where the
-file has its words; and what limits occupancy with the smallest of the file's block limits. Then an export of that many
-megabytes is made and read, each form in a process of its own, for megabytes a second and the most memory. A row of the
-wide one has 200 counters, of which a quarter is used.
+FOLDER holds exports and binary reports that somebody else has made, `*.csv` and `*.ncu-rep`. For each, every headline
+metric is compared with what the file itself says, read here once more in the plainest way; the verdict with that of
+Nsight Compute's own rule, where the file has its words; and what limits occupancy with the smallest of the file's block
+limits. Then an export of that many megabytes is made and read, each form in a process of its own, for megabytes a
+second and the most memory. A row of the wide one has 200 counters, of which a quarter is used.
 
 Exit code 1 where something is read otherwise, or slower than 50 MB/s.
 """
@@ -32,6 +32,7 @@ from tabulate import tabulate
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import KernelLaunch
 from frx_graph.evidence.ncu.metrics import METRICS
+from frx_graph.evidence.ncu.report_file import read_ncu_report
 from frx_graph.passes.kernels.kernel_totals import KernelTotals
 from frx_graph.passes.kernels.occupancy_limit import limiters
 from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
@@ -52,6 +53,15 @@ _SAID = {
 _PEAK = "greater than 80.0% of the available"
 _LIMITS = {"Registers": "registers", "Shared Mem": "shared memory", "Warps": "warps", "SM": "blocks"}
 _LIMITS |= {"Barriers": "barriers"}
+_LIMITS = {f"Block Limit {name}": limit for name, limit in _LIMITS.items()}
+_LIMITS |= {
+    f"launch__occupancy_limit_{name}": limit
+    for name, limit in {
+        "shared_mem": "shared memory",
+        **{name: name for name in ("registers", "warps", "blocks")},
+    }.items()
+}
+_REPORT = ".ncu-rep"
 
 
 @dataclass(frozen=True)
@@ -90,29 +100,51 @@ def plain_rows(path: Path) -> Iterator[dict[str, str]]:
         yield dict(zip(header, row, strict=False))
 
 
+def report_rows(path: Path) -> Iterator[dict[str, str]]:
+    """The same of a binary report, by NVIDIA's reader alone."""
+    import ncu_report
+
+    workloads = ncu_report.load_report(str(path)).range_by_idx(0)
+    for number in range(workloads.num_actions()):
+        action = workloads.action_by_idx(number)
+        for name in sorted(action.metric_names()):
+            found = action.metric_by_name(name)
+            if found.has_value() and not isinstance(found.value(), str):
+                value = {"Metric Unit": found.unit(), "Metric Value": repr(found.value())}
+                yield {"ID": str(number), "Metric Name": name, **value}
+        for result in action.rule_results_as_dicts():
+            text = result.get("rule_message", {}).get("message", "")
+            yield {"ID": str(number), "Rule Name": result["rule_identifier"], "Rule Description": text}
+
+
 def judged(path: Path) -> FileResult:
     """What is read from `path`, beside what stands there."""
     launches: list[KernelLaunch] = []
-    read_ncu_csv(path, launches.append)
+    is_report = path.suffix == _REPORT
+    (read_ncu_report if is_report else read_ncu_csv)(path, launches.append)
     by_number = {launch.number: launch for launch in launches}
     known = {name.lower(): metric for metric in METRICS for name in (*metric.counters, *metric.labels)}
     wrong: list[str] = []
     compared = equal = 0
     said: dict[str, str] = {}
     limits: dict[str, dict[str, Decimal]] = {}
-    for row in plain_rows(path):
+    for row in report_rows(path) if is_report else plain_rows(path):
         name, number = row.get("Metric Name", ""), row["ID"]
         if row.get("Rule Name") == "SOLBottleneck":
             said[number] = row["Rule Description"]
-        if name.startswith("Block Limit "):
-            limits.setdefault(number, {})[_LIMITS[name.removeprefix("Block Limit ")]] = Decimal(row["Metric Value"])
+        if name in _LIMITS:
+            limits.setdefault(number, {})[_LIMITS[name]] = Decimal(row["Metric Value"])
         text = row.get("Metric Value", "").replace(",", "")
         if name.lower() not in known or text in ("", "n/a", "nan"):
             continue
+        read = by_number[number]
+        if is_report and read.names.get(known[name.lower()].name, name) != name:
+            # It has the same under another name, which comes first.
+            continue
         compared += 1
         value = float(Decimal(text) * _FACTORS.get(row["Metric Unit"], 1))
-        found = [one for wanted, one in by_number[number].values.items() if by_number[number].names[wanted] == name]
-        again = [one for wanted, one in by_number[number].values.items() if abs(one - value) <= 1e-9 * abs(value)]
+        found = [one for wanted, one in read.values.items() if read.names[wanted] == name]
+        again = [one for one in read.values.values() if abs(one - value) <= 1e-9 * abs(value)]
         if any(abs(one - value) <= 1e-9 * abs(value) for one in found) or (not found and again):
             equal += 1
         else:
@@ -199,7 +231,7 @@ def measured(megabytes: int) -> list[Speed]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="with exports, *.csv")
+    parser.add_argument("folder", type=Path, nargs="?", help="with exports, *.csv, and reports")
     parser.add_argument("--megabytes", type=int, default=200, help="of the export that is made; 0: none")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
@@ -210,6 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given.folder is None or not (files := sorted(given.folder.glob("*.csv"))):
         parser.error("which FOLDER of exports?")
+    files += sorted(given.folder.glob(f"*{_REPORT}"))
     results = [judged(file) for file in files]
     rows = [
         (

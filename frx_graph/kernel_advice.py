@@ -5,17 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from frx_graph.errors import OptionError
-from frx_graph.evidence.ncu.csv_file import NcuExport, read_ncu_csv
+from frx_graph.evidence.file_kind import FileKind
+from frx_graph.evidence.ncu.csv_file import read_ncu_csv
+from frx_graph.evidence.ncu.export import NcuExport
+from frx_graph.evidence.ncu.report_file import read_ncu_report
 from frx_graph.passes.kernels.analysis import KernelAnalysis, analyse_kernels
 from frx_graph.passes.kernels.kernel_totals import KernelTotals
 from frx_graph.rules.gpu_profile import GpuProfile
 
 
-def analyze_ncu(path: Path, gpu: GpuProfile | None = None) -> tuple[NcuExport, KernelAnalysis]:
-    """What the export at `path` says of its kernels; `gpu` is taken in place of the device that it names. Raises
-    `EvidenceError` for a file that is no such export, `OptionError` for a `gpu` of which nothing follows."""
+def analyze_ncu(
+    path: Path, gpu: GpuProfile | None = None, kind: FileKind = FileKind.NCU_CSV
+) -> tuple[NcuExport, KernelAnalysis]:
+    """What the export or report at `path` says of its kernels; `gpu` is taken in place of the device that it names.
+    Raises `EvidenceError` for a file that is not of that kind, `OptionError` for a `gpu` of which nothing follows."""
     totals = KernelTotals()
-    export = read_ncu_csv(path, totals.add)
+    read = read_ncu_report if kind is FileKind.NCU_REPORT else read_ncu_csv
+    export = read(path, totals.add)
     analysis = analyse_kernels(totals.summaries(), gpu)
     if gpu is not None and not any(kernel.gpu is not None and kernel.gpu.tells for kernel in analysis.kernels):
         raise OptionError(

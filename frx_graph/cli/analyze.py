@@ -30,7 +30,9 @@ from frx_graph.trace_advice import analyze_trace
 def analyze(
     file: Annotated[
         Path | None,
-        typer.Argument(help="profile.json[.gz] of torch.profiler, report.csv of `ncu --csv`, or kernel.ptx."),
+        typer.Argument(
+            help="profile.json[.gz] of torch.profiler, report.ncu-rep, report.csv of `ncu --csv`, or kernel.ptx."
+        ),
     ] = None,
     trace: Annotated[Path | None, typer.Option("--trace", help="The same, of a trace only.")] = None,
     model: Annotated[str | None, typer.Option(help="Name of the program in the report; the file's otherwise.")] = None,
@@ -90,15 +92,19 @@ def _analyze_kernels(kind: FileKind, path: Path, options: ReportOptions, gpu: Gp
     color = terminal.color and options.output is None and options.format is Format.TEXT
     with stages() as progress:
         progress(f"reading {path}")
-        report = _ncu if kind is FileKind.NCU_CSV else _ptx
-        text, found = report(path, gpu, options, terminal.width, color)
+        if kind is FileKind.PTX:
+            text, found = _ptx(path, gpu, options, terminal.width, color)
+        else:
+            text, found = _ncu(kind, path, gpu, options, terminal.width, color)
     write_report(text, options.output, color=color)
     return 1 if found and not options.exit_zero else 0
 
 
-def _ncu(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+def _ncu(
+    kind: FileKind, path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool
+) -> tuple[str, bool]:
     """The report, and whether there is a bottleneck in it."""
-    export, analysis = analyze_ncu(path, gpu)
+    export, analysis = analyze_ncu(path, gpu, kind)
     document = kernel_document.ncu_document(export, analysis)
     if options.format is Format.JSON:
         return _json(kernel_document.as_json(document)), analysis.primary is not None

@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.ncu.report_blocks import MAGIC
 
-EXPECTED = "a torch.profiler trace (.json, .json.gz), an Nsight Compute CSV export (.csv) or PTX (.ptx)"
+EXPECTED = (
+    "a torch.profiler trace (.json, .json.gz), an Nsight Compute report (.ncu-rep) or CSV export (.csv), or PTX (.ptx)"
+)
 _GZIP_MAGIC = b"\x1f\x8b"
-_REPORT_MAGIC = b"NVR\0"
 _SNIFFED_BYTES = 1 << 16
 _OPENS_JSON = (b"{", b"[")
 _PTX = re.compile(rb"^\s*\.version\s+\d+\.\d+", re.MULTILINE)
@@ -23,6 +25,7 @@ class FileKind(enum.StrEnum):
 
     TRACE = "trace"
     NCU_CSV = "ncu"
+    NCU_REPORT = "ncu_report"
     PTX = "ptx"
 
 
@@ -42,10 +45,8 @@ def file_kind(path: Path) -> FileKind:
         raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not start.strip():
         raise EvidenceError(f"{path}: is empty, expected {EXPECTED}")
-    if start.startswith(_REPORT_MAGIC):
-        raise EvidenceError(
-            f"{path}: is a binary Nsight Compute report", "export it: `ncu -i report.ncu-rep --csv --page raw`"
-        )
+    if start.startswith(MAGIC):
+        return FileKind.NCU_REPORT
     for mark in _BYTE_ORDER_MARKS:
         start = start.removeprefix(mark)
     text = start.replace(b"\0", b"")

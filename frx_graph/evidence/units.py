@@ -26,6 +26,7 @@ _WORDS = {
     "request": "request",
     "req": "request",
     "flop": "flop",
+    "branches": "branch",
     "sm": "SM",
     "%": "%",
 }

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from frx_graph.evidence.ncu.csv_file import NcuExport
+from frx_graph.evidence.ncu.export import Form, NcuExport
 from frx_graph.evidence.ncu.presets import PRESETS
 from frx_graph.passes.kernels.analysis import KernelAnalysis, LabelledKernel
 from frx_graph.passes.kernels.attribution import Attribution
@@ -65,9 +65,11 @@ class RulePart(_Part):
     """What Nsight Compute's own rule said."""
 
     name: str
+    section: str
     kind: str
     text: str
-    speedup_pct: float | None
+    speedup_pct: float | None = Field(description="Nsight Compute's estimate; null: it gives none")
+    speedup_kind: str = Field(description="global: of the kernel; local: of what the rule looks at; empty: none")
 
 
 class GpuPart(_Part):
@@ -113,7 +115,7 @@ class NcuResult(_Part):
 
     schema_: Literal["frx_ncu_v1"] = Field(default=SCHEMA_NAME, alias="schema")
     source: str
-    form: Literal["long", "wide"]
+    form: Literal["long", "wide", "report"]
     number_format: Literal["point", "comma"]
     launches: int
     kernel_count: int
@@ -125,7 +127,9 @@ class NcuResult(_Part):
     kernel_attribution: AttributionPart
     kernels: tuple[KernelPart, ...]
     missing: dict[str, tuple[str, ...]] = Field(description="by preset, the metrics that no launch has")
-    unread: tuple[str, ...] = Field(description="metrics with a unit or a value that could not be read, with the line")
+    unread: tuple[str, ...] = Field(
+        description="metrics with a unit or a value that could not be read, with the line or launch"
+    )
 
 
 class NcuDocument(_Part):
@@ -139,6 +143,7 @@ def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
     """The document of an export that was read."""
     labels = [bottleneck.label for bottleneck in analysis.bottlenecks]
     primary = analysis.primary
+    place = "launch" if export.form is Form.REPORT else "line"
     return NcuDocument(
         result=NcuResult(
             schema=SCHEMA_NAME,
@@ -159,8 +164,8 @@ def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
             kernels=tuple(map(_kernel, analysis.kernels)),
             missing=_missing(analysis),
             unread=(
-                *(f"line {line}: unknown unit: {what}" for what, line in export.unknown_units.items()),
-                *(f"line {line}: not a number: {what}" for what, line in export.unreadable.items()),
+                *(f"{place} {number}: unknown unit: {what}" for what, number in export.unknown_units.items()),
+                *(f"{place} {number}: not a number: {what}" for what, number in export.unreadable.items()),
             ),
         )
     )
@@ -247,7 +252,14 @@ def _kernel(kernel: LabelledKernel) -> KernelPart:
         labels=tuple(LabelPart(label=one.label, score=one.score, evidence=one.evidence) for one in kernel.labels),
         metrics=dict(summary.values),
         ncu_rules=tuple(
-            RulePart(name=rule.name, kind=rule.kind, text=rule.text, speedup_pct=rule.speedup_pct)
+            RulePart(
+                name=rule.name,
+                section=rule.section,
+                kind=rule.kind,
+                text=rule.text,
+                speedup_pct=rule.speedup_pct,
+                speedup_kind=rule.speedup_kind,
+            )
             for rule in summary.rules
         ),
     )

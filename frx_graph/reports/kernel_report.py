@@ -12,7 +12,7 @@ from frx_graph.passes.kernels.analysis import MEASURED
 from frx_graph.passes.kernels.gpu_view import BY_CAPABILITY, BY_OPTION
 from frx_graph.passes.kernels.metric_levels import Level, MetricLevel, metric_levels
 from frx_graph.passes.kernels.speed_of_light import LATENCY_BELOW_PCT
-from frx_graph.reports.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult
+from frx_graph.reports.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult, RulePart
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import percent, plural, seconds
 from frx_graph.reports.recommendation_text import INDENT, print_command, print_recommendation, print_wrapped
@@ -29,6 +29,10 @@ _BAR = 20
 _KERNEL_NAME = 60
 _KERNEL_COLUMN = 26
 _KERNELS = 10
+_RULES = 5
+_RULE_TEXT = 240
+"""Characters of a message; the document has all."""
+_ADVICE = frozenset({"OPT", "WRN", "ERR"})
 _BOUNDS = {
     "memory": "it waits for memory",
     "compute": "it waits for arithmetic",
@@ -49,6 +53,7 @@ def render_kernels(
     if result.kernels:
         _metrics(console, result.kernels[0])
         _gpu(console, result.kernels[0], width)
+        _rules(console, result.kernels[0], width)
     if result.bottlenecks:
         _title(console, "BOTTLENECKS DETECTED")
         for bottleneck in result.bottlenecks:
@@ -71,7 +76,8 @@ def _title(console: Console, title: str) -> None:
 def _verdict(console: Console, result: NcuResult, width: int) -> None:
     console.print(Text.assemble(("VERDICT", "bold"), f"  {path_end(result.source, width - 9)}"))
     kernels, launches = plural(result.kernel_count, "kernel"), plural(result.launches, "launch", "launches")
-    print_wrapped(console, f"{kernels}, {launches}, an export of {result.form} form", width)
+    written = "a binary report" if result.form == "report" else f"an export of {result.form} form"
+    print_wrapped(console, f"{kernels}, {launches}, {written}", width)
     primary = next((found for found in result.bottlenecks if found.label == result.primary_bottleneck), None)
     if primary is None:
         print_wrapped(console, "Primary bottleneck: none that these metrics tell", width)
@@ -156,6 +162,23 @@ def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
     if gpu.flops_per_byte is not None and gpu.ridge_flops_per_byte is not None:
         ridge = gpu.ridge_flops_per_byte
         yield f"{gpu.flops_per_byte:.3g} FLOP per byte; float32 and DRAM meet at {ridge:.3g}"
+
+
+def _rules(console: Console, kernel: KernelPart, width: int) -> None:
+    """What can be done better, each rule once, most estimated speed-up first; what is only to be known, and what rules
+    said of other launches, is in the document."""
+    best: dict[str, RulePart] = {}
+    for rule in kernel.ncu_rules:
+        if rule.kind in _ADVICE and (rule.speedup_pct or 0.0) >= (best.get(rule.name, rule).speedup_pct or 0.0):
+            best[rule.name] = rule
+    found = list(best.values())
+    if found:
+        _title(console, "NSIGHT COMPUTE'S OWN RULES")
+    for rule in sorted(found, key=lambda rule: -(rule.speedup_pct or 0.0))[:_RULES]:
+        said = (
+            "" if rule.speedup_pct is None else f", {rule.speedup_kind} speed-up of {rule.speedup_pct:.1f} % estimated"
+        )
+        print_wrapped(console, f"{rule.name} ({rule.section}){said}: {one_line(rule.text, _RULE_TEXT)}", width)
 
 
 def _value(metric: MetricLevel) -> str:

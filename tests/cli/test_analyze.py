@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 import typer
 from ncu_exports import SOL, Launch, long_export, metric
+from ncu_reports import A40, ReportLaunch, ReportRule, report
 
 from frx_graph.cli.analyze import analyze
 from frx_graph.errors import EvidenceError, OptionError
@@ -113,6 +115,30 @@ def test_a_named_gpu_is_taken_in_place_of_the_files(tmp_path: Path, capsys: pyte
     assert "BY LIMITS AND DATA SHEET of RTX 5090 known by --gpu-model, in place of NVIDIA X1" in out
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ncu_report") is None, reason="needs the [ncu] extra")
+def test_a_binary_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = {
+        "gpu__time_duration.sum": 1637408.0,
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 94.2,
+        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": 94.2,
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed": 74.8,
+    }
+    rules = [ReportRule("CPIStall", "WarpStateStats", "It [red]waits."), ReportRule("Note", "SpeedOfLight", "So.", 1)]
+    path = tmp_path / "kernel.ptx"
+    path.write_bytes(report(ReportLaunch(values={**A40, **values}, rules=rules)))
+    assert run(str(path)) == 1
+    out = capsys.readouterr().out
+    assert "1 kernel, 1 launch, a binary report" in out
+    assert "CPIStall (WarpStateStats): It [red]waits." in out
+    assert "Note (SpeedOfLight)" not in out
+    assert run(str(path), "--json") == 1
+    result = json.loads(capsys.readouterr().out)["result"]
+    assert (result["form"], result["primary_bottleneck"]) == ("report", "memory_bandwidth_bound")
+    (kernel,) = result["kernels"]
+    assert (kernel["device_name"], kernel["gpu"]["known_by"]) == ("NVIDIA A40", "the file's device name")
+    assert [rule["name"] for rule in kernel["ncu_rules"]] == ["CPIStall", "Note"]
+
+
 def test_ptx_for_a_named_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     ptx = str(TRACES.parent / "ptx" / "kernels_sm80.ptx")
     assert run(ptx, "--json", "--exit-zero") == 0
@@ -148,7 +174,7 @@ def test_what_does_not_go_together(export: Path, arguments: tuple[str, ...], sai
     ("content", "said"),
     [
         (b"", "is empty"),
-        (b"NVR\0\x02\0", "is a binary Nsight Compute report"),
+        (b"NVR\0\x02\0", "is damaged or not complete"),
         (b"hello\n", "neither its name nor its content tells"),
     ],
 )

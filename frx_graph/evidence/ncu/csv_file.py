@@ -13,11 +13,11 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from operator import mul
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.ncu.export import Form, NcuExport
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import Read, known_metric
 from frx_graph.evidence.number_format import NumberFormat, are_plain, is_missing, parse_number, told_format
@@ -32,36 +32,9 @@ _LONGEST_ROW_LINES = 1000
 """A rule's text may go over lines; a quotation mark that is never closed must not take the rest of the file with it."""
 _DIMENSIONS = re.compile(r"\(?\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*\)?")
 _INSTANCES = re.compile(r"(\S+)\s+\(.*\)", re.DOTALL)
-_REPORTED = 20
-"""Of what could not be read so many are named."""
-
-
 _NO_COLUMN = -1
 _IDENTITY = (_ID, "Process ID", _KERNEL, "Device", "CC", "Grid Size", "Block Size")
 """The columns that say what was launched."""
-
-
-class Form(StrEnum):
-    """What a row of the table is."""
-
-    LONG = "long"
-    WIDE = "wide"
-
-
-@dataclass(slots=True)
-class NcuExport:
-    """What is to be said of a file when it has been read."""
-
-    source: str
-    form: Form = Form.LONG
-    number_format: NumberFormat = NumberFormat.POINT
-    launches: int = 0
-    foreign_lines: int = 0
-    """Lines of ncu, or of the program that was profiled."""
-    unknown_units: dict[str, int] = field(default_factory=dict)
-    """Metrics that are used here, measured in a unit that is not known: with the line where each is seen first."""
-    unreadable: dict[str, int] = field(default_factory=dict)
-    """The same of values that are no numbers."""
 
 
 def read_ncu_csv(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuExport:
@@ -291,7 +264,7 @@ class _Reader:
                 return
             instances = _INSTANCES.fullmatch(text)
             if instances is None:
-                self._note_problem(self._export.unreadable, f"{name}: {text!r}")
+                self._export.note_value(f"{name}: {text!r}", self._table.line)
             else:
                 self._note(name, read, instances[1], seen)
             return
@@ -305,12 +278,8 @@ class _Reader:
                 self._known[key] = known_metric(name, unit)
             except ValueError as error:
                 self._known[key] = None
-                self._note_problem(self._export.unknown_units, str(error))
+                self._export.note_unit(str(error), self._table.line)
         return self._known[key]
-
-    def _note_problem(self, noted: dict[str, int], what: str) -> None:
-        if len(noted) < _REPORTED:
-            noted.setdefault(what, self._table.line)
 
     def _rule(self, row: Sequence[str]) -> NcuRule:
         cell = self._cells(row)
@@ -318,7 +287,8 @@ class _Reader:
             speedup = parse_number(cell("Estimated Speedup"), self._export.number_format)
         except ValueError:
             speedup = None
-        return NcuRule(cell(_RULE), cell("Rule Type"), cell("Rule Description"), speedup)
+        kind = cell("Estimated Speedup Type").lower()
+        return NcuRule(cell(_RULE), cell("Rule Type"), cell("Rule Description"), speedup, cell("Section Name"), kind)
 
     def _cells(self, row: Sequence[str]) -> Callable[[str], str]:
         """A cell by the name of its column; empty where the table, or this row of it, has none."""

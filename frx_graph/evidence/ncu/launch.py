@@ -14,18 +14,21 @@ Dimensions = tuple[int, int, int]
 @dataclass(frozen=True, slots=True)
 class NcuRule:
     """What a rule of Nsight Compute's own has said of a launch; `kind` is OPT for what can be done better, INF for what
-    is to be known, WRN for what is doubtful."""
+    is to be known, WRN for what is doubtful. `speedup_pct` is its estimate, of the whole kernel where `speedup_kind` is
+    `global`, of the part that the rule looks at where it is `local`."""
 
     name: str
     kind: str
     text: str
     speedup_pct: float | None
+    section: str = ""
+    speedup_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
     """`values` are by the name of a metric of `metrics.METRICS`, or of a stall, in the unit of that; what is not there
-    was not measured. `line` is where the launch begins in the file `source`."""
+    was not measured. `line` is where the launch begins in the file `source`, None in one that has no lines."""
 
     number: str
     process: str
@@ -35,7 +38,7 @@ class KernelLaunch:
     grid: Dimensions | None
     block: Dimensions | None
     source: str
-    line: int
+    line: int | None
     values: Mapping[str, float]
     names: Mapping[str, str] = field(default_factory=dict)
     """What the file calls each of the metrics."""

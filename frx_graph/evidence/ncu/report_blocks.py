@@ -1,0 +1,92 @@
+"""How a binary report is laid out: enough to see whether it is whole, and how many launches it must have.
+
+As NVIDIA describes it (`extras/FileFormat` of Nsight Compute, `ProfilerReport.proto`): four bytes of magic, a header
+with its length before it, then blocks; each is a header with its length before it, which says how many results it holds
+and how many bytes of payload follow. NVIDIA's own reader takes what it can of a file that ends too soon, and says
+nothing of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from frx_graph.errors import EvidenceError
+
+MAGIC = b"NVR\0"
+_RESULTS, _PAYLOAD_SIZE = 2, 5
+"""Numbers of fields in a block's header."""
+_LONGEST_HEADER = 256 << 20
+"""Bytes; a header holds the strings of all results of its block."""
+_WIRE_VARINT, _WIRE_8, _WIRE_BYTES, _WIRE_4 = 0, 1, 2, 5
+
+
+def count_results(path: Path) -> int:
+    """Launches that the blocks of the report at `path` say they hold. Raises `EvidenceError` for one that is damaged,
+    with the byte at which it is."""
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            if file.read(len(MAGIC)) != MAGIC:
+                raise EvidenceError(f"{path}: is no Nsight Compute report")
+            _header(file, path, size)
+            results = 0
+            while (place := file.tell()) < size:
+                fields = dict(_integers(_header(file, path, size), path, place))
+                end = file.tell() + fields.get(_PAYLOAD_SIZE, 0)
+                if end > size:
+                    raise _damaged(path, place, f"a block that ends at byte {end:,}, and the file at {size:,}")
+                results += fields.get(_RESULTS, 0)
+                file.seek(end)
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return results
+
+
+def _damaged(path: Path, place: int, what: str) -> EvidenceError:
+    return EvidenceError(f"{path}: byte {place:,}: {what}", "it is damaged or not complete: copy it again")
+
+
+def _header(file: BinaryIO, path: Path, size: int) -> bytes:
+    place = file.tell()
+    length = int.from_bytes(file.read(4), "little")
+    if not 0 < length <= min(_LONGEST_HEADER, size - file.tell()):
+        raise _damaged(path, place, f"a header of {length:,} bytes, in a file of {size:,}")
+    return file.read(length)
+
+
+def _integers(header: bytes, path: Path, place: int) -> Iterator[tuple[int, int]]:
+    """Number and value of each integer field; the others are passed over."""
+    position = 0
+    try:
+        while position < len(header):
+            key, position = _varint(header, position)
+            wire = key & 7
+            if wire == _WIRE_VARINT:
+                value, position = _varint(header, position)
+                yield key >> 3, value
+            elif wire == _WIRE_BYTES:
+                length, position = _varint(header, position)
+                position += length
+            elif wire in (_WIRE_8, _WIRE_4):
+                position += 8 if wire == _WIRE_8 else 4
+            else:
+                raise IndexError
+        if position > len(header):
+            raise IndexError
+    except IndexError:
+        raise _damaged(path, place, "no header of a block") from None
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, position
+        shift += 7
+        if shift > 63:
+            raise IndexError

@@ -1,0 +1,177 @@
+"""Reads binary reports (`.ncu-rep`) into the launches that the CSV reader gives for their export.
+
+NVIDIA's own reader, of the optional package `ncu-report`, does it, in a process of its own (`report_process.py`), with
+limits of time and memory; that the file is whole is seen before, and that no launch is missing after. Numbers are those
+of the report, of which an export shows two decimals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.ncu.export import Form, NcuExport
+from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
+from frx_graph.evidence.ncu.metrics import known_metric
+from frx_graph.evidence.ncu.report_blocks import count_results
+
+INSTALL_HINT = "pip install 'frx-graph[ncu]', or export it: `ncu -i report.ncu-rep --csv --page raw`"
+_DAMAGED_HINT = "it is damaged: export it where it was made"
+_SECONDS, _SECONDS_PER_BYTE = 60.0, 1e-6
+"""Measured: 0.05 s for each megabyte."""
+_MOST_MEMORY, _MEMORY_PER_BYTE = 1 << 30, 128
+"""Bytes; measured: 51 for each byte of a report."""
+_LONGEST_LINE = 64 << 20
+_LINK = re.compile(r"@(section|url|source)?:([^@:]*):([^@]*)@")
+"""How messages refer to a section (`@section:Identifier:Name@`) or a page (`@url:Name:address@`)."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Rule(_Model):
+    name: str
+    section: str
+    kind: str
+    text: str
+    speedup_pct: FiniteFloat | None
+    speedup_kind: str
+
+
+_Whole = Annotated[int, Field(ge=0)]
+
+
+class _Launch(_Model):
+    """A line of the process that reads the report."""
+
+    kernel: str
+    device: str
+    device_name: str
+    capability: tuple[_Whole | None, _Whole | None]
+    grid: tuple[_Whole | None, _Whole | None, _Whole | None]
+    block: tuple[_Whole | None, _Whole | None, _Whole | None]
+    metric_count: int
+    metrics: tuple[tuple[str, str, FiniteFloat], ...]
+    rules: tuple[_Rule, ...]
+
+
+def read_ncu_report(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuExport:
+    """Call `on_launch` with each launch, in the report's order. Raises `EvidenceError` for a damaged report, one that
+    takes too long, and where `ncu-report` is not installed."""
+    expected = count_results(path)
+    if importlib.util.find_spec("ncu_report") is None:
+        raise EvidenceError(f"{path}: reading an Nsight Compute report needs ncu-report", INSTALL_HINT)
+    if not expected:
+        raise EvidenceError(f"{path}: a report without a launch", "was a kernel profiled at all?")
+    export = NcuExport(str(path), Form.REPORT)
+    with tempfile.TemporaryFile(prefix="frx-ncu-") as lines:
+        _run(path, lines)
+        lines.seek(0)
+        while line := lines.readline(_LONGEST_LINE):
+            export.launches += 1
+            on_launch(_launch(_parsed(path, line), export))
+    if export.launches != expected:
+        missing = f"{export.launches} of {expected} launches can be read"
+        raise EvidenceError(f"{path}: {missing}", _DAMAGED_HINT)
+    return export
+
+
+def _run(path: Path, output: BinaryIO) -> None:
+    """Write what the report holds to `output`."""
+    size = path.stat().st_size
+    limit = _SECONDS + size * _SECONDS_PER_BYTE
+    module = "frx_graph.evidence.ncu.report_process"
+    # -P: what lies in the working directory is imported by nobody.
+    command = [sys.executable, "-P", "-m", module, str(path.absolute()), str(_MOST_MEMORY + size * _MEMORY_PER_BYTE)]
+    with tempfile.TemporaryFile(prefix="frx-ncu-") as said:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=said, start_new_session=True
+        )
+        try:
+            process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            raise EvidenceError(f"{path}: ncu-report took longer than {limit:.0f} s") from None
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        said.seek(0)
+        text = said.read(1 << 16).decode("utf-8", "replace")
+    # It goes on without what it could not parse, and says so here alone.
+    if process.returncode or "Can't parse" in text:
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), f"exit code {process.returncode}")
+        raise EvidenceError(f"{path}: ncu-report cannot read it: {last.strip()[:200]}", _DAMAGED_HINT)
+
+
+def _parsed(path: Path, line: bytes) -> _Launch:
+    try:
+        launch = _Launch.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise EvidenceError(
+            f"{path}: a launch whose {where or 'record'} is no {first['type']}", _DAMAGED_HINT
+        ) from None
+    if not launch.metric_count:
+        raise EvidenceError(f"{path}: a launch of {launch.kernel[:80]!r} without any metric", _DAMAGED_HINT)
+    return launch
+
+
+def _launch(found: _Launch, export: NcuExport) -> KernelLaunch:
+    values: dict[str, float] = {}
+    names: dict[str, str] = {}
+    for name, unit, value in found.metrics:
+        try:
+            read = known_metric(name, unit)
+        except ValueError as error:
+            export.note_unit(str(error), export.launches)
+            continue
+        if read is not None and read.name not in values:
+            values[read.name] = value * read.factor
+            names[read.name] = name
+    major, minor = found.capability
+    return KernelLaunch(
+        number=str(export.launches - 1),
+        process="",
+        kernel=found.kernel,
+        device=found.device,
+        compute_capability="" if major is None or minor is None else f"{major}.{minor}",
+        grid=_dimensions(found.grid),
+        block=_dimensions(found.block),
+        source=export.source,
+        line=None,
+        values=values,
+        names=names,
+        rules=tuple(_rule(rule) for rule in found.rules),
+        device_name=found.device_name,
+    )
+
+
+def _dimensions(found: tuple[int | None, int | None, int | None]) -> Dimensions | None:
+    x, y, z = found
+    return None if x is None or y is None or z is None else (x, y, z)
+
+
+def _rule(rule: _Rule) -> NcuRule:
+    return NcuRule(
+        rule.name, rule.kind, _LINK.sub(_plain, rule.text), rule.speedup_pct, rule.section, rule.speedup_kind
+    )
+
+
+def _plain(link: re.Match[str]) -> str:
+    """As Nsight Compute's own exports write it."""
+    return f"{link[2]} ({link[3]})" if link[1] == "url" else link[3]

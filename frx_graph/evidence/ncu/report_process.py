@@ -1,0 +1,107 @@
+"""Run as a program of its own: writes the launches of a binary report, each as a line of JSON.
+
+NVIDIA's reader is native code that aborts on damaged files: of 3,227 copies of a report that were damaged on purpose 11
+made it do so, out of memory at 4 GB. Whoever wants to read one starts this, with a limit of bytes, and lives on.
+
+    python -m frx_graph.evidence.ncu.report_process report.ncu-rep 1000000000
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from frx_graph.evidence.ncu.metrics import known_metric
+
+DEVICE_NAME = "device__attribute_display_name"
+_KINDS = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
+"""`MsgType` of NVIDIA's reader, as its exports write it."""
+_SPEEDUPS = {1: "local", 2: "global"}
+"""`SpeedupType`."""
+
+
+def launches(path: str) -> Iterator[dict[str, Any]]:
+    """The launches in the file's order; of their metrics those that are used here, with their units as they stand."""
+    import ncu_report
+
+    context = ncu_report.load_report(path)
+    for number in range(context.num_ranges()):
+        workloads = context.range_by_idx(number)
+        for index in range(workloads.num_actions()):
+            yield _launch(workloads.action_by_idx(index))
+
+
+def _launch(action: Any) -> dict[str, Any]:
+    names = sorted(action.metric_names())
+
+    def value(name: str) -> Any:
+        metric = action.metric_by_name(name) if name in names else None
+        return metric.value() if metric is not None and metric.has_value() else None
+
+    return {
+        "kernel": _text(action.name(action.NameBase_DEMANGLED) or action.name() or ""),
+        "device": _text(value("launch__device_id") if value("launch__device_id") is not None else ""),
+        "device_name": _text(value(DEVICE_NAME) or ""),
+        "capability": [value(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")],
+        "grid": [value(f"launch__grid_dim_{axis}") for axis in "xyz"],
+        "block": [value(f"launch__block_dim_{axis}") for axis in "xyz"],
+        "metric_count": len(names),
+        "metrics": list(_metrics(action, names)),
+        "rules": [_rule(result) for result in action.rule_results_as_dicts() if _says(result)],
+    }
+
+
+def _metrics(action: Any, names: list[str]) -> Iterator[tuple[str, str, float]]:
+    for name in names:
+        metric = action.metric_by_name(name)
+        if not _is_used(name, metric.unit()) or not metric.has_value():
+            continue
+        value = metric.value()
+        if isinstance(value, int | float) and math.isfinite(value):
+            yield name, _text(metric.unit()), float(value)
+
+
+def _is_used(name: str, unit: str) -> bool:
+    try:
+        return known_metric(name, unit) is not None
+    except ValueError:
+        return True
+
+
+def _says(result: dict[str, Any]) -> bool:
+    return bool(result.get("rule_message", {}).get("message"))
+
+
+def _rule(result: dict[str, Any]) -> dict[str, Any]:
+    message: dict[str, Any] = result["rule_message"]
+    estimate: dict[str, Any] = result.get("speedup_estimation") or {}
+    return {
+        "name": _text(result.get("rule_identifier", "")),
+        "section": _text(result.get("section_identifier", "")),
+        "kind": _KINDS.get(message.get("type", 0), ""),
+        "text": _text(message.get("message", "")),
+        "speedup_pct": estimate.get("speedup"),
+        "speedup_kind": _SPEEDUPS.get(estimate.get("type", 0), ""),
+    }
+
+
+def _text(value: object) -> str:
+    """Without what is no character, as of bytes that are no UTF-8."""
+    return str(value).encode("utf-8", "replace").decode("utf-8")
+
+
+def main(path: str, most_bytes: int) -> None:
+    """Write the launches to standard output, in at most so many bytes of memory, and of output."""
+    for limited in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
+        resource.setrlimit(limited, (most_bytes, most_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for launch in launches(path):
+        print(json.dumps(launch, allow_nan=False))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
