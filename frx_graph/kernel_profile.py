@@ -11,11 +11,12 @@ from pathlib import Path
 
 from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.ncu.csv_file import NcuExport
+from frx_graph.evidence.ncu.export import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, ncu_arguments
 from frx_graph.evidence.ncu.profiler import read_log, run_ncu, trouble
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.passes.kernels.analysis import KernelAnalysis
+from frx_graph.rules.gpu_profile import GpuProfile
 from frx_graph.termination import cleaned_up_when_terminated
 
 
@@ -47,6 +48,7 @@ def measure_kernels(
     filters: Filters,
     out: Path | None,
     *,
+    gpu: GpuProfile | None = None,
     program_output: int | None = None,
 ) -> tuple[NcuExport, KernelAnalysis, EvidenceError | None]:
     """Run `command` under the program at `ncu`; what was measured, and what went wrong although something was. The
@@ -63,5 +65,5 @@ def measure_kernels(
             failed = trouble(said, code, filters.kernel)
             if failed is not None and not said.table:
                 raise failed
-        export, analysis = analyze_ncu(path)
+        export, analysis = analyze_ncu(path, gpu)
     return dataclasses.replace(export, source=shlex.join(command) if out is None else str(out)), analysis, failed

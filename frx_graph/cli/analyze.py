@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
 from frx_graph.cli.report_output import ReportOptions, emit, write_report
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
@@ -23,7 +24,7 @@ from frx_graph.reports.ptx_report import render_ptx
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.report_format import Format
 from frx_graph.reports.terminal import detect_terminal
-from frx_graph.rules.gpu_profile import GpuProfile, gpu_named
+from frx_graph.rules.gpu_profile import GpuProfile
 from frx_graph.trace_advice import analyze_trace
 
 
@@ -43,10 +44,7 @@ def analyze(
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are findings.")] = False,
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
-    gpu_model: Annotated[
-        str | None,
-        typer.Option("--gpu-model", help="Judge kernels by this GPU, H100 or sm_90, in place of the file's."),
-    ] = None,
+    gpu_model: GpuModel = None,
 ) -> None:
     """Print what a file shows: layout problems of a trace, what holds kernels back in an export, or may, in PTX."""
     options = ReportOptions(
@@ -64,22 +62,13 @@ def analyze(
     assert given is not None
     kind = FileKind.TRACE if file is None else file_kind(given)
     if kind is not FileKind.TRACE:
-        raise typer.Exit(_analyze_kernels(kind, given, options, _gpu(gpu_model)))
+        raise typer.Exit(_analyze_kernels(kind, given, options, cuda_gpu(gpu_model)))
     if gpu_model is not None:
         raise OptionError("--gpu-model is for kernels; a trace names its own device", "leave it out")
     with stages() as progress:
         progress(f"reading {given}")
         advice = analyze_trace(given, model)
     raise typer.Exit(emit(advice, options))
-
-
-def _gpu(name: str | None) -> GpuProfile | None:
-    if name is None:
-        return None
-    found = gpu_named(name)
-    if found.architecture.limits is None:
-        raise OptionError(f"--gpu-model {found.name} is no GPU that CUDA kernels run on", "name one of NVIDIA's")
-    return found
 
 
 def _analyze_kernels(kind: FileKind, path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:

@@ -21,7 +21,7 @@ from frx_graph.reports.ptx_document import ptx_document
 
 
 def explain(
-    report: Annotated[Path, typer.Argument(help="report.csv of `ncu --csv`, or kernel.ptx.")],
+    report: Annotated[Path, typer.Argument(help="report.csv of `ncu --csv`, report.ncu-rep, or kernel.ptx.")],
     source: Annotated[Path | None, typer.Option(help="The kernel's CUDA source, to be quoted in the prompt.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the files; the current one if it is left out.")] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace files of these names that others wrote.")] = False,
@@ -43,12 +43,13 @@ def explain(
 
 
 def _explanation(report: Path) -> ExplainDocument:
-    match file_kind(report):
-        case FileKind.NCU_CSV:
-            return explain_ncu(ncu_document(*analyze_ncu(report)).result)
+    kind = file_kind(report)
+    match kind:
+        case FileKind.NCU_CSV | FileKind.NCU_REPORT:
+            return explain_ncu(ncu_document(*analyze_ncu(report, kind=kind)).result)
         case FileKind.PTX:
             return explain_ptx(ptx_document(*analyze_ptx(report)).result)
-        case kind:
+        case _:
             raise EvidenceError(
                 f"{report}: {kind.value} evidence tells of a program, and not of its kernels' insides",
                 f"frx analyze {report} reports it",

@@ -14,8 +14,10 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.explanation_files import Explanations
+from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.evidence.ncu.csv_file import NcuExport
+from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.ncu.export import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, preset_named, shell_line
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.kernel_advice import analyze_ncu
@@ -30,6 +32,7 @@ from frx_graph.reports.ptx_report import render_ptx
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.rerun_command import YOUR_PROGRAM
 from frx_graph.reports.terminal import detect_terminal
+from frx_graph.rules.gpu_profile import GpuProfile
 
 _EXPORT = "ncu_report.csv"
 _DEFAULT_PRESET = "full"
@@ -38,7 +41,7 @@ _STDERR = 2
 
 def profile(
     command: Annotated[list[str] | None, typer.Argument(help="The program: frx profile -- python train.py")] = None,
-    ncu: Annotated[Path | None, typer.Option(help="Report this export of Nsight Compute; run nothing.")] = None,
+    ncu: Annotated[Path | None, typer.Option(help="Report what Nsight Compute has written here; run nothing.")] = None,
     ptx: Annotated[Path | None, typer.Option(help="Report this PTX file; run nothing.")] = None,
     preset: Annotated[
         str | None, typer.Option(help="What to measure: memory, tensor, occupancy, stalls or full (the default).")
@@ -47,6 +50,7 @@ def profile(
     kernel_name: Annotated[str | None, typer.Option(help="Only kernels of this name; regex:... for a pattern.")] = None,
     launch_skip: Annotated[int | None, typer.Option(min=0, help="Leave the first launches out.")] = None,
     launch_count: Annotated[int | None, typer.Option(min=1, help="Measure so many launches.")] = None,
+    gpu_model: GpuModel = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Write the files of `frx explain` too, beside --out or here.")
     ] = False,
@@ -66,13 +70,14 @@ def profile(
     if explain:
         explanations = Explanations(Path() if out is None else out.parent)
         explanations.check()
+    gpu = cuda_gpu(gpu_model)
     shown = _Shown(top, as_document, exit_zero, explanations)
     if ptx is not None:
-        raise typer.Exit(shown.ptx(ptx))
+        raise typer.Exit(shown.ptx(ptx, gpu))
     if ncu is not None:
         with stages() as progress:
             progress(f"reading {ncu}")
-            export, analysis = analyze_ncu(ncu)
+            export, analysis = analyze_ncu(ncu, gpu, _kind(ncu))
         raise typer.Exit(shown.ncu(export, analysis, ("--", *YOUR_PROGRAM)))
     assert command
     wanted = preset_named(preset or _DEFAULT_PRESET)
@@ -81,13 +86,18 @@ def profile(
     typer.echo(f"frx: measuring {count} metrics with ncu, which runs each kernel several times", err=True)
     sys.stdout.flush()
     export, analysis, failed = measure_kernels(
-        program, command, wanted, filters, out, program_output=_STDERR if as_document else None
+        program, command, wanted, filters, out, gpu=gpu, program_output=_STDERR if as_document else None
     )
     code = shown.ncu(export, analysis, (*filters.arguments, "--", *command))
     if failed is not None:
         # Something was measured, and not all.
         raise failed
     raise typer.Exit(code)
+
+
+def _kind(path: Path) -> FileKind:
+    """A binary report where it is one; whatever else it is, reading it as an export says what was expected."""
+    return FileKind.NCU_REPORT if file_kind(path) is FileKind.NCU_REPORT else FileKind.NCU_CSV
 
 
 def _ncu_for(command: Sequence[str], preset: Preset, filters: Filters, out: Path | None) -> str:
@@ -134,11 +144,11 @@ class _Shown:
             self.explanations.write(explain_ncu(document.result, measured=measured))
         return self._exit_code(analysis.primary is not None)
 
-    def ptx(self, path: Path) -> int:
+    def ptx(self, path: Path, gpu: GpuProfile | None) -> int:
         """The exit code for a PTX file."""
         with stages() as progress:
             progress(f"reading {path}")
-            document = ptx_document.ptx_document(*analyze_ptx(path))
+            document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
         if self.as_document:
             typer.echo(json.dumps(ptx_document.as_json(document), indent=2, allow_nan=False))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shlex
@@ -17,6 +18,7 @@ import psutil
 import pytest
 import torch
 from ncu_exports import SOL, Launch, long_export, metric
+from ncu_reports import A40, ReportLaunch, report
 from trial_writer import MARK, seconds_until_gone
 
 from frx_graph.cli.main import run
@@ -65,6 +67,31 @@ def export(tmp_path: Path) -> Path:
         )
     )
     return path
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ncu_report") is None, reason="needs the [ncu] extra")
+def test_a_binary_report_is_reported_and_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = {"gpu__time_duration.sum": 90_000.0, "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 90.0}
+    Path("app.ncu-rep").write_bytes(report(ReportLaunch("stream", {**A40, **values})))
+    assert run(["profile", "--ncu", "app.ncu-rep", "--explain"]) == 1
+    assert "1 launch, a binary report" in capsys.readouterr().out
+    explained = Path("frx_evidence.json").read_text()
+    assert run(["explain", "app.ncu-rep"]) == 0
+    assert Path("frx_evidence.json").read_text() == explained
+
+
+def test_kernels_are_judged_by_the_gpu_that_is_named(
+    export: Path, launching: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["profile", "--ptx", str(PTX), "--exit-zero", "--gpu-model", "RTX4090"]) == 0
+    assert "RTX 4090" in capsys.readouterr().out
+    assert run(["profile", "--ncu", str(export), "--gpu-model", "H1000"]) == 2
+    assert "no GPU is known by the name 'H1000'" in capsys.readouterr().err
+    assert run(["profile", "--gpu-model", "H100", "--", *GREETING]) == 2
+    assert "--gpu-model H100 SXM says nothing of the kernels" in " ".join(capsys.readouterr().err.split())
 
 
 def test_an_export_is_reported_as_analyze_does(export: Path, capsys: pytest.CaptureFixture[str]) -> None:
