@@ -19,6 +19,10 @@ Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
+OF_TRACES = "torch.profiler: "
+"""Begins the name of a metric that `frx analyze` takes from a trace."""
+
+
 class Direction(StrEnum):
     """Where a metric goes if the advice has helped."""
 

@@ -18,14 +18,19 @@ from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.progress import stages
 from frx_graph.ptx_advice import analyze_ptx
-from frx_graph.reports import kernel_document, ptx_document
+from frx_graph.reports import kernel_document, ptx_document, trace_document
 from frx_graph.reports.kernel_report import render_kernels
 from frx_graph.reports.ptx_report import render_ptx
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.report_format import Format
+from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.terminal import detect_terminal
+from frx_graph.reports.trace_report import render_trace
 from frx_graph.rules.gpu_profile import GpuProfile
 from frx_graph.trace_advice import analyze_trace
+from frx_graph.trace_evidence import analyze_run
+
+_NO_GPU_MODEL = "--gpu-model is for kernels; a trace names its own device"
 
 
 def analyze(
@@ -35,7 +40,9 @@ def analyze(
             help="profile.json[.gz] of torch.profiler, report.ncu-rep, report.csv of `ncu --csv`, or kernel.ptx."
         ),
     ] = None,
-    trace: Annotated[Path | None, typer.Option("--trace", help="The same, of a trace only.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="A trace whose layout findings are wanted, and no more.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the program in the report; the file's otherwise.")] = None,
     format: Annotated[Format, typer.Option("--format", help="Output format; text or json for exports.")] = Format.TEXT,
     as_document: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
@@ -46,7 +53,7 @@ def analyze(
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
     gpu_model: GpuModel = None,
 ) -> None:
-    """Print what a file shows: layout problems of a trace, what holds kernels back in an export, or may, in PTX."""
+    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX."""
     options = ReportOptions(
         format=Format.JSON if as_document else format,
         output=output,
@@ -60,31 +67,37 @@ def analyze(
         raise OptionError("one file is to be analysed", "frx analyze profile.json.gz, or frx analyze report.csv")
     given = trace or file
     assert given is not None
-    kind = FileKind.TRACE if file is None else file_kind(given)
-    if kind is not FileKind.TRACE:
-        raise typer.Exit(_analyze_kernels(kind, given, options, cuda_gpu(gpu_model)))
+    if file is not None:
+        raise typer.Exit(_analyze_evidence(file, options, cuda_gpu(gpu_model)))
     if gpu_model is not None:
-        raise OptionError("--gpu-model is for kernels; a trace names its own device", "leave it out")
+        raise OptionError(_NO_GPU_MODEL, "leave it out")
     with stages() as progress:
         progress(f"reading {given}")
         advice = analyze_trace(given, model)
     raise typer.Exit(emit(advice, options))
 
 
-def _analyze_kernels(kind: FileKind, path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
-    """Files that tell of kernels, and not of layouts: their reports have no rules to choose from."""
+def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
+    """Reports on kernels and runs, and not on layouts alone: they have no rules to choose from."""
+    kind = file_kind(path)
+    if kind is FileKind.TRACE and gpu is not None:
+        raise OptionError(_NO_GPU_MODEL, "leave it out")
+    hint = "--trace reports the layout findings alone" if kind is FileKind.TRACE else "leave them out"
     if options.format not in (Format.TEXT, Format.JSON):
-        raise OptionError(f"no --format {options.format.value} of kernels", "take text or json")
+        raise OptionError(f"no --format {options.format.value} of kernels", f"take text or json; {hint}")
     if options.select or options.ignore:
-        raise OptionError("--select and --ignore choose layout rules, of which kernels have none", "leave them out")
+        raise OptionError("--select and --ignore choose layout rules, of which kernels have none", hint)
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and options.output is None and options.format is Format.TEXT
     with stages() as progress:
         progress(f"reading {path}")
-        if kind is FileKind.PTX:
-            text, found = _ptx(path, gpu, options, terminal.width, color)
-        else:
-            text, found = _ncu(kind, path, gpu, options, terminal.width, color)
+        match kind:
+            case FileKind.TRACE:
+                text, found = _trace(path, options, terminal.width, color)
+            case FileKind.PTX:
+                text, found = _ptx(path, gpu, options, terminal.width, color)
+            case FileKind.NCU_CSV | FileKind.NCU_REPORT:
+                text, found = _ncu(kind, path, gpu, options, terminal.width, color)
     write_report(text, options.output, color=color)
     return 1 if found and not options.exit_zero else 0
 
@@ -107,6 +120,17 @@ def _ptx(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int,
     if options.format is Format.JSON:
         return _json(ptx_document.as_json(document)), found
     return render_ptx(document.result, top=options.top, width=width, color=color), found
+
+
+def _trace(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+    """The same of a trace."""
+    evidence = analyze_run(path)
+    root = checkout_root(Path.cwd())
+    document = trace_document.trace_document(evidence.trace, evidence.run, evidence.findings, root)
+    found = evidence.run.primary is not None
+    if options.format is Format.JSON:
+        return _json(trace_document.as_json(document)), found
+    return render_trace(document.result, top=options.top, width=width, color=color), found
 
 
 def _json(document: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.recommendation_part import RecommendationPart, ValidationPart
+from frx_graph.rules.recommendation_card import OF_TRACES
 
 INDENT = "    "
 _TIERS = ("Tier 0, the launch", "Tier 1, the kernel", "Tier 2, the algorithm")
@@ -34,7 +35,7 @@ def print_recommendation(console: Console, number: int, found: RecommendationPar
     head = f"{number}. [{found.priority.upper()}] {found.title}"
     console.print(Text(head, "bold"))
     most = found.estimated_speedup_pct_max
-    bound = "" if most is None else f" | at most {most:.0f} % faster (bound from counters)"
+    bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, no forecast)"
     said = f"{_TIERS[found.tier]} | Effort: {found.effort} | Risk: {found.risk} | Score: {found.score:.2f}{bound}"
     print_wrapped(console, said, width)
     print_wrapped(console, f"Why: {found.why}", width)
@@ -54,7 +55,10 @@ def _commands(found: RecommendationPart) -> Iterator[str]:
     counters = [step.metric for step in found.validation_steps if "__" in step.metric]
     if counters:
         yield f"ncu --metrics {','.join(counters)} --csv ./your_app"
-    if len(counters) < len(found.validation_steps):
+    others = [step.metric for step in found.validation_steps if "__" not in step.metric]
+    if any(metric.startswith(OF_TRACES) for metric in others):
+        yield "frx analyze profile.json.gz"
+    if any(not metric.startswith(OF_TRACES) for metric in others):
         yield "ptxas -v your_kernel.ptx"
 
 

@@ -41,7 +41,7 @@ class CopiesAtSite:
 
 def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
     """FRX001, FRX002, FRX004 and FRX007, in order of first appearance."""
-    groups = _groups(analysis)
+    groups = copies_at_sites(analysis)
     owners = {
         activity: number for number, group in enumerate(groups) for copy in group.copies for activity in copy.activities
     }
@@ -49,7 +49,8 @@ def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
     return [_finding(analysis, group, alone.get(number, 0)) for number, group in enumerate(groups)]
 
 
-def _groups(analysis: TraceAnalysis) -> list[CopiesAtSite]:
+def copies_at_sites(analysis: TraceAnalysis) -> list[CopiesAtSite]:
+    """What each of `copy_findings` stands for, in the same order."""
     gathered: dict[tuple[str, object], list[TraceCopy]] = defaultdict(list)
     for copy in analysis.copies:
         gathered[copy.rule, analysis.site(copy.operator).place].append(copy)

@@ -73,13 +73,20 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCall:
-    """A call of the CUDA or HIP runtime or driver. `correlation` links it to what it made the device do."""
+    """A call of the CUDA or HIP runtime or driver. `correlation` links it to what it made the device do; `bytes` is
+    what it was asked to copy, where the trace says so (ROCm's do)."""
 
     name: str
     start_ns: int
     duration_ns: int
     thread: HostThread
     correlation: int | None = None
+    bytes: int | None = None
+
+    @property
+    def end_ns(self) -> int:
+        """When it returned."""
+        return self.start_ns + self.duration_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,79 @@
-"""Time spans that overlap: how long any of them runs, and how long one owner's run alone."""
+"""Time spans that overlap: how long any of them runs, what two sets share, and how long one owner's run alone.
+
+A set of spans is merged first (`merged`): ordered, without overlaps; what takes two sets takes them in linear time.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 Owner = TypeVar("Owner", bound=Hashable)
+
+
+Span = tuple[int, int]
+"""Start and end in nanoseconds, the end not included."""
+
+
+def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The union as ordered spans with gaps between them; empty spans are left out."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if end <= start:
+            continue
+        if found and start <= found[-1][1]:
+            if end > found[-1][1]:
+                found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return tuple(found)
+
+
+def length_ns(spans: Sequence[Span]) -> int:
+    """How long merged spans are together."""
+    return sum(end - start for start, end in spans)
+
+
+def covers(spans: Sequence[Span], time_ns: int) -> bool:
+    """True if one of the merged spans runs at a moment."""
+    position = bisect_right(spans, time_ns, key=lambda span: span[0]) - 1
+    return position >= 0 and time_ns < spans[position][1]
+
+
+def common(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
+    """Where both run. Both are merged, and so is the result."""
+    found: list[Span] = []
+    i = j = 0
+    while i < len(one) and j < len(other):
+        start, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if start < end:
+            found.append((start, end))
+        if one[i][1] < other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
+
+
+def without(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
+    """Where the first runs and the second does not. Both are merged, and so is the result."""
+    found: list[Span] = []
+    j = 0
+    for first, end in one:
+        start = first
+        while j < len(other) and other[j][1] <= start:
+            j += 1
+        k = j
+        while k < len(other) and other[k][0] < end:
+            if other[k][0] > start:
+                found.append((start, other[k][0]))
+            start = max(start, other[k][1])
+            k += 1
+        if start < end:
+            found.append((start, end))
+    return tuple(found)
 
 
 def union_ns(spans: Iterable[tuple[int, int]]) -> int:

@@ -132,7 +132,10 @@ class EventParser:
         )
 
     def _call(self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int) -> RuntimeCall:
-        return RuntimeCall(name, start, duration, self._thread(fields), _integer(args.get("correlation")))
+        size = args.get("size") if "emcpy" in name else None
+        # ROCm writes numbers as text.
+        copied = int(size) if isinstance(size, str) and len(size) < 20 and size.isdecimal() and size.isascii() else None
+        return RuntimeCall(name, start, duration, self._thread(fields), _integer(args.get("correlation")), copied)
 
     def _frame(self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int) -> PythonFrame:
         caller = args.get("CallFrom")

@@ -17,7 +17,8 @@ from frx_graph.evidence.trace.parsing import EventParser, clean_text
 class TorchTrace:
     """All events of one trace that layout questions need, in the file's order.
 
-    `device_names` is by device number. `unfinished` counts events that had no usable duration and were left out.
+    `device_names` is by device number, `rank` that of the process in a distributed program of `world_size`, None where
+    the trace does not say. `unfinished` counts events that had no usable duration and were left out.
     """
 
     path: Path
@@ -27,6 +28,8 @@ class TorchTrace:
     frames: tuple[PythonFrame, ...]
     device_names: Mapping[int, str]
     unfinished: int = 0
+    rank: int | None = None
+    world_size: int | None = None
 
 
 def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace:
@@ -45,7 +48,15 @@ def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace
         frames=tuple(parser.frames),
         device_names=_device_names(metadata),
         unfinished=parser.unfinished,
+        rank=_distributed(metadata, "rank"),
+        world_size=_distributed(metadata, "world_size"),
     )
+
+
+def _distributed(metadata: Mapping[str, Any], field: str) -> int | None:
+    information = metadata.get("distributedInfo")
+    value = information.get(field) if isinstance(information, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
 
 
 def _device_names(metadata: Mapping[str, Any]) -> dict[int, str]:

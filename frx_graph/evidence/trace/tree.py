@@ -130,7 +130,7 @@ def build_tree(trace: TorchTrace) -> TraceTree:
         parents=_parents(operators),
         frames=frames,
         frame_parents=_parents(frames),
-        frame_of=tuple(_innermost(frames, [(operator.thread, operator.start_ns) for operator in operators])),
+        frame_of=tuple(innermost(frames, [(operator.thread, operator.start_ns) for operator in operators])),
         launcher=launcher,
         launch_ns=launch_ns,
     )
@@ -166,7 +166,7 @@ def _parents(spans: Sequence[_Span]) -> tuple[int, ...]:
     return tuple(parents)
 
 
-def _innermost(spans: Sequence[_Span], moments: Sequence[tuple[HostThread, int]]) -> list[int]:
+def innermost(spans: Sequence[_Span], moments: Sequence[tuple[HostThread, int]]) -> list[int]:
     """By moment `(thread, time)`: the last span of an ordered sequence to begin there that is still running."""
     by_thread: dict[HostThread, list[int]] = defaultdict(list)
     for index, span in enumerate(spans):
@@ -200,7 +200,7 @@ def _launches(trace: TorchTrace, operators: Sequence[Operator]) -> tuple[tuple[i
     wanted = {activity.correlation for activity in trace.activities} - {None}
     calls = {call.correlation: call for call in trace.calls if call.correlation in wanted}
     numbers = list(calls)
-    found = _innermost(operators, [(calls[number].thread, calls[number].start_ns) for number in numbers])
+    found = innermost(operators, [(calls[number].thread, calls[number].start_ns) for number in numbers])
     by_correlation = dict(zip(numbers, found, strict=True))
     by_external_id = {
         operator.external_id: index for index, operator in enumerate(operators) if operator.external_id is not None
