@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
+from frx_graph.evidence.trace.uncollected import uncollected
 from frx_graph.passes.ranking import rank
 from frx_graph.passes.timeline.analysis import RunAnalysis, analyse_run
 from frx_graph.passes.trace.analysis import TraceAnalysis, analyse_trace
@@ -24,6 +25,7 @@ class TraceEvidence:
 
 def analyze_run(path: Path) -> TraceEvidence:
     """What the trace at `path` says of the run. Raises `EvidenceError` for a file that is no such trace."""
-    analysis = analyse_trace(read_torch_trace(path))
-    findings = copy_findings(analysis)
-    return TraceEvidence(analysis, analyse_run(analysis, findings), tuple(rank(findings)))
+    with uncollected():
+        analysis = analyse_trace(read_torch_trace(path))
+        findings = copy_findings(analysis)
+        return TraceEvidence(analysis, analyse_run(analysis, findings), tuple(rank(findings)))

@@ -24,6 +24,7 @@ _CHUNK_BYTES = 1 << 20
 _LONGEST_TOKEN = 16
 """Characters of the longest JSON token that the end of a chunk can cut: `-Infinity`, or an escaped surrogate pair."""
 _SPACE = re.compile(r"[ \t\r\n]*")
+_COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 _CUT_TOKEN = re.compile(r"\s*[-+.\w]*\Z")
 _GZIP_MAGIC = b"\x1f\x8b"
 _OTHER_FORMATS = {**FOREIGN_FORMATS, b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"}
@@ -150,6 +151,11 @@ def _events(window: _Window, on_event: Callable[[int, dict[str, Any]], None]) ->
     index = 0
     closing = window.character() == "]"
     while not closing:
+        event = window.member()
+        if isinstance(event, dict):
+            on_event(index, event)
+            index += 1
+            continue
         event = window.value(f"event {index}")
         if not isinstance(event, dict):
             window.fail(f"event {index}", "expected an object")
@@ -173,6 +179,7 @@ class _Window:
             strict=False, parse_float=JsonFloat, parse_constant=_reject_constant, object_pairs_hook=_unique_keys
         )
         self._decode = decoder.raw_decode
+        self._scan = decoder.scan_once
 
     def character(self) -> str:
         """The next character that is not white space; empty at the end of the file."""
@@ -196,6 +203,19 @@ class _Window:
         if character != closing:
             self.fail(where, f"expected ',' or '{closing}'")
         return True
+
+    def member(self) -> Any:
+        """Take the next JSON value with the comma behind it, if that is an object that is whole in this window. Else None,
+        and nothing is taken: what is wrong, or not there yet, is for `value` to find out."""
+        try:
+            value, end = self._scan(self._text, self._position)
+        except (StopIteration, ValueError, RecursionError):
+            return None
+        comma = _COMMA.match(self._text, end)
+        if comma is None or type(value) is not dict:
+            return None
+        self._position = comma.end()
+        return value
 
     def value(self, where: str) -> Any:
         """Take the next JSON value."""

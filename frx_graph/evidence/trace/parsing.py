@@ -32,6 +32,8 @@ _LARGEST = 1 << 63
 _LARGEST_US = _LARGEST // 1000
 _LARGEST_SIZE = 1 << 48
 _HIGHEST_RANK = 64
+_MOST_SHARED = 1 << 14
+"""Argument lists, and tuples, that are remembered: more than a step of a large model has."""
 _DEVICE_KINDS = {
     "kernel": ActivityKind.KERNEL,
     "memcpy": ActivityKind.MEMCPY,
@@ -76,6 +78,9 @@ class EventParser:
         self.unfinished = 0
         self._path = path
         self._threads: dict[tuple[str, str], HostThread] = {}
+        # Steps repeat themselves: what many events have in common is kept once.
+        self._operands: dict[str, tuple[Operand | None, ...] | None] = {}
+        self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def add(self, index: int, fields: dict[str, Any]) -> None:
         """Read one event; events of other phases and categories are passed over."""
@@ -126,8 +131,8 @@ class EventParser:
             external_id=_integer(args.get("External id")),
             sequence=_integer(args.get("Sequence number")),
             forward_thread=_integer(args.get("Fwd thread id")),
-            operands=_operands(args),
-            concrete=tuple(str(value) for value in concrete) if isinstance(concrete, list) else (),
+            operands=self._operands_of(args),
+            concrete=self._shared(tuple(map(str, concrete))) if isinstance(concrete, list) else (),
             call_stack=clean_text(stack) if isinstance(stack, str) else "",
         )
 
@@ -154,13 +159,30 @@ class EventParser:
             start_ns=start,
             duration_ns=duration,
             device=_integer(args.get("device")),
-            stream=str(args.get("stream", fields.get("tid"))),
+            stream=sys.intern(str(args.get("stream", fields.get("tid")))),
             correlation=_integer(args.get("correlation")),
             external_id=_integer(external),
-            grid=_sizes(args.get("grid")) or (),
-            block=_sizes(args.get("block")) or (),
+            grid=self._shared(_sizes(args.get("grid")) or ()),
+            block=self._shared(_sizes(args.get("block")) or ()),
             bytes=size if size is not None and size >= 0 else None,
         )
+
+    def _operands_of(self, args: dict[str, Any]) -> tuple[Operand | None, ...] | None:
+        shapes = args.get("Input Dims", args.get("Input dims"))
+        types, strides = args.get("Input type"), args.get("Input Strides")
+        if not isinstance(shapes, list) or not isinstance(types, list):
+            return None
+        key = repr((shapes, types, strides))
+        if key not in self._operands:
+            if len(self._operands) >= _MOST_SHARED:
+                self._operands.clear()
+            self._operands[key] = _operands(shapes, types, strides)
+        return self._operands[key]
+
+    def _shared(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(self._tuples) >= _MOST_SHARED:
+            self._tuples.clear()
+        return self._tuples.setdefault(values, values)
 
     def _thread(self, fields: dict[str, Any]) -> HostThread:
         # Old traces write thread ids as text in some events and as numbers in others.
@@ -187,6 +209,11 @@ def clean_text(text: str) -> str:
 def _nanoseconds(value: object) -> int | None:
     """Microseconds to nanoseconds, exactly; digits below a nanosecond are cut. None for anything else."""
     if isinstance(value, JsonFloat):
+        # As torch writes them today: with three digits behind the point.
+        if value.text[-4:-3] == "." and len(value.text) < 24:
+            digits = value.text[:-4] + value.text[-3:]
+            if digits.isdecimal():
+                return int(digits)
         whole, _, fraction = value.text.partition(".")
         if len(whole) < 20 and whole.isdecimal() and fraction.isdecimal():
             return int(whole) * 1000 + int((fraction + "00")[:3])
@@ -215,13 +242,8 @@ def _sizes(value: object) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _operands(args: dict[str, Any]) -> tuple[Operand | None, ...] | None:
-    shapes = args.get("Input Dims", args.get("Input dims"))
-    types = args.get("Input type")
-    if not isinstance(shapes, list) or not isinstance(types, list):
-        return None
+def _operands(shapes: list[Any], types: list[Any], strides: object) -> tuple[Operand | None, ...]:
     # Old traces leave out the types of trailing arguments that are not tensors.
-    strides = args.get("Input Strides")
     rows = zip_longest(shapes, types[: len(shapes)], strides[: len(shapes)] if isinstance(strides, list) else ())
     return tuple(_operand(shape, type_name, steps) for shape, type_name, steps in rows)
 

@@ -11,6 +11,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.trace.chrome_trace import ReadLimits, read_chrome_trace
 from frx_graph.evidence.trace.events import DeviceActivity, Operator, PythonFrame, RuntimeCall
 from frx_graph.evidence.trace.parsing import EventParser, clean_text
+from frx_graph.evidence.trace.uncollected import uncollected
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class TorchTrace:
 def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace:
     """Read a trace that torch.profiler wrote, `.json` or `.json.gz` by content. Raises `EvidenceError`."""
     parser = EventParser(path)
-    metadata = read_chrome_trace(path, parser.add, limits)
+    with uncollected():
+        metadata = read_chrome_trace(path, parser.add, limits)
     if not any(not operator.annotation for operator in parser.operators) and not parser.activities:
         raise EvidenceError(
             f"{path}: a Chrome trace without any operator or kernel", "expected a trace that torch.profiler wrote"

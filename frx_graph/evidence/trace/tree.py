@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from frx_graph.evidence.trace.events import DeviceActivity, HostThread, Operator, PythonFrame
@@ -130,20 +131,30 @@ def build_tree(trace: TorchTrace) -> TraceTree:
         parents=_parents(operators),
         frames=frames,
         frame_parents=_parents(frames),
-        frame_of=tuple(innermost(frames, [(operator.thread, operator.start_ns) for operator in operators])),
+        frame_of=_frames_of(operators, frames),
         launcher=launcher,
         launch_ns=launch_ns,
     )
 
 
+def _frames_of(operators: Sequence[Operator], frames: Sequence[PythonFrame]) -> tuple[int, ...]:
+    if not frames:
+        return (NONE,) * len(operators)
+    return tuple(innermost(frames, [(operator.thread, operator.start_ns) for operator in operators]))
+
+
 def _ordered(spans: Iterable[_AnySpan], tie: Callable[[_AnySpan], int]) -> tuple[_AnySpan, ...]:
     """By thread and time, a parent before a child that begins with it."""
-    return tuple(
-        sorted(
-            spans,
-            key=lambda span: (span.thread.process, span.thread.thread, span.start_ns, -span.duration_ns, tie(span)),
-        )
-    )
+    # Sorted by one key after the other, the least first: a tuple of all of them for each span takes as much memory as
+    # the spans do.
+    ordered = sorted(spans, key=tie)
+    ordered.sort(key=attrgetter("duration_ns"), reverse=True)
+    ordered.sort(key=attrgetter("start_ns"))
+    by_thread: dict[HostThread, list[_AnySpan]] = defaultdict(list)
+    for span in ordered:
+        by_thread[span.thread].append(span)
+    threads = sorted(by_thread, key=lambda thread: (thread.process, thread.thread))
+    return tuple(span for thread in threads for span in by_thread[thread])
 
 
 def _parents(spans: Sequence[_Span]) -> tuple[int, ...]:
