@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.evidence.trace.torch_trace import read_torch_trace
+from frx_graph.evidence.trace.torch_trace import TorchTrace, read_torch_trace
 from frx_graph.evidence.trace.uncollected import uncollected
 from frx_graph.passes.ranking import rank
 from frx_graph.passes.timeline.analysis import RunAnalysis, analyse_run
@@ -25,7 +25,12 @@ class TraceEvidence:
 
 def analyze_run(path: Path) -> TraceEvidence:
     """What the trace at `path` says of the run. Raises `EvidenceError` for a file that is no such trace."""
+    return evidence_of(read_torch_trace(path))
+
+
+def evidence_of(trace: TorchTrace) -> TraceEvidence:
+    """The same of a trace that was read."""
     with uncollected():
-        analysis = analyse_trace(read_torch_trace(path))
+        analysis = analyse_trace(trace)
         findings = copy_findings(analysis)
         return TraceEvidence(analysis, analyse_run(analysis, findings), tuple(rank(findings)))

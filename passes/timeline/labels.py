@@ -34,6 +34,8 @@ HOST_BOUND = 0.20
 """As much as for input: the device has nothing to do, and it is the host that has not told it."""
 LONG_CALLS = 0.1
 """Of the steps, in one function of the runtime: as much as for waiting."""
+_SHOWN = 60
+"""Characters of a function's name."""
 SMALL_KERNELS = 0.5
 STARVED = 0.5
 """Half of the kernels: what is true of most of them."""
@@ -180,7 +182,7 @@ def _underutilized_gpu(run: Timeline) -> RunLabel:
         return _absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
     longest = next(iter(run.host.calls), None)
     if longest is not None and longest.total_ns > LONG_CALLS * run.windows.host_ns:
-        said += f"; the host spends {longest.total_ns / run.windows.host_ns:.0%} of it in {longest.name}"
+        said += f"; the host spends {longest.total_ns / run.windows.host_ns:.0%} of it in {longest.name[:_SHOWN]}"
     return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.MEASURED, said, symptom=True)
 
 

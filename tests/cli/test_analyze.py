@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -73,7 +75,9 @@ def export(tmp_path: Path) -> Path:
 
 def test_a_file_is_what_its_content_says(export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(RESNET, "--exit-zero") == 0
-    assert "FRX004" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "RUN VERDICT" in shown
+    assert "FRX004" in shown
     renamed = export.rename(tmp_path / "trace.json")
     assert run(str(renamed)) == 1
     assert "memory_bandwidth_bound" in capsys.readouterr().out
@@ -87,6 +91,42 @@ def test_an_export_as_json(export: Path, tmp_path: Path, capsys: pytest.CaptureF
     output = tmp_path / "out.json"
     assert run(str(export), "--format", "json", "--output", str(output)) == 1
     assert json.loads(output.read_text()) == document
+
+
+def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    renamed = tmp_path / "report.csv"
+    renamed.write_bytes(Path(MI250).read_bytes())
+    assert run(str(renamed), "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["mode"], document["result"]["primary_bottleneck"]) == ("trace", "underutilized_gpu")
+    host_only = tmp_path / "trace.json"
+    host_only.write_text('[{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}]')
+    assert run(str(host_only)) == 0
+    assert "insufficient_telemetry" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"traceEvents": [', "ends in the middle"),
+        (gzip.compress(b'{"traceEvents": []}' * 99)[:40], "gzip data is truncated"),
+        (b'{"traceEvents": []}', "without any operator or kernel"),
+        (
+            b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": NaN, "dur": 1}]}',
+            "NaN is not a JSON number",
+        ),
+        (b'[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1e999, "dur": 1}]', "event 0: 'ts' is 1e999"),
+        (b'[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": -1}]', "without any operator or kernel"),
+        (b'[{"ph": "X", "cat": "kernel", "ts": 1, "dur": 1}]', "'name' is nothing, expected a string"),
+        (b'{"a": ' + b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_traces_that_cannot_be_read_say_where_and_why(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    with pytest.raises(EvidenceError, match=re.escape(said)) as error:
+        run(str(path))
+    assert str(path) in str(error.value)
 
 
 def test_ptx(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,6 +202,8 @@ def test_ptx_for_a_named_gpu(capsys: pytest.CaptureFixture[str]) -> None:
         (("EXPORT", "--gpu-model", "MI300X"), "no GPU that CUDA kernels run on"),
         (("EXPORT", "--gpu-model", "H100"), "says nothing of the kernels"),
         ((RESNET, "--gpu-model", "H100"), "a trace names its own device"),
+        ((RESNET, "--select", "FRX001"), "--trace reports the layout findings alone"),
+        ((RESNET, "--format", "html"), "--trace reports the layout findings alone"),
         (("EXPORT", "--output", "/nowhere/at/all.json"), "no such folder"),
     ],
 )

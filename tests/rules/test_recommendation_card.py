@@ -6,7 +6,7 @@ import pytest
 
 from frx_graph.errors import ContractError
 from frx_graph.evidence.ncu.metrics import BY_NAME, known_metric
-from frx_graph.rules.recommendation_card import all_recommendations, cards_by_label, parse_recommendation
+from frx_graph.rules.recommendation_card import OF_TRACES, all_recommendations, cards_by_label, parse_recommendation
 
 NCU_LABELS = (
     "memory_bandwidth_bound",
@@ -31,6 +31,16 @@ PTX_LABELS = (
     "ptx_fp64_usage",
     "ptx_branch_divergence_risk",
 )
+TRACE_LABELS = (
+    "input_bound",
+    "copy_bound",
+    "sync_bound",
+    "communication_bound",
+    "launch_bound",
+    "layout_churn",
+    "underutilized_gpu",
+    "insufficient_telemetry",
+)
 CARD = """
 id: rec_something
 title: Do something
@@ -46,13 +56,14 @@ tier: 1
 
 
 def test_every_label_has_a_card_and_no_card_is_without_one() -> None:
-    assert set(cards_by_label()) == {*NCU_LABELS, *PTX_LABELS}
+    assert set(cards_by_label()) == {*NCU_LABELS, *PTX_LABELS, *TRACE_LABELS}
 
 
 @pytest.mark.parametrize("card", all_recommendations(), ids=lambda card: card.id)
 def test_what_a_card_asks_to_be_measured_can_be(card) -> None:
     for step in card.validation:
-        if step.metric.startswith("ptxas -v: "):
+        # What traces are asked for, tests/passes/timeline knows.
+        if step.metric.startswith(("ptxas -v: ", OF_TRACES)):
             continue
         unit = BY_NAME[step.value].unit if step.value in BY_NAME else ""
         read = known_metric(step.metric, "" if unit == "count" else unit)

@@ -179,7 +179,7 @@ class _Window:
             strict=False, parse_float=JsonFloat, parse_constant=_reject_constant, object_pairs_hook=_unique_keys
         )
         self._decode = decoder.raw_decode
-        self._scan = decoder.scan_once
+        self._scan = decoder.scan_once  # type: ignore[attr-defined]
 
     def character(self) -> str:
         """The next character that is not white space; empty at the end of the file."""
@@ -205,8 +205,8 @@ class _Window:
         return True
 
     def member(self) -> Any:
-        """Take the next JSON value with the comma behind it, if that is an object that is whole in this window. Else None,
-        and nothing is taken: what is wrong, or not there yet, is for `value` to find out."""
+        """Take the next JSON value with the comma behind it, if it is an object that is whole in this window. Else
+        None, and nothing is taken: what is wrong, or not there yet, is for `value` to find out."""
         try:
             value, end = self._scan(self._text, self._position)
         except (StopIteration, ValueError, RecursionError):

@@ -7,6 +7,8 @@ an optional field of the wrong kind counts as absent.
 
 from __future__ import annotations
 
+import functools
+import re
 import sys
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
@@ -32,6 +34,13 @@ _LARGEST = 1 << 63
 _LARGEST_US = _LARGEST // 1000
 _LARGEST_SIZE = 1 << 48
 _HIGHEST_RANK = 64
+_SHORT_NS = 1 << 16
+"""Durations that are kept once each: most are shorter."""
+_QUERY = re.compile(
+    r"(?:cuda|hip)(?:Occupancy|Func(?:Get|Set)Attribute|\w*Get|\w*IsCapturing|Event(?:Query|Record)|StreamQuery"
+    r"|StreamWaitEvent)\w*"
+)
+_SHORT_QUERY_US = 10
 _MOST_SHARED = 1 << 14
 """Argument lists, and tuples, that are remembered: more than a step of a large model has."""
 _DEVICE_KINDS = {
@@ -81,6 +90,7 @@ class EventParser:
         # Steps repeat themselves: what many events have in common is kept once.
         self._operands: dict[str, tuple[Operand | None, ...] | None] = {}
         self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._durations: dict[int, int] = {}
 
     def add(self, index: int, fields: dict[str, Any]) -> None:
         """Read one event; events of other phases and categories are passed over."""
@@ -93,7 +103,8 @@ class EventParser:
         elif category in _DEVICE_KINDS:
             self._append(self.activities, self._activity, index, fields)
         elif category.endswith(("runtime", "driver")):
-            self._append(self.calls, self._call, index, fields)
+            if not _is_short_query(fields):
+                self._append(self.calls, self._call, index, fields)
         elif category == "python_function":
             self._append(self.frames, self._frame, index, fields)
 
@@ -117,6 +128,8 @@ class EventParser:
         if duration is None or duration < 0:
             self.unfinished += 1
             return
+        if duration < _SHORT_NS:
+            duration = self._durations.setdefault(duration, duration)
         events.append(make(fields, arguments or {}, clean_text(name), start, duration))
 
     def _operator(self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int) -> Operator:
@@ -197,6 +210,21 @@ class EventParser:
         return EvidenceError(
             f"{self._path}: event {index}: '{field}' is {found[:40]}, expected {expected}", "export it again"
         )
+
+
+def _is_short_query(fields: dict[str, Any]) -> bool:
+    """True for a call that neither makes a device do anything nor takes time: most calls of a trace do neither."""
+    name, duration = fields.get("name"), fields.get("dur")
+    if isinstance(duration, JsonFloat):
+        short = duration.text[1:2] == "." and duration.text[:1].isdecimal() and duration.text[2:].isdecimal()
+    else:
+        short = isinstance(duration, int) and 0 <= duration < _SHORT_QUERY_US
+    return short and isinstance(name, str) and _queries(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _queries(name: str) -> bool:
+    return _QUERY.fullmatch(name) is not None
 
 
 def clean_text(text: str) -> str:

@@ -16,7 +16,8 @@ from frx_graph.evidence.trace.uncollected import uncollected
 
 @dataclass(frozen=True)
 class TorchTrace:
-    """All events of one trace that layout questions need, in the file's order.
+    """All events of one trace that questions about it need, in the file's order: `calls` without those that only ask
+    the runtime for something, or mark an event, in less than 10 us.
 
     `device_names` is by device number, `rank` that of the process in a distributed program of `world_size`, None where
     the trace does not say. `unfinished` counts events that had no usable duration and were left out.

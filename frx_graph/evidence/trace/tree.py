@@ -7,6 +7,7 @@ correlation id instead, so it is used only for a kernel whose launch was not rec
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -50,9 +51,9 @@ class TraceTree:
 
     trace: TorchTrace
     operators: tuple[Operator, ...]
-    parents: tuple[int, ...]
+    parents: Sequence[int]
     frames: tuple[PythonFrame, ...]
-    frame_parents: tuple[int, ...]
+    frame_parents: Sequence[int]
     frame_of: tuple[int, ...]
     launcher: tuple[int, ...]
     launch_ns: tuple[int, ...]
@@ -157,9 +158,9 @@ def _ordered(spans: Iterable[_AnySpan], tie: Callable[[_AnySpan], int]) -> tuple
     return tuple(span for thread in threads for span in by_thread[thread])
 
 
-def _parents(spans: Sequence[_Span]) -> tuple[int, ...]:
+def _parents(spans: Sequence[_Span]) -> Sequence[int]:
     """By span of an ordered sequence: the innermost earlier span of its thread that contains it."""
-    parents: list[int] = []
+    parents = array("q")
     running: list[int] = []
     for index, span in enumerate(spans):
         if running and spans[running[-1]].thread != span.thread:
@@ -174,7 +175,7 @@ def _parents(spans: Sequence[_Span]) -> tuple[int, ...]:
                 break
         parents.append(parent)
         running.append(index)
-    return tuple(parents)
+    return parents
 
 
 def innermost(spans: Sequence[_Span], moments: Sequence[tuple[HostThread, int]]) -> list[int]:

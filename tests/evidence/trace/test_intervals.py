@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.evidence.trace.intervals import sole_ns, union_ns
+from frx_graph.evidence.trace.intervals import common, covers, length_ns, merged, sole_ns, union_ns, without
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda pair: (min(pair), max(pair))), max_size=12
@@ -46,3 +49,18 @@ def test_running_alone_is_what_the_union_loses_without_the_owner(spans: list[tup
 def test_no_spans_take_no_time() -> None:
     assert union_ns([]) == 0
     assert sole_ns([]) == {}
+
+
+def moments(spans: Iterable[tuple[int, int]]) -> set[int]:
+    return {moment for start, end in spans for moment in range(start, end)}
+
+
+@given(one=SPANS, other=SPANS)
+def test_sets_of_spans_are_sets_of_moments(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+    first, second = merged(one), merged(other)
+    assert moments(first) == moments(one)
+    assert all(end < start for (_, end), (start, _) in pairwise(first))
+    assert length_ns(first) == union_ns(one) == len(moments(one))
+    assert moments(common(first, second)) == moments(one) & moments(other)
+    assert moments(without(first, second)) == moments(one) - moments(other)
+    assert {moment for moment in range(61) if covers(first, moment)} == moments(one)

@@ -191,3 +191,32 @@ def test_any_fields_are_read_or_refused(fields: dict[str, Any], category: str) -
         parsed({"ph": "X", "cat": category, "name": "k", "ts": 1, "dur": 1, **fields})
     except EvidenceError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "duration", "kept"),
+    [
+        ("cudaEventQuery", 2, False),
+        ("cudaEventRecord", JsonFloat("9.999"), False),
+        ("hipGetDevicePropertiesR0600", 0, False),
+        ("cudaDeviceGetStreamPriorityRange", 29_927_377, True),
+        ("cudaEventQuery", JsonFloat("10.0"), True),
+        ("cudaEventQuery", JsonFloat("5e9"), True),
+        ("cudaLaunchKernel", 2, True),
+        ("cudaMemcpyAsync", JsonFloat("1.5"), True),
+        ("cudaStreamSynchronize", 1, True),
+        ("cuLaunchKernelEx", 1, True),
+    ],
+)
+def test_short_queries_of_the_runtime_are_left_out(name: str, duration: object, kept: bool) -> None:
+    assert len(parsed(event("cuda_runtime", name=name, dur=duration)).calls) == kept
+
+
+def test_the_size_of_a_copy_is_read_from_its_call() -> None:
+    def size(name: str, value: object) -> int | None:
+        (call,) = parsed(event("cuda_runtime", name=name, args={"size": value})).calls
+        return call.bytes
+
+    assert size("hipMemcpyWithStream", "2560") == 2560
+    assert [size("hipMemcpyWithStream", value) for value in ("-1", "٣", "x" * 30, 2560, None)] == [None] * 5
+    assert size("hipMalloc", "2560") is None
