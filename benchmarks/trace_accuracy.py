@@ -22,7 +22,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from frx_graph.reports.trace_document import TraceResult, trace_document
+from frx_graph.reports.trace_document import trace_document
+from frx_graph.reports.trace_parts import TraceResult
 from frx_graph.trace_evidence import analyze_run
 
 Span = tuple[int, int]

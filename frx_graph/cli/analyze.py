@@ -68,6 +68,8 @@ def analyze(
     given = trace or file
     assert given is not None
     if file is not None:
+        if model is not None:
+            raise OptionError("--model names the report on the layouts of a trace", "frx analyze --trace FILE --model")
         raise typer.Exit(_analyze_evidence(file, options, cuda_gpu(gpu_model)))
     if gpu_model is not None:
         raise OptionError(_NO_GPU_MODEL, "leave it out")

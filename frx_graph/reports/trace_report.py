@@ -15,7 +15,7 @@ from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import byte_count, percent, plural, rate, seconds
 from frx_graph.reports.recommendation_text import INDENT, print_recommendation, print_wrapped
 from frx_graph.reports.text_console import text_console
-from frx_graph.reports.trace_document import (
+from frx_graph.reports.trace_parts import (
     DevicePart,
     LabelPart,
     LaunchPart,

@@ -203,6 +203,7 @@ def test_ptx_for_a_named_gpu(capsys: pytest.CaptureFixture[str]) -> None:
         (("EXPORT", "--gpu-model", "H100"), "says nothing of the kernels"),
         ((RESNET, "--gpu-model", "H100"), "a trace names its own device"),
         ((RESNET, "--select", "FRX001"), "--trace reports the layout findings alone"),
+        ((RESNET, "--model", "ResNet-50"), "--model names the report on the layouts"),
         ((RESNET, "--format", "html"), "--trace reports the layout findings alone"),
         (("EXPORT", "--output", "/nowhere/at/all.json"), "no such folder"),
     ],

@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from frx_graph.reports.fingerprint import fingerprints
-from frx_graph.reports.trace_document import TraceDocument, as_json, trace_document, trace_schema
+from frx_graph.reports.trace_document import as_json, trace_document, trace_schema
+from frx_graph.reports.trace_parts import TraceDocument
 from frx_graph.reports.trace_report import render_trace
 from frx_graph.trace_advice import analyze_trace
 from frx_graph.trace_evidence import analyze_run

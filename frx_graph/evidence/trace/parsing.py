@@ -7,6 +7,7 @@ an optional field of the wrong kind counts as absent.
 
 from __future__ import annotations
 
+import enum
 import functools
 import re
 import sys
@@ -97,15 +98,15 @@ class EventParser:
         category = fields.get("cat")
         if fields.get("ph") != "X" or not isinstance(category, str):
             return
-        category = category.lower()
-        if category in _OPERATORS:
+        kind = _event_kind(category)
+        if kind is _EventKind.OPERATOR:
             self._append(self.operators, self._operator, index, fields)
-        elif category in _DEVICE_KINDS:
+        elif kind is _EventKind.ACTIVITY:
             self._append(self.activities, self._activity, index, fields)
-        elif category.endswith(("runtime", "driver")):
+        elif kind is _EventKind.CALL:
             if not _is_short_query(fields):
                 self._append(self.calls, self._call, index, fields)
-        elif category == "python_function":
+        elif kind is _EventKind.FRAME:
             self._append(self.frames, self._frame, index, fields)
 
     def _append(
@@ -210,6 +211,25 @@ class EventParser:
         return EvidenceError(
             f"{self._path}: event {index}: '{field}' is {found[:40]}, expected {expected}", "export it again"
         )
+
+
+class _EventKind(enum.Enum):
+    OPERATOR = enum.auto()
+    ACTIVITY = enum.auto()
+    CALL = enum.auto()
+    FRAME = enum.auto()
+
+
+@functools.lru_cache(maxsize=256)
+def _event_kind(category: str) -> _EventKind | None:
+    category = category.lower()
+    if category in _OPERATORS:
+        return _EventKind.OPERATOR
+    if category in _DEVICE_KINDS:
+        return _EventKind.ACTIVITY
+    if category.endswith(("runtime", "driver")):
+        return _EventKind.CALL
+    return _EventKind.FRAME if category == "python_function" else None
 
 
 def _is_short_query(fields: dict[str, Any]) -> bool:

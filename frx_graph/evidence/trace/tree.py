@@ -162,19 +162,26 @@ def _parents(spans: Sequence[_Span]) -> Sequence[int]:
     """By span of an ordered sequence: the innermost earlier span of its thread that contains it."""
     parents = array("q")
     running: list[int] = []
+    ends: list[int] = []
+    thread: HostThread | None = None
     for index, span in enumerate(spans):
-        if running and spans[running[-1]].thread != span.thread:
+        if span.thread is not thread and span.thread != thread:
             running.clear()
-        while running and spans[running[-1]].end_ns <= span.start_ns:
+            ends.clear()
+            thread = span.thread
+        start, end = span.start_ns, span.end_ns
+        while ends and ends[-1] <= start:
             running.pop()
-        latest_end = span.end_ns - _CLOCK_TOLERANCE_NS
+            ends.pop()
+        latest_end = end - _CLOCK_TOLERANCE_NS
         parent = NONE
-        for candidate in reversed(running[-_OVERLAP_DEPTH:]):
-            if spans[candidate].end_ns >= latest_end and spans[candidate].end_ns > span.start_ns:
-                parent = candidate
+        for depth in range(-1, -min(len(ends), _OVERLAP_DEPTH) - 1, -1):
+            if ends[depth] >= latest_end and ends[depth] > start:
+                parent = running[depth]
                 break
         parents.append(parent)
         running.append(index)
+        ends.append(end)
     return parents
 
 
