@@ -1,4 +1,4 @@
-"""`frx analyze`: what a file of evidence alone can tell: a trace, an Nsight Compute export, PTX."""
+"""`frx analyze`: what a file of evidence alone can tell: a trace, an Nsight Compute export, PTX, CUDA source."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import typer
 
 from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
 from frx_graph.cli.report_output import ReportOptions, emit, write_report
+from frx_graph.cuda_advice import analyze_cuda
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.progress import stages
 from frx_graph.ptx_advice import analyze_ptx
-from frx_graph.reports import kernel_document, ptx_document, trace_document
+from frx_graph.reports import cuda_document, kernel_document, ptx_document, trace_document
+from frx_graph.reports.cuda_report import render_cuda
 from frx_graph.reports.kernel_report import render_kernels
 from frx_graph.reports.ptx_report import render_ptx
 from frx_graph.reports.render import DEFAULT_TOP
@@ -37,7 +39,7 @@ def analyze(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="profile.json[.gz] of torch.profiler, report.ncu-rep, report.csv of `ncu --csv`, or kernel.ptx."
+            help="profile.json[.gz] of torch.profiler, report.ncu-rep, report.csv of `ncu --csv`, kernel.ptx, kernel.cu."
         ),
     ] = None,
     trace: Annotated[
@@ -53,7 +55,7 @@ def analyze(
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
     gpu_model: GpuModel = None,
 ) -> None:
-    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX."""
+    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX and source."""
     options = ReportOptions(
         format=Format.JSON if as_document else format,
         output=output,
@@ -98,6 +100,8 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
                 text, found = _trace(path, options, terminal.width, color)
             case FileKind.PTX:
                 text, found = _ptx(path, gpu, options, terminal.width, color)
+            case FileKind.CUDA:
+                text, found = _cuda(path, options, terminal.width, color)
             case FileKind.NCU_CSV | FileKind.NCU_REPORT:
                 text, found = _ncu(kind, path, gpu, options, terminal.width, color)
     write_report(text, options.output, color=color)
@@ -133,6 +137,15 @@ def _trace(path: Path, options: ReportOptions, width: int, color: bool) -> tuple
     if options.format is Format.JSON:
         return _json(trace_document.as_json(document)), found
     return render_trace(document.result, top=options.top, width=width, color=color), found
+
+
+def _cuda(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+    """The same of CUDA source."""
+    document = cuda_document.cuda_document(*analyze_cuda(path))
+    found = bool(document.result.findings)
+    if options.format is Format.JSON:
+        return _json(cuda_document.as_json(document)), found
+    return render_cuda(document.result, top=options.top, width=width, color=color), found
 
 
 def _json(document: Mapping[str, Any]) -> str:

@@ -10,12 +10,15 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.report_blocks import MAGIC
 
 EXPECTED = (
-    "a torch.profiler trace (.json, .json.gz), an Nsight Compute report (.ncu-rep) or CSV export (.csv), or PTX (.ptx)"
+    "a torch.profiler trace (.json, .json.gz), an Nsight Compute report (.ncu-rep) or CSV export (.csv), PTX (.ptx) or "
+    "CUDA source (.cu)"
 )
 _GZIP_MAGIC = b"\x1f\x8b"
 _SNIFFED_BYTES = 1 << 16
 _OPENS_JSON = (b"{", b"[")
 _PTX = re.compile(rb"^\s*\.version\s+\d+\.\d+", re.MULTILINE)
+_CUDA = re.compile(rb"\b__global__\b|\w\s*<<<[^<>;]+>>>\s*\(")
+_CUDA_SUFFIXES = (".cu", ".cuh", ".cuda")
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _PREAMBLES = (b"==PROF==", b'"ID","Process ID"', b'"ID",')
 
@@ -27,6 +30,7 @@ class FileKind(enum.StrEnum):
     NCU_CSV = "ncu"
     NCU_REPORT = "ncu_report"
     PTX = "ptx"
+    CUDA = "cuda_source"
 
 
 def file_kind(path: Path) -> FileKind:
@@ -56,4 +60,6 @@ def file_kind(path: Path) -> FileKind:
         return FileKind.PTX
     if any(preamble in text for preamble in _PREAMBLES) or path.suffix.lower() == ".csv":
         return FileKind.NCU_CSV
+    if path.suffix.lower() in _CUDA_SUFFIXES or _CUDA.search(text):
+        return FileKind.CUDA
     raise EvidenceError(f"{path}: neither its name nor its content tells what it is, expected {EXPECTED}")

@@ -1,0 +1,73 @@
+"""What functions of CUDA do, by name: barriers, shuffles, atomics, loads and stores through a function, arithmetic."""
+
+from __future__ import annotations
+
+import re
+
+from frx_graph.evidence.cuda.source import BarrierKind
+
+BARRIERS = {
+    "__syncthreads": BarrierKind.BLOCK,
+    "__syncthreads_count": BarrierKind.BLOCK,
+    "__syncthreads_and": BarrierKind.BLOCK,
+    "__syncthreads_or": BarrierKind.BLOCK,
+    "__barrier_sync": BarrierKind.BLOCK,
+    "__syncwarp": BarrierKind.WARP,
+    "__pipeline_wait_prior": BarrierKind.ASYNC,
+    "__mbarrier_arrive": BarrierKind.ASYNC,
+    "__mbarrier_test_wait": BarrierKind.ASYNC,
+}
+GROUP_BARRIERS = {"block": BarrierKind.BLOCK, "tile": BarrierKind.GROUP, "grid": BarrierKind.GRID}
+BARRIER_METHODS = {
+    "sync": BarrierKind.GROUP,
+    "barrier_wait": BarrierKind.GROUP,
+    "wait": BarrierKind.ASYNC,
+    "arrive_and_wait": BarrierKind.ASYNC,
+    "arrive": BarrierKind.ASYNC,
+    "consumer_wait": BarrierKind.ASYNC,
+    "producer_acquire": BarrierKind.ASYNC,
+}
+"""Of groups, `cuda::barrier` and `cuda::pipeline`."""
+ASM_BARRIER = re.compile(
+    r"\b(?:bar(?:rier)?(?:\.cta)?\.(?:sync|arrive|red|warp)|barrier\.cluster|mbarrier\.|cp\.async\.)"
+)
+ATOMIC = re.compile(r"atomic(?:Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)(?:_block|_system)?$")
+LEGACY_WARP = frozenset(["__shfl", "__shfl_up", "__shfl_down", "__shfl_xor", "__any", "__all", "__ballot"])
+"""https://docs.nvidia.com/cuda/volta-tuning-guide/#independent-thread-scheduling: replaced by those with a mask in CUDA
+9, and not there for compute capability 7.0 and higher."""
+WARP = re.compile(r"__(?:shfl(?:_up|_down|_xor)?|any|all|ballot|match_any|match_all|reduce_\w+)_sync$")
+LOADS = frozenset(["__ldg", "__ldcg", "__ldca", "__ldcs", "__ldlu", "__ldcv"])
+STORES = frozenset(["__stwb", "__stcg", "__stcs", "__stwt"])
+CONVERSIONS = frozenset(
+    [
+        "float",
+        "double",
+        "int",
+        "half",
+        "__half2float",
+        "__float2half",
+        "__float2half_rn",
+        "__bfloat162float",
+        "__float2bfloat16",
+        "__float2bfloat16_rn",
+        "__nv_cvt_fp8_to_halfraw",
+        "__int2float_rn",
+        "__float2int_rn",
+        "static_cast",
+        "__double2float_rn",
+    ]
+)
+FUSED = frozenset(["fma", "fmaf", "__fmaf_rn", "__fma_rn", "__hfma", "__fmaf_ieee_rn"])
+PRODUCTS = frozenset(["__fmul_rn", "__hmul", "__mul24", "__umul24", "__dmul_rn"])
+_PURE = re.compile(
+    r"(?:__(?!sync)\w+|(?:std::|cuda::std::)?(?:min|max|abs|pow|exp|log|sqrt|sin|cos|tan|tanh|floor|ceil|round|trunc"
+    r"|fabs|fmod|isnan|isinf|swap|move|forward|numeric_limits|erf|rsqrt|cbrt|fmin|fmax|hypot|atan|atan2|asin|acos"
+    r"|sinh|cosh|exp2|exp10|log2|log10|log1p|expm1|rint|nearbyint|ldexp|copysign|sincos|normcdf|lrint|assert|printf"
+    r"|saturate|clamp|umin|umax|make_\w+|dim3|tex\w*|surf\w*|clock|clock64|curand\w*|cu\w+|wmma::\w+|nvcuda::\w+|Cplx\w*)"
+    r"[fFhldu]{0,2})$"
+)
+
+
+def is_pure(name: str) -> bool:
+    """Of one that is known to make no thread wait."""
+    return _PURE.match(name.split("<", 1)[0]) is not None

@@ -1,0 +1,143 @@
+"""What decides whether a thread goes on: tests of numbers, put together by `&&`, `||` and `!`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from frx_graph.evidence.cuda.expressions import evaluate, number_of
+from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.source import Condition
+from frx_graph.evidence.cuda.state import DEEPEST, State
+from frx_graph.evidence.cuda.syntax import line_of, said
+from frx_graph.evidence.cuda.values import UNIFORM, WARP, Symbols, Varies
+
+_OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+_RELATIONS = frozenset(["<", "<=", ">", ">="])
+_THREAD = frozenset(["x", "y", "z"])
+_TEXT = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """`difference sign 0`."""
+
+    sign: str
+    difference: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """All (`&&`) or any (`||`) of them."""
+
+    all: bool
+    tests: tuple[Test | Several, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A condition that was read once, and can be taken as it is or negated."""
+
+    node: Node
+    tests: Test | Several
+    varies: Varies
+
+    def condition(self, symbols: Symbols, *, negated: bool = False, early: bool = False) -> Condition:
+        """What it says of the threads for which it holds; of the others, if negated."""
+        found = _facts(symbols, self.tests, negated)
+        return Condition(
+            line=line_of(self.node),
+            text=said(self.node)[:_TEXT],
+            thread=found.thread,
+            lane=found.lane,
+            single=found.single,
+            bounds=found.bounds,
+            modulo=found.modulo,
+            data="data" in self.varies,
+            early=early,
+            varies=self.varies,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    thread: bool
+    lane: bool
+    single: bool
+    bounds: bool
+    modulo: bool
+
+
+def decide(state: State, node: Node) -> Decision:
+    """Reads a condition, and what it does to memory."""
+    tests = _read(state, node, 0)
+    return Decision(node, tests, _varies(state.symbols, tests))
+
+
+def _read(state: State, node: Node, depth: int) -> Test | Several:
+    while node.type in ("parenthesized_expression", "condition_clause") and len(node.named_children) == 1:
+        node = node.named_children[0]
+    if depth < DEEPEST and node.type == "unary_expression" and node.children[0].type == "!":
+        inner = node.child_by_field_name("argument")
+        if inner is not None:
+            return _negated(_read(state, inner, depth + 1))
+    if depth < DEEPEST and node.type == "binary_expression" and len(node.children) == 3:
+        sign = node.children[1].type
+        left, right = node.children[0], node.children[2]
+        if sign in ("&&", "||", "and", "or"):
+            both = (_read(state, left, depth + 1), _read(state, right, depth + 1))
+            return Several(sign in ("&&", "and"), both)
+        if sign in _OPPOSITE:
+            one = number_of(state, evaluate(state, left))
+            other = number_of(state, evaluate(state, right))
+            return Test(sign, one - other)
+    return Test("!=", number_of(state, evaluate(state, node)))
+
+
+def _negated(tests: Test | Several) -> Test | Several:
+    if isinstance(tests, Test):
+        return Test(_OPPOSITE[tests.sign], tests.difference)
+    return Several(not tests.all, tuple(map(_negated, tests.tests)))
+
+
+def _varies(symbols: Symbols, tests: Test | Several) -> Varies:
+    if isinstance(tests, Test):
+        return symbols.of(tests.difference)
+    return UNIFORM.union(*(_varies(symbols, one) for one in tests.tests))
+
+
+def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
+    if isinstance(tests, Several):
+        found = [_facts(symbols, one, negated) for one in tests.tests]
+        together = any if tests.all != negated else all
+        return _Facts(
+            thread=any(one.thread for one in found),
+            lane=any(one.lane for one in found),
+            single=together(one.single for one in found),
+            bounds=any(one.bounds for one in found),
+            modulo=any(one.modulo for one in found),
+        )
+    sign = _OPPOSITE[tests.sign] if negated else tests.sign
+    varies = symbols.of(tests.difference)
+    if "data" in varies:
+        return _Facts(False, False, False, sign in _RELATIONS and bool(varies & {"block", *_THREAD}), False)
+    slope = symbols.lane_slope(tests.difference)
+    step = None if slope is None else slope.constant
+    equal = sign in ("==", "!=")
+    rest = None if slope is None or step is None else _rest(tests.difference)
+    # Of threads in order, a limit at a multiple of a warp takes whole warps.
+    cuts = step not in (None, 0) and rest is not None and not (step in (1, -1) and rest % WARP == 0)
+    return _Facts(
+        thread=bool(varies & _THREAD),
+        lane="lane" in varies and (slope is None or (equal and step != 0) or cuts),
+        single=(sign == "==" and step not in (None, 0)) or (sign == "<" and step == 1 and rest == -1),
+        bounds=not equal and bool(varies & {"block", *_THREAD}),
+        modulo=equal and "lane" in varies and slope is None,
+    )
+
+
+def _rest(difference: Polynomial) -> int | None:
+    """What stands beside the thread's own place, if that is a number."""
+    others = {name for name in difference.terms if name} - {("threadIdx.x",)}
+    return None if others else difference.terms.get((), 0)

@@ -1,0 +1,108 @@
+"""Numbers that stand in the text: macros, constants of the file, and arithmetic on them."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+
+_MOST_CHARACTERS = 200
+"""Of an expression that is worth folding; longer ones are not of numbers alone."""
+_MOST = 1 << 63
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n\\]+)$", re.MULTILINE)
+_CONSTANT = re.compile(
+    r"^[ \t]*(?:(?:static|inline|__device__|__constant__)\s+)*(?:const|constexpr)\s+(?:static\s+)?"
+    r"(?:unsigned|int|long|short|size_t|u?int\d+_t|auto|\s)+\s(\w+)\s*=\s*([^;,{}]+);",
+    re.MULTILINE,
+)
+_SUFFIX = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b")
+_COMMENT = re.compile(r"//.*|/\*.*?\*/")
+_SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)")
+_OPERATORS: Mapping[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+}
+TYPE_BYTES: Mapping[str, int] = {
+    **dict.fromkeys(["char", "signed char", "unsigned char", "uchar", "int8_t", "uint8_t", "bool", "std::byte"], 1),
+    **dict.fromkeys(["__nv_fp8_e4m3", "__nv_fp8_e5m2", "uint8", "int8"], 1),
+    **dict.fromkeys(["short", "unsigned short", "ushort", "int16_t", "uint16_t", "half", "__half"], 2),
+    **dict.fromkeys(["__nv_bfloat16", "nv_bfloat16", "char2", "uchar2"], 2),
+    **dict.fromkeys(["int", "unsigned", "unsigned int", "uint", "float", "int32_t", "uint32_t"], 4),
+    **dict.fromkeys(["half2", "__half2", "__nv_bfloat162", "nv_bfloat162", "short2", "ushort2", "char4", "uchar4"], 4),
+    **dict.fromkeys(["double", "long long", "unsigned long long", "int64_t", "uint64_t", "size_t"], 8),
+    **dict.fromkeys(["float2", "int2", "uint2", "short4", "ushort4", "unsigned long long int", "long long int"], 8),
+    **dict.fromkeys(["float3", "int3", "uint3"], 12),
+    **dict.fromkeys(["float4", "int4", "uint4", "double2", "longlong2", "ulonglong2"], 16),
+}
+"""As CUDA lays them out on 64-bit Linux and Windows; `long` differs between these and is not here."""
+
+
+def plain_type(text: str) -> str:
+    """Without qualifiers and spaces that do not matter."""
+    words = [word for word in text.replace("*", " * ").split() if word not in _QUALIFIERS]
+    return " ".join(words)
+
+
+_QUALIFIERS = frozenset(
+    ["const", "volatile", "static", "extern", "register", "__restrict__", "constexpr", "__shared__", "__restrict"]
+)
+
+
+def fold(text: str, names: Mapping[str, int]) -> int | None:
+    """The value of an expression of whole numbers and `names`, None for any other."""
+    if len(text) > _MOST_CHARACTERS:
+        return None
+    plain = _COMMENT.sub(" ", _SUFFIX.sub(r"\1", text))
+    plain = _SIZEOF.sub(lambda found: str(TYPE_BYTES.get(plain_type(found[1]), found[1])), plain)
+    try:
+        tree = ast.parse(re.sub(r"(?<!/)/(?!/)", "//", plain).strip(), mode="eval")
+        return _value(tree.body, names)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError, OverflowError):
+        return None
+
+
+def file_constants(text: str) -> dict[str, int]:
+    """Names that stand for one number throughout the file. One that is defined twice, differently, is not among them:
+    which of the two holds depends on the build."""
+    raw: dict[str, set[str]] = {}
+    for found in (*_DEFINE.finditer(text), *_CONSTANT.finditer(text)):
+        raw.setdefault(found[1], set()).add(_COMMENT.sub(" ", found[2]).strip())
+    known: dict[str, int] = {}
+    # A constant may be made of others, in any order; chains are short.
+    for _ in range(4):
+        before = len(known)
+        for name, values in raw.items():
+            if len(values) == 1 and name not in known:
+                value = fold(next(iter(values)), known)
+                if value is not None:
+                    known[name] = value
+        if len(known) == before:
+            break
+    return known
+
+
+def _value(node: ast.expr, names: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        result = node.value
+    elif isinstance(node, ast.Name):
+        result = names[node.id]
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        result = -_value(node.operand, names)
+    elif isinstance(node, ast.BinOp):
+        right = _value(node.right, names)
+        if isinstance(node.op, (ast.LShift, ast.RShift)) and right > 64:
+            raise ValueError("a shift of more than a word")
+        result = _OPERATORS[type(node.op)](_value(node.left, names), right)
+    else:
+        raise ValueError("no whole number")
+    if abs(result) > _MOST:
+        raise ValueError("longer than any integer of C++")
+    return result

@@ -1,0 +1,95 @@
+"""Declarators: which name they give to what, through pointers, references and arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from frx_graph.evidence.cuda.constants import plain_type
+from frx_graph.evidence.cuda.source import Parameter
+from frx_graph.evidence.cuda.syntax import said
+
+_DEEPEST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Declarator:
+    """`name` with `pointers` stars; `sizes` are the expressions in brackets, None for an empty one."""
+
+    name: str
+    pointers: int
+    reference: bool
+    sizes: tuple[Node | None, ...]
+    value: Node | None
+    restrict: bool
+    rows: bool
+    """`(*name)[size]`: a pointer to an array."""
+
+
+def declarator(node: Node | None) -> Declarator | None:
+    """None for what declares no variable."""
+    pointers, reference, restrict, rows = 0, False, False, False
+    sizes: list[Node | None] = []
+    value = None
+    for _ in range(_DEEPEST):
+        if node is None:
+            return None
+        if node.type == "init_declarator":
+            value = node.child_by_field_name("value")
+        elif node.type == "pointer_declarator":
+            pointers += 1
+            restrict = restrict or any(said(child).startswith("__restrict") for child in node.children)
+            rows = rows or bool(sizes)
+        elif node.type == "reference_declarator":
+            reference = True
+            node = next((child for child in node.named_children), None)
+            continue
+        elif node.type == "array_declarator":
+            sizes.append(node.child_by_field_name("size"))
+        elif node.type == "parenthesized_declarator":
+            node = next((child for child in node.named_children), None)
+            continue
+        elif node.type in ("identifier", "field_identifier"):
+            # The outermost brackets are the last ones.
+            return Declarator(said(node), pointers, reference, tuple(reversed(sizes)), value, restrict, rows)
+        else:
+            return None
+        node = node.child_by_field_name("declarator")
+    return None
+
+
+def element_type(node: Node) -> str:
+    """The type that a declaration begins with, without qualifiers."""
+    words = [said(child) for child in node.children if child.type in _TYPES]
+    return plain_type(" ".join(words))
+
+
+def parameter(node: Node) -> Parameter | None:
+    """A kernel's parameter; None for one without a name."""
+    found = declarator(node.child_by_field_name("declarator"))
+    if found is None:
+        return None
+    qualifiers = [said(child) for child in node.children if child.type == "type_qualifier"]
+    return Parameter(
+        name=found.name,
+        type=element_type(node) + " *" * max(0, found.pointers - 1),
+        pointer=found.pointers > 0 or bool(found.sizes),
+        const="const" in qualifiers,
+        restrict=found.restrict,
+    )
+
+
+_TYPES = frozenset(
+    [
+        "primitive_type",
+        "sized_type_specifier",
+        "type_identifier",
+        "qualified_identifier",
+        "template_type",
+        "placeholder_type_specifier",
+        "dependent_type",
+        "struct_specifier",
+        "decltype",
+    ]
+)

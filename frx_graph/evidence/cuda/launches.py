@@ -1,0 +1,138 @@
+"""Launches, `kernel<<<grid, block, shared, stream>>>`, with sizes as numbers where the text has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tree_sitter import Node
+
+from frx_graph.evidence.cuda.constants import fold
+from frx_graph.evidence.cuda.source import Extent, Launch
+from frx_graph.evidence.cuda.syntax import Tree, enclosing, line_of, said
+
+_LAUNCH = re.compile(rb"<<<")
+_DIM3 = re.compile(r"^(?:dim3\s*)?[({](.*)[)}]$", re.DOTALL)
+_NAME = re.compile(r"\w+")
+_ROUNDED = re.compile(
+    r"[+]\s*[\w.()]+\s*-\s*1\s*\)\s*/|-\s*1\s*[+].*\)\s*/|-\s*1\s*\)\s*/.*[+]\s*1|\bceil\w*\s*\(|\b\w*(?:ceil|iDivUp|div_up|divup|cdiv)\w*\s*\(",
+    re.I,
+)
+_FOLLOWED = 3
+"""Names that stand for names: `threads` of `dim3 block(threads)`."""
+_MOST_BYTES = 1 << 16
+"""Of a function before a launch in which a size may have been set."""
+
+
+def read_launches(tree: Tree, constants: Mapping[str, int]) -> tuple[Launch, ...]:
+    """All launches of a file, in its order; not those in comments and macros."""
+    found: dict[int, Launch] = {}
+    for at in _LAUNCH.finditer(tree.text):
+        node = tree.root.descendant_for_byte_range(at.start(), at.end())
+        if node is None or node.type in ("comment", "string_content", "preproc_arg", "raw_string_content"):
+            continue
+        syntax = enclosing(node, "kernel_call_syntax")
+        call = enclosing(node, "call_expression")
+        if syntax is None or call is None or syntax.start_byte in found:
+            continue
+        found[syntax.start_byte] = _launch(tree, call, syntax, constants)
+    return tuple(found.values())
+
+
+def _launch(tree: Tree, call: Node, syntax: Node, constants: Mapping[str, int]) -> Launch:
+    arguments = [child for child in syntax.named_children if child.type != "comment"]
+    known = _Names(tree, call, constants)
+    shared = said(arguments[2]) if len(arguments) > 2 else None
+    return Launch(
+        kernel=said(call.child_by_field_name("function")),
+        line=line_of(call),
+        grid=known.extent(arguments[0] if arguments else None),
+        block=known.extent(arguments[1] if len(arguments) > 1 else None),
+        shared=shared,
+        shared_bytes=None if shared is None else known.number(shared),
+        stream=said(arguments[3]) if len(arguments) > 3 else None,
+    )
+
+
+class _Names:
+    """What the names in a launch stand for: constants of the file, and variables that its function sets once."""
+
+    def __init__(self, tree: Tree, call: Node, constants: Mapping[str, int]) -> None:
+        function = enclosing(call, "function_definition", "lambda_expression")
+        begin = max(function.start_byte, call.start_byte - _MOST_BYTES) if function is not None else call.start_byte
+        end = function.end_byte if function is not None else call.start_byte
+        self._before = tree.text[begin : min(end, call.start_byte)].decode("utf-8", "replace")
+        self._constants = constants
+
+    def number(self, text: str, follow: int = _FOLLOWED) -> int | None:
+        """Its value, None if it is none that can be told."""
+        value = fold(text, self._constants)
+        if value is not None or follow == 0 or len(text) > 200:
+            return value
+        names = dict(self._constants)
+        for name in set(_NAME.findall(text)) - set(names):
+            said_once = self._set(name)
+            inner = self.number(said_once, follow - 1) if said_once is not None else None
+            if inner is not None:
+                names[name] = inner
+        return fold(text, names)
+
+    def extent(self, node: Node | None) -> Extent:
+        """A grid or a block."""
+        text = said(node)
+        full, follow = text, _FOLLOWED
+        while follow and _NAME.fullmatch(full) and full not in self._constants:
+            value = self._set(full)
+            if value is None:
+                break
+            full, follow = value, follow - 1
+        rounded = bool(_ROUNDED.search(self._spelled(full)))
+        inside = _DIM3.match(full.strip())
+        if inside is None:
+            return Extent(text, (self.number(full), 1, 1) if self._is_number(full) else (None, None, None), rounded)
+        sizes = [self.number(part) for part in _arguments(inside[1])][:3]
+        sizes += [1] * (3 - len(sizes))
+        return Extent(text, (sizes[0], sizes[1], sizes[2]), rounded)
+
+    def _is_number(self, text: str) -> bool:
+        return self.number(text) is not None
+
+    def _spelled(self, text: str) -> str:
+        """The text, with names that are set once replaced by what they are set to."""
+        if len(text) > 300:
+            return text
+        return _NAME.sub(lambda found: self._set(found[0]) or found[0], text)
+
+    def _set(self, name: str) -> str | None:
+        """What a variable is set to, if that is done once before the launch."""
+        if name[0].isdigit():
+            return None
+        word = re.escape(name)
+        found = re.findall(rf"\b{word}\s*(=(?!=)|\+=|-=|\*=|/=|\+\+|--|\(|\{{)\s*([^;]*?)\s*;", self._before)
+        declared = [
+            (sign, value)
+            for sign, value in found
+            if sign != "("
+            or re.search(rf"\bdim3\s+{word}\s*\(", self._before)
+            or re.search(rf"\bint\s+{word}\s*\(", self._before)
+        ]
+        if len(declared) != 1 or len(declared[0][1]) > 300:
+            return None
+        sign, value = declared[0]
+        if sign in ("(", "{"):
+            return f"{sign}{value}"
+        if sign != "=":
+            return None
+        # `int a = 1, b = 2;`
+        parts = _arguments(value)
+        return parts[0] if parts else None
+
+
+def _arguments(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for at, character in enumerate(text):
+        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    return [part for part in (*parts, text[start:].strip()) if part]

@@ -1,0 +1,315 @@
+"""What a CUDA source file holds: kernels with what their threads do in memory, and launches."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from frx_graph.evidence.cuda.polynomial import Polynomial
+
+
+class Space(enum.StrEnum):
+    """Where an array lies; UNKNOWN of a pointer that came from somewhere else."""
+
+    GLOBAL = "global"
+    SHARED = "shared"
+    CONSTANT = "constant"
+    LOCAL = "local"
+    UNKNOWN = "unknown"
+
+
+class Use(enum.StrEnum):
+    """What is done to an element."""
+
+    READ = "read"
+    WRITE = "write"
+    ATOMIC = "atomic"
+
+
+class StrideKind(enum.StrEnum):
+    """How far the elements of neighbouring threads of a warp lie apart."""
+
+    BROADCAST = "broadcast"
+    COALESCED = "coalesced"
+    STRIDED = "strided"
+    SYMBOLIC = "symbolic"
+    UNKNOWN = "unknown"
+
+
+class BarrierKind(enum.StrEnum):
+    """Whom a barrier waits for."""
+
+    BLOCK = "block"
+    WARP = "warp"
+    GROUP = "group"
+    GRID = "grid"
+    ASYNC = "async"
+    """`mbarrier`, `cuda::barrier`, pipelines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """From one thread to the next in x, in elements: `elements` is None where it is no number, `text` says what it is
+    then."""
+
+    kind: StrideKind
+    elements: int | None
+    text: str | None
+    factor: int = 0
+    """A number that divides a stride which is no number itself: 2 of `2*s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What decides whether a thread goes on. Only what is certain: a condition on loaded data has all of these False
+    but `data`."""
+
+    line: int
+    text: str
+    thread: bool
+    """It differs between threads of a block."""
+    lane: bool
+    """It differs between threads of a warp."""
+    single: bool
+    """It holds for one thread of a warp at most."""
+    bounds: bool
+    """It compares what a thread is to do with a limit."""
+    modulo: bool
+    """It holds for every second, third, … thread of a warp."""
+    data: bool
+    early: bool
+    """It stands before a `return` or `continue` that passes over what follows."""
+    varies: frozenset[str]
+    """What it depends on: x, y, z, block, lane, data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What all events of a kernel have: where, in which order, below which conditions and in which loops. `arms` are
+    the branches that it is in, as `if` and arm."""
+
+    order: int
+    line: int
+    conditions: tuple[Condition, ...]
+    loops: tuple[int, ...]
+    arms: tuple[tuple[int, int], ...]
+    through: str | None
+    """The device function that it stands in."""
+
+    @property
+    def single(self) -> bool:
+        """One thread of a warp at most gets here."""
+        return any(condition.single for condition in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One element that a thread reads or writes. `offset` is in elements of `element`, from the start of `base`."""
+
+    step: Step
+    base: str
+    space: Space
+    use: Use
+    text: str
+    element: str
+    element_bytes: int | None
+    offset: Polynomial
+    varies: frozenset[str]
+    """What the offset depends on: x, y, z, block, lane, data, or the line of a loop as `loop:12`."""
+    stride: Stride
+    conflict: int | None
+    """Of shared memory: how many turns a warp's access takes, 1 without a conflict; None where that is not known."""
+    volatile: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Threads wait for each other."""
+
+    step: Step
+    kind: BarrierKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarpOperation:
+    """A shuffle or a vote. `mask` is None of those that CUDA 9 has replaced; `full` where it is all lanes."""
+
+    step: Step
+    name: str
+    mask: str | None
+    full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function whose body is not known, or was not looked into; `pure` if it can do nothing but compute."""
+
+    step: Step
+    name: str
+    pure: bool
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An `if`, or a chain of them: `arms` of it have work to do."""
+
+    step: Step
+    condition: Condition
+    arms: int
+    invariant: bool
+    """In a loop: it says the same each time around."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`number` is what steps name it by. `count` is how often it goes around, if that is a number."""
+
+    step: Step
+    number: int
+    text: str
+    count: int | None
+    innermost: bool
+    condition: Condition | None
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`sum += left * right`: two loaded elements multiplied and added up."""
+
+    step: Step
+    left: Access
+    right: Access
+
+
+Event = Access | Barrier | WarpOperation | Call | Branch | Loop | Product
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Of a kernel; `type` is what it points to if it is a pointer."""
+
+    name: str
+    type: str
+    pointer: bool
+    const: bool
+    restrict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Declared in a kernel; an entry of `sizes` is None where it is not a number. `dynamic`: as large as the launch
+    says."""
+
+    name: str
+    line: int
+    element: str
+    sizes: tuple[int | None, ...]
+    bytes: int | None
+    dynamic: bool
+    space: Space
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchBounds:
+    """`__launch_bounds__`: as written, and as numbers where they are."""
+
+    text: str
+    threads: int | None
+    blocks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A `__global__` function with a body. `read` are the names that its body uses."""
+
+    name: str
+    line: int
+    template: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    launch_bounds: LaunchBounds | None
+    arrays: tuple[Array, ...]
+    events: tuple[Event, ...]
+    read: frozenset[str]
+    complete: bool
+    """False where the parser met something in it that it does not know."""
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """In order."""
+        return tuple(event for event in self.events if isinstance(event, Access))
+
+    @property
+    def barriers(self) -> tuple[Barrier, ...]:
+        """In order."""
+        return tuple(event for event in self.events if isinstance(event, Barrier))
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """In order."""
+        return tuple(event for event in self.events if isinstance(event, Call))
+
+    @property
+    def loops(self) -> Mapping[int, Loop]:
+        """By number."""
+        return {event.number: event for event in self.events if isinstance(event, Loop)}
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A grid or a block: what the launch says of it, and the sizes that are numbers."""
+
+    text: str
+    sizes: tuple[int | None, int | None, int | None]
+    rounded_up: bool = False
+    """A quotient rounded up: the last block has threads without work."""
+
+    @property
+    def count(self) -> int | None:
+        """How many there are in all."""
+        x, y, z = self.sizes
+        return None if x is None or y is None or z is None else x * y * z
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """`kernel<<<grid, block, shared, stream>>>`, with its template arguments in `kernel`."""
+
+    kernel: str
+    line: int
+    grid: Extent
+    block: Extent
+    shared: str | None
+    shared_bytes: int | None
+    stream: str | None
+
+    @property
+    def name(self) -> str:
+        """The kernel's, without template arguments and namespaces."""
+        return self.kernel.split("<", 1)[0].rsplit("::", 1)[-1].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Bytes of a file, and those of them that the parser could make nothing of."""
+
+    bytes: int
+    unparsed: int
+
+    @property
+    def share(self) -> float:
+        """Of the file that was understood, 0..1."""
+        return 1.0 - self.unparsed / self.bytes if self.bytes else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CudaSource:
+    """One file. `unread` are `__global__` functions of which only the name could be read."""
+
+    source: str
+    kernels: tuple[Kernel, ...]
+    launches: tuple[Launch, ...]
+    unread: tuple[str, ...]
+    coverage: Coverage

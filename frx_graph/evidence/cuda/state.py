@@ -1,0 +1,113 @@
+"""Where the reading of a kernel stands: what names mean, below which conditions, and what was seen so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tree_sitter import Node
+
+from frx_graph.evidence.cuda.constants import TYPE_BYTES
+from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.source import Access, Array, Condition, Event, Space, Step, Stride, StrideKind, Use
+from frx_graph.evidence.cuda.syntax import line_of, said
+from frx_graph.evidence.cuda.values import ANYTHING, Pointer, Symbols, Value, bank_turns
+
+DEEPEST = 60
+"""Expressions and statements within each other; real kernels nest a tenth as deep. Below that nothing is known."""
+MOST_EVENTS = 20_000
+"""Of one kernel, with what it calls; generated kernels have a tenth."""
+MOST_INLINED = 2
+"""Device functions within device functions that are looked into."""
+_TEXT = 160
+_NOT_KNOWN = Stride(StrideKind.UNKNOWN, None, None)
+
+
+@dataclass(slots=True)
+class State:
+    """Changed as the reading goes on. `functions` are the device functions of the file by name, `constants` its
+    numbers."""
+
+    constants: Mapping[str, int]
+    functions: Mapping[str, Node]
+    inline: Callable[[State, Node, list[Value]], Value | None]
+    names: dict[str, Value] = field(default_factory=dict)
+    symbols: Symbols = field(default_factory=Symbols)
+    events: list[Event] = field(default_factory=list)
+    arrays: list[Array] = field(default_factory=list)
+    conditions: list[Condition] = field(default_factory=list)
+    loops: list[int] = field(default_factory=list)
+    arms: list[tuple[int, int]] = field(default_factory=list)
+    inside: list[frozenset[str]] = field(default_factory=list)
+    """Of each loop that is being gone through: the symbols that change with its turns."""
+    scalars: set[str] = field(default_factory=set)
+    """Shared variables that are no arrays: to name one is to read it."""
+    through: list[str] = field(default_factory=list)
+    returned: list[Value] = field(default_factory=list)
+    kept: dict[str, int] = field(default_factory=dict)
+    """Of local arrays: the read, by its place among the events, that an element was last filled from."""
+    depth: int = 0
+    made: int = 0
+
+    def step(self, node: Node) -> Step:
+        """Where the next event stands."""
+        return Step(
+            order=len(self.events),
+            line=line_of(node),
+            conditions=tuple(self.conditions),
+            loops=tuple(self.loops),
+            arms=tuple(self.arms),
+            through=self.through[-1] if self.through else None,
+        )
+
+    def add(self, event: Event) -> None:
+        """Keeps an event, as long as there are not too many."""
+        if len(self.events) < MOST_EVENTS:
+            self.events.append(event)
+
+    def number(self) -> int:
+        """One that no branch and no loop has yet."""
+        self.made += 1
+        return self.made
+
+    def access(self, node: Node, at: Pointer, use: Use) -> Polynomial:
+        """One element is used: what it holds is a symbol that nothing is known of, except what it was loaded from."""
+        varies = self.symbols.of(at.offset)
+        if at.base.space is Space.LOCAL:
+            value = self.symbols.fresh(at.base.name, ANYTHING)
+            if at.base.name in self.kept:
+                self.symbols.loaded[next(value.symbols())] = self.kept[at.base.name]
+            return value
+        size = self.bytes_of(at.element)
+        turns = bank_turns(self.symbols, at.offset, size) if at.base.space is Space.SHARED else None
+        seen = Access(
+            step=self.step(node),
+            base=at.base.name,
+            space=at.base.space,
+            use=use,
+            text=said(node)[:_TEXT],
+            element=at.element,
+            element_bytes=size,
+            offset=at.offset,
+            varies=varies,
+            stride=self.symbols.stride(at.offset) if at.base.space is not Space.UNKNOWN else _NOT_KNOWN,
+            conflict=turns,
+            volatile=at.base.volatile,
+        )
+        self.add(seen)
+        value = self.symbols.fresh(at.base.name, varies | {"data"})
+        if use is Use.READ:
+            (symbol,) = value.symbols()
+            self.symbols.loaded[symbol] = seen.step.order
+        return value
+
+    def keep(self, array: str, value: Value) -> None:
+        """Notes from which read the elements of a local array come."""
+        if isinstance(value, Polynomial) and len(value.terms) == 1:
+            for symbol in value.symbols():
+                if symbol in self.symbols.loaded:
+                    self.kept[array] = self.symbols.loaded[symbol]
+
+    def bytes_of(self, element: str) -> int | None:
+        """The size of a type, None for one that is the program's own, or a template's."""
+        return TYPE_BYTES.get(element)

@@ -1,0 +1,459 @@
+"""A kernel's body, statement by statement, as one thread goes through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tree_sitter import Node
+
+from frx_graph.evidence.cuda.assignments import Change, changes, identifiers, loads
+from frx_graph.evidence.cuda.conditions import Decision, Several, decide
+from frx_graph.evidence.cuda.constants import fold
+from frx_graph.evidence.cuda.declarations import declarator, element_type
+from frx_graph.evidence.cuda.expressions import cast, evaluate, number_of
+from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
+from frx_graph.evidence.cuda.source import Array, Branch, Condition, Loop, Space
+from frx_graph.evidence.cuda.state import DEEPEST, State
+from frx_graph.evidence.cuda.syntax import line_of, said
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Base, Group, Pointer, Value, Varies, unknown_pointer
+
+_LEAVES = frozenset(["return_statement", "continue_statement", "break_statement"])
+_LOOPS = frozenset(["for_statement", "while_statement", "do_statement", "for_range_loop"])
+_TEXT = 120
+
+
+def run(state: State, node: Node | None) -> None:
+    """Goes through a statement; what it cannot make sense of it passes over."""
+    if node is None or state.depth >= DEEPEST:
+        return
+    state.depth += 1
+    try:
+        _run(state, node)
+    finally:
+        state.depth -= 1
+
+
+def inline(state: State, function: Node, values: list[Value]) -> Value | None:
+    """What a device function does with these values, as if it stood where it is called."""
+    body = function.child_by_field_name("body")
+    listed = _parameter_nodes(function)
+    if body is None or len(listed) != len(values):
+        return None
+    outer, conditions, outside = state.names, len(state.conditions), state.returned
+    state.names, state.returned = {}, []
+    for node, value in zip(listed, values, strict=True):
+        found = declarator(node.child_by_field_name("declarator"))
+        if found is not None:
+            kept = value
+            if found.pointers and not isinstance(value, Pointer):
+                kept = unknown_pointer(element_type(node))
+            state.names[found.name] = kept
+    run(state, body)
+    found_values, state.returned, state.names = state.returned, outside, outer
+    del state.conditions[conditions:]
+    if not found_values:
+        return ZERO
+    result = found_values[0]
+    for other in found_values[1:]:
+        result = state.symbols.join(result, other, ANYTHING)
+    return result
+
+
+def _parameter_nodes(function: Node) -> list[Node]:
+    node: Node | None = function.child_by_field_name("declarator")
+    while node is not None and node.type != "function_declarator":
+        node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
+    parameters = node.child_by_field_name("parameters") if node is not None else None
+    return [] if parameters is None else [one for one in parameters.named_children if "parameter" in one.type]
+
+
+def _run(state: State, node: Node) -> None:
+    kind = node.type
+    if kind in ("compound_statement", "case_statement", "preproc_else", "ERROR", "declaration_list"):
+        _block(state, node)
+    elif kind == "declaration":
+        _declare(state, node)
+    elif kind == "expression_statement":
+        for child in node.named_children:
+            if not _group_declaration(state, child):
+                evaluate(state, child)
+    elif kind == "if_statement":
+        _branch(state, node)
+    elif kind in _LOOPS:
+        _loop(state, node)
+    elif kind == "switch_statement":
+        _switch(state, node)
+    elif kind == "return_statement":
+        for child in node.named_children[:1]:
+            state.returned.append(evaluate(state, child))
+    elif kind in ("preproc_if", "preproc_ifdef", "preproc_elif"):
+        _alternatives(state, node)
+    elif kind in ("attributed_statement", "labeled_statement", "else_clause"):
+        run(state, node.named_children[-1] if node.named_children else None)
+    elif kind.endswith("_expression"):
+        evaluate(state, node)
+
+
+def _block(state: State, node: Node) -> None:
+    before = len(state.conditions)
+    for child in node.named_children:
+        run(state, child)
+    del state.conditions[before:]
+
+
+def _alternatives(state: State, node: Node) -> None:
+    """`#if`: what each branch leaves behind may hold, whichever is built."""
+    before = dict(state.names)
+    alternative = node.child_by_field_name("alternative")
+    which = state.number()
+    state.arms.append((which, 0))
+    for child in node.named_children:
+        if child not in (alternative, node.child_by_field_name("condition"), node.child_by_field_name("name")):
+            run(state, child)
+    state.arms.pop()
+    after, state.names = state.names, dict(before)
+    if alternative is not None:
+        state.arms.append((which, 1))
+        run(state, alternative)
+        state.arms.pop()
+    _merge(state, after, ANYTHING)
+
+
+def _group_declaration(state: State, node: Node) -> bool:
+    """`thread_block_tile<32> tile = tiled_partition<32>(block)`, which the grammar takes for two comparisons."""
+    if node.type != "binary_expression" or len(node.children) != 3 or node.children[1].type != ">":
+        return False
+    left, right = node.children[0], node.children[2]
+    if left.type != "binary_expression" or right.type != "assignment_expression" or left.children[1].type != "<":
+        return False
+    value = evaluate(state, right.child_by_field_name("right"))
+    state.names[said(right.child_by_field_name("left"))] = value
+    return True
+
+
+def _declare(state: State, node: Node) -> None:
+    words = {said(child) for child in node.children if child.type in ("type_qualifier", "storage_class_specifier")}
+    words |= {child.type for child in node.children}
+    shared = "__shared__" in words
+    element = element_type(node)
+    for child in node.children_by_field_name("declarator"):
+        found = declarator(child)
+        if found is None:
+            # A structured binding, or a variable made by a constructor's call.
+            _constructed(state, child, element)
+            continue
+        if (found.sizes and not found.pointers) or shared:
+            space = Space.SHARED if shared else Space.LOCAL
+            full = f"{element} *" if found.pointers and not found.rows else element
+            _array(state, node, found.name, full, found.sizes, space, "extern" in words, "volatile" in words)
+            if found.value is not None:
+                evaluate(state, found.value)
+            continue
+        value: Value
+        if found.value is not None and found.value.type not in ("argument_list", "initializer_list"):
+            value = evaluate(state, found.value)
+        elif found.value is not None and len(found.value.named_children) == 1:
+            value = evaluate(state, found.value.named_children[0])
+        else:
+            value = state.symbols.fresh(found.name, ANYTHING)
+        if found.pointers and element != "auto":
+            full = element + " *" * (found.pointers - 1)
+            value = cast(state, f"{full} *", value) if isinstance(value, Pointer) else unknown_pointer(full)
+            if "volatile" in words and isinstance(value, Pointer):
+                value = replace(value, base=replace(value.base, volatile=True))
+        state.names[found.name] = value
+
+
+def _constructed(state: State, node: Node, element: str) -> None:
+    inner = node.child_by_field_name("declarator")
+    name = said(inner) if node.type == "function_declarator" else ""
+    if name:
+        state.names[name] = state.symbols.fresh(element, ANYTHING)
+
+
+def _array(
+    state: State,
+    node: Node,
+    name: str,
+    element: str,
+    sizes: tuple[Node | None, ...],
+    space: Space,
+    dynamic: bool,
+    volatile: bool,
+) -> None:
+    values = [number_of(state, evaluate(state, size)) if size is not None else None for size in sizes]
+    counts = tuple(None if value is None else value.constant for value in values)
+    size = state.bytes_of(element)
+    for count in counts:
+        size = None if size is None or count is None else size * count
+    dynamic = dynamic and space is Space.SHARED
+    state.arrays.append(Array(name, line_of(node), element, counts, None if dynamic else size, dynamic, space))
+    base = Base(name, space, volatile)
+    if not sizes and space is Space.SHARED:
+        # A single variable: what is written to it is seen by all threads.
+        state.names[name] = Pointer(base, ZERO, element)
+        state.scalars.add(name)
+        return
+    inner = tuple(value if value is not None else state.symbols.fresh("size", UNIFORM) for value in values[1:])
+    state.names[name] = Pointer(base, ZERO, element, inner)
+
+
+def _branch(state: State, node: Node) -> None:
+    condition = node.child_by_field_name("condition")
+    if condition is None:
+        return
+    decision = decide(state, condition)
+    positive = decision.condition(state.symbols)
+    taken, other = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
+    which = state.number()
+    state.add(Branch(state.step(node), positive, _arms(node), _invariant(state, decision)))
+    before = dict(state.names)
+    _arm(state, taken, positive, (which, 0))
+    after, state.names = state.names, before
+    if other is not None:
+        _arm(state, other, decision.condition(state.symbols, negated=True), (which, 1))
+    if taken is not None and _leaves(taken):
+        # Who goes on has not been there.
+        if other is None:
+            state.conditions.append(decision.condition(state.symbols, negated=True, early=True))
+        return
+    if other is not None and _leaves(other):
+        state.names = after
+        state.conditions.append(decision.condition(state.symbols, early=True))
+        return
+    _merge(state, after, _decides(decision.varies))
+
+
+def _arm(state: State, node: Node | None, condition: Condition, arm: tuple[int, int]) -> None:
+    before = len(state.conditions)
+    state.conditions.append(condition)
+    state.arms.append(arm)
+    run(state, node)
+    state.arms.pop()
+    del state.conditions[before:]
+
+
+def _arms(node: Node) -> int:
+    """Of a chain, those with something to do."""
+    count, current = 1, node.child_by_field_name("alternative")
+    while current is not None:
+        count += 1
+        inner = current.named_children[-1] if current.named_children else None
+        current = (
+            inner.child_by_field_name("alternative") if inner is not None and inner.type == "if_statement" else None
+        )
+    return count
+
+
+def _invariant(state: State, decision: Decision) -> bool:
+    """True in a loop of a condition that nothing in the loop changes."""
+    if not state.loops:
+        return False
+    symbols = _symbols(decision)
+    inside = state.inside[-1] if state.inside else frozenset()
+    return "data" not in decision.varies and not any(symbol in inside or "#" in symbol for symbol in symbols)
+
+
+def _symbols(decision: Decision) -> set[str]:
+    waiting, found = [decision.tests], set[str]()
+    while waiting:
+        tests = waiting.pop()
+        if isinstance(tests, Several):
+            waiting.extend(tests.tests)
+        else:
+            found.update(tests.difference.symbols())
+    return found
+
+
+def _decides(varies: Varies) -> Varies:
+    """What a choice by this condition depends on; of one that differs between threads it is not followed in which."""
+    return varies | {"lane"} if varies & {"data"} else varies
+
+
+def _leaves(node: Node) -> bool:
+    """True of a branch at whose end nobody goes on behind it."""
+    while node.type in ("compound_statement", "else_clause") and node.named_children:
+        node = node.named_children[-1]
+    return node.type in _LEAVES
+
+
+def _merge(state: State, other: Mapping[str, Value], decides: Varies) -> None:
+    """Names that two branches have left behind differently may be either."""
+    names = state.names
+    for name, value in other.items():
+        mine = names.get(name)
+        if mine is not None and mine is not value:
+            names[name] = state.symbols.join(mine, value, decides)
+        elif mine is None:
+            names[name] = value
+
+
+def _switch(state: State, node: Node) -> None:
+    condition = node.child_by_field_name("condition")
+    body = node.child_by_field_name("body")
+    if condition is None or body is None:
+        return
+    decision = decide(state, condition)
+    chosen = decision.condition(state.symbols)
+    cases = [child for child in body.named_children if child.type == "case_statement"]
+    which = state.number()
+    state.add(Branch(state.step(node), replace(chosen, single=False, modulo=False), len(cases), False))
+    before = dict(state.names)
+    for place_of, case in enumerate(cases):
+        known = dict(before)
+        after, state.names = state.names, known
+        _arm(state, case, replace(chosen, single=False, modulo=False), (which, place_of))
+        _merge(state, after, ANYTHING)
+
+
+def _loop(state: State, node: Node) -> None:
+    _run_initializer(state, node)
+    changed = changes(node)
+    which, line = state.number(), line_of(node)
+    counter = f"loop:{line}"
+    entry = dict(state.names)
+    for name, how in changed.items():
+        if name in state.names:
+            state.names[name] = _at_head(state, name, how, changed, entry, counter)
+    if node.type == "for_range_loop":
+        found = declarator(node.child_by_field_name("declarator"))
+        if found is not None:
+            state.names[found.name] = state.symbols.fresh(found.name, ANYTHING)
+    own = frozenset({counter, *_new_symbols(state, changed, entry)})
+    state.loops.append(which)
+    state.inside.append(own)
+    condition_node = node.child_by_field_name("condition")
+    decision = decide(state, condition_node) if condition_node is not None else None
+    condition = decision.condition(state.symbols) if decision is not None else None
+    body = node.child_by_field_name("body")
+    place_of = len(state.events)
+    head = state.step(node)
+    before = len(state.conditions)
+    if condition is not None and node.type != "do_statement":
+        state.conditions.append(condition)
+    run(state, body)
+    if node.type == "for_statement":
+        evaluate_update = node.child_by_field_name("update")
+        if evaluate_update is not None:
+            evaluate(state, evaluate_update)
+    del state.conditions[before:]
+    innermost = not any(isinstance(event, Loop) for event in state.events[place_of:])
+    state.loops.pop()
+    state.inside.pop()
+    text = said(condition_node)[:_TEXT]
+    state.add(Loop(head, which, text, _count(state, node, entry, changed), innermost, condition))
+    varies = condition.varies if condition is not None else UNIFORM
+    for name in changed:
+        if name in entry:
+            state.names[name] = _after(state, entry[name], state.names[name], varies)
+
+
+def _run_initializer(state: State, node: Node) -> None:
+    initializer = node.child_by_field_name("initializer")
+    if initializer is not None:
+        run(state, initializer)
+
+
+def _at_head(
+    state: State,
+    name: str,
+    how: list[Change],
+    changed: Mapping[str, list[Change]],
+    entry: Mapping[str, Value],
+    counter: str,
+) -> Value:
+    """What a name is worth at the start of any turn."""
+    before = entry[name]
+    if isinstance(before, Group):
+        return before
+    offset = before.offset if isinstance(before, Pointer) else before
+    steps = [_step_of(state, change, changed) for change in how]
+    new: Polynomial
+    if all(step is not None for step in steps):
+        uniform = [step for step in steps if step is not None and not state.symbols.of(step) & {"lane", "data"}]
+        if len(uniform) == len(steps):
+            if len(steps) == 1 and how[0].once:
+                new = offset + uniform[0] * state.symbols.same(counter, UNIFORM)
+            else:
+                varies = UNIFORM.union(*(state.symbols.of(step) for step in uniform))
+                conditional = UNIFORM if all(change.once for change in how) else ANYTHING
+                new = offset + state.symbols.fresh(f"{counter}:{name}", varies | conditional)
+            if new.fits:
+                return replace(before, offset=new) if isinstance(before, Pointer) else new
+    varies = state.symbols.of(offset)
+    for change in how:
+        varies |= _varies_of(state, change, changed)
+    unknown = state.symbols.fresh(f"{counter}:{name}", varies)
+    return replace(before, offset=unknown) if isinstance(before, Pointer) else unknown
+
+
+def _step_of(state: State, change: Change, changed: Mapping[str, list[Change]]) -> Polynomial | None:
+    if change.one:
+        return number(change.sign)
+    if change.by is None or loads(change.by) or identifiers(change.by) & set(changed):
+        return None
+    value = evaluate(state, change.by)
+    if not isinstance(value, Polynomial):
+        return None
+    return value if change.sign == 1 else ZERO - value
+
+
+def _varies_of(state: State, change: Change, changed: Mapping[str, list[Change]]) -> Varies:
+    """What a value may depend on that is assigned in a loop: everything that its expression names."""
+    if change.one:
+        return UNIFORM
+    node = change.value if change.value is not None else change.by
+    if node is None or not change.once or loads(node):
+        return ANYTHING
+    varies = UNIFORM
+    for name in identifiers(node):
+        if name in ("threadIdx", "blockIdx"):
+            return ANYTHING
+        value = state.names.get(name)
+        if value is not None:
+            varies |= state.symbols.of(value)
+        if name in changed and any(loads(one.value) for one in changed[name] if one.value is not None):
+            return ANYTHING
+    return varies
+
+
+def _new_symbols(state: State, changed: Mapping[str, list[Change]], entry: Mapping[str, Value]) -> set[str]:
+    found: set[str] = set()
+    for name in changed:
+        value = state.names.get(name)
+        if value is not None and not isinstance(value, Group) and value is not entry.get(name):
+            offset = value.offset if isinstance(value, Pointer) else value
+            found.update(symbol for symbol in offset.symbols() if symbol.startswith("loop:"))
+    return found
+
+
+def _count(state: State, node: Node, entry: Mapping[str, Value], changed: Mapping[str, list[Change]]) -> int | None:
+    """How often `for (int i = a; i < b; i += c)` goes around, if that is a number."""
+    condition = node.child_by_field_name("condition")
+    if node.type != "for_statement" or condition is None or condition.type != "binary_expression":
+        return None
+    left, sign = condition.children[0], condition.children[1].type
+    first = entry.get(said(left))
+    how = changed.get(said(left), [])
+    if sign not in ("<", "<=") or not isinstance(first, Polynomial) or len(how) != 1:
+        return None
+    step = _step_of(state, how[0], changed)
+    last = fold(said(condition.children[2]), state.constants)
+    if step is None or last is None or first.constant is None or not step.constant or step.constant < 0:
+        return None
+    length = last - first.constant + (1 if sign == "<=" else 0)
+    return max(0, -(-length // step.constant))
+
+
+def _after(state: State, before: Value, inside: Value, varies: Varies) -> Value:
+    """What a name is worth behind a loop: as at its head, after a number of turns that may differ between threads."""
+    if isinstance(inside, Polynomial) and isinstance(before, Polynomial):
+        known = state.symbols.of(inside)
+        slope = state.symbols.lane_slope(inside)
+        if slope is not None and "lane" not in varies and "data" not in varies:
+            return slope * named("threadIdx.x") + state.symbols.fresh("after", (known | varies) - {"lane"})
+        return state.symbols.fresh("after", known | varies)
+    if isinstance(inside, Pointer):
+        return replace(inside, offset=state.symbols.fresh("after", state.symbols.of(inside) | varies | {"lane"}))
+    return inside

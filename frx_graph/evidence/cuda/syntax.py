@@ -1,0 +1,116 @@
+"""A CUDA file as a tree, with what the grammar does not know taken out first, and how much of it was understood.
+
+Attributes that may stand anywhere before a function's name are blanked, byte for byte, so that lines and columns stay.
+Trees are walked without recursion: a stranger's file nests as deep as it likes.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import tree_sitter_cuda
+from tree_sitter import Language, Node, Parser
+
+from frx_graph.evidence.cuda.source import Coverage
+
+_ATTRIBUTE = re.compile(
+    rb"\b(?:(?P<bounds>__launch_bounds__)|__(?:cluster_dims|block_size|maxnreg|align)__)\s*\("
+    rb"|\b__(?:grid_constant|forceinline|noinline|inline|tile_global)__\b"
+)
+_MOST_ATTRIBUTE = 500
+"""Bytes in the parentheses of an attribute; what is longer has lost its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """`text` is the file without attributes, `bounds` what stood in `__launch_bounds__`, by where it stood."""
+
+    text: bytes
+    root: Node
+    bounds: dict[int, str]
+
+
+def parse_tree(content: bytes) -> Tree:
+    """The tree of a file; errors in it are nodes."""
+    text, bounds = _without_attributes(content)
+    return Tree(text, _parser().parse(text).root_node, bounds)
+
+
+def coverage(tree: Tree) -> Coverage:
+    """How many bytes are in nodes that the grammar has no place for; a missing token counts as one."""
+    unparsed = 0
+    waiting = [tree.root] if tree.root.has_error else []
+    while waiting:
+        node = waiting.pop()
+        if node.is_error:
+            unparsed += node.end_byte - node.start_byte
+        elif node.is_missing:
+            unparsed += 1
+        else:
+            waiting.extend(child for child in node.children if child.has_error or child.is_missing)
+    return Coverage(len(tree.text), min(unparsed, len(tree.text)))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it, in the file's order."""
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting.extend(reversed(current.children))
+
+
+def enclosing(node: Node, *types: str) -> Node | None:
+    """The nearest node of one of `types` that holds `node`, or is it."""
+    current: Node | None = node
+    while current is not None and current.type not in types:
+        current = current.parent
+    return current
+
+
+def said(node: Node | None) -> str:
+    """Its text, on one line."""
+    if node is None or node.text is None:
+        return ""
+    return " ".join(node.text.decode("utf-8", "replace").split())
+
+
+def line_of(node: Node) -> int:
+    """From 1."""
+    return node.start_point[0] + 1
+
+
+@functools.cache
+def _parser() -> Parser:
+    return Parser(Language(tree_sitter_cuda.language()))
+
+
+def _without_attributes(content: bytes) -> tuple[bytes, dict[int, str]]:
+    pieces, bounds, done = [], {}, 0
+    for found in _ATTRIBUTE.finditer(content):
+        if found.start() < done:
+            continue
+        end = found.end()
+        if found[0].endswith(b"("):
+            close = _closing(content, end)
+            if close is None:
+                continue
+            if found["bounds"]:
+                bounds[found.start()] = " ".join(content[end:close].decode("utf-8", "replace").split())
+            end = close + 1
+        blank = re.sub(rb"[^\n]", b" ", content[found.start() : end])
+        pieces += [content[done : found.start()], blank]
+        done = end
+    return b"".join([*pieces, content[done:]]), bounds
+
+
+def _closing(content: bytes, start: int) -> int | None:
+    depth = 1
+    for at in range(start, min(len(content), start + _MOST_ATTRIBUTE)):
+        depth += {40: 1, 41: -1}.get(content[at], 0)
+        if depth == 0:
+            return at
+    return None

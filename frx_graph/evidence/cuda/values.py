@@ -1,0 +1,172 @@
+"""What a name can stand for while a kernel is read: a number, a pointer, a cooperative group, or a place in memory.
+
+A number is a polynomial over symbols. Of each symbol is known what it varies with: `x`, `y`, `z` of `threadIdx`,
+`block` of `blockIdx`, `lane` (it differs within a warp), `data` (it was loaded, or comes from where nothing is known of it).
+Threads of a warp are taken to be neighbours in x, as they are in blocks of a multiple of 32 threads in x.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named
+from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
+
+WARP = 32
+THREAD_X = "threadIdx.x"
+Varies = frozenset[str]
+UNIFORM: Varies = frozenset()
+ANYTHING: Varies = frozenset({"x", "y", "z", "block", "lane", "data"})
+_KNOWN: dict[str, Varies] = {
+    THREAD_X: frozenset({"x", "lane"}),
+    "threadIdx.y": frozenset({"y"}),
+    "threadIdx.z": frozenset({"z"}),
+    **{f"blockIdx.{axis}": frozenset({"block"}) for axis in "xyz"},
+    **{f"{size}.{axis}": UNIFORM for size in ("blockDim", "gridDim") for axis in "xyz"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """An array, or what a parameter points to."""
+
+    name: str
+    space: Space
+    volatile: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An address: `offset` elements of `element` behind the start of `base`. `inner` are the sizes of the dimensions
+    that are still to be chosen from, but for the outermost."""
+
+    base: Base
+    offset: Polynomial
+    element: str
+    inner: tuple[Polynomial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A cooperative group: `kind` is block, tile, grid or other; `size` the threads of a tile, None if not a number."""
+
+    kind: str
+    size: int | None = None
+
+
+Value = Polynomial | Pointer | Group
+
+
+@dataclass(slots=True)
+class Symbols:
+    """What the symbols of one kernel vary with; `loaded` are those that were read from memory, as index of the read."""
+
+    varies: dict[str, Varies] = field(default_factory=lambda: dict(_KNOWN))
+    loaded: dict[str, int] = field(default_factory=dict)
+    _made: int = 0
+
+    def of(self, value: Value) -> Varies:
+        """What a value varies with; a pointer as its offset."""
+        if isinstance(value, Group):
+            return UNIFORM
+        offset = value.offset if isinstance(value, Pointer) else value
+        return UNIFORM.union(*(self.varies[symbol] for symbol in offset.symbols()))
+
+    def fresh(self, hint: str, varies: Varies) -> Polynomial:
+        """A symbol that nothing else is."""
+        self._made += 1
+        return self.same(f"{hint}#{self._made}", varies)
+
+    def same(self, name: str, varies: Varies) -> Polynomial:
+        """The symbol of this name, made if it is not there yet."""
+        self.varies.setdefault(name, varies)
+        return named(name)
+
+    def lane_slope(self, value: Polynomial) -> Polynomial | None:
+        """What it grows by from a thread to the next of its warp, None where that is not known."""
+        slope = value.slope(THREAD_X)
+        if slope is None:
+            return None
+        rest = {symbol for symbol in value.symbols() if symbol != THREAD_X}
+        return None if any("lane" in self.varies[symbol] for symbol in rest) else slope
+
+    def quotient(self, value: Polynomial, by: Polynomial) -> Polynomial:
+        """`value / by`, as a symbol that the same quotient elsewhere is too."""
+        divisor = by.constant
+        if divisor is not None and divisor != 0:
+            if all(times % divisor == 0 for times in value.terms.values()):
+                return Polynomial({name: times // divisor for name, times in value.terms.items()})
+            if divisor == 1:
+                return value
+        varies = self.of(value) | self.of(by)
+        slope = self.lane_slope(value)
+        whole_warps = divisor is not None and divisor % WARP == 0 and slope is not None and slope.constant in (0, 1)
+        if whole_warps or (slope == ZERO and "lane" not in self.of(by)):
+            varies -= {"lane"}
+        return self.same(f"({value})/({by})", varies)
+
+    def stride(self, offset: Polynomial) -> Stride:
+        """How far apart neighbouring threads are."""
+        slope = self.lane_slope(offset)
+        if slope is None:
+            return Stride(StrideKind.UNKNOWN, None, None)
+        constant = slope.constant
+        if constant is None:
+            # A difference of symbols may be anything, 1 or 0 among it.
+            if any(times < 0 for times in slope.terms.values()):
+                return Stride(StrideKind.UNKNOWN, None, str(slope))
+            return Stride(StrideKind.SYMBOLIC, None, str(slope), math.gcd(*slope.terms.values()))
+        if constant == 0:
+            return Stride(StrideKind.BROADCAST, 0, "0")
+        kind = StrideKind.COALESCED if abs(constant) == 1 else StrideKind.STRIDED
+        return Stride(kind, constant, str(constant), abs(constant))
+
+    def join(self, one: Value, other: Value, decides: Varies) -> Value:
+        """Either of two; `decides` is what it depends on which."""
+        if one == other:
+            return one
+        if isinstance(one, Pointer) and isinstance(other, Pointer) and one.base == other.base:
+            if one.element == other.element and one.inner == other.inner:
+                offset = self.join(one.offset, other.offset, decides)
+                assert isinstance(offset, Polynomial)
+                return replace(one, offset=offset)
+            return unknown_pointer(one.element)
+        if not isinstance(one, Polynomial) or not isinstance(other, Polynomial):
+            return self.fresh("either", ANYTHING)
+        varies = self.of(one) | self.of(other) | decides
+        slope = self.lane_slope(one)
+        if slope is not None and slope == self.lane_slope(other) and "lane" not in decides and "data" not in decides:
+            # Threads of a warp have it the same way, whichever it is.
+            return slope * named(THREAD_X) + self.fresh("either", varies - {"lane"})
+        return self.fresh("either", varies | {"lane"} if varies & {"x", "data"} else varies)
+
+
+def unknown_pointer(element: str) -> Pointer:
+    """To nothing that is known."""
+    return Pointer(Base("?", Space.UNKNOWN), ZERO, element)
+
+
+def bank_turns(symbols: Symbols, offset: Polynomial, element_bytes: int | None) -> int | None:
+    """How many times longer a warp's access of shared memory takes than it must: 32 banks of 4 bytes, a bank gives one
+    word a turn; of elements of 8 and 16 bytes a half and a quarter of a warp are served at once. None where the stride
+    is not known; of one that is a multiple of a known even number, what that alone costs.
+
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#shared-memory-5-x
+    """
+    if element_bytes is None or element_bytes not in (1, 2, 4, 8, 16):
+        return None
+    stride = symbols.stride(offset)
+    step = stride.elements
+    if step is None:
+        # `2*s` may be any multiple of 2; of an odd one the same banks are taken.
+        if stride.factor % 2 or not stride.factor or element_bytes != 4:
+            return None
+        step = stride.factor
+    lanes = min(WARP, WARP * 4 // element_bytes)
+    words: dict[int, set[int]] = {}
+    for lane in range(lanes):
+        first = lane * step * element_bytes
+        for word in range(first // 4, (first + element_bytes - 1) // 4 + 1):
+            words.setdefault(word % WARP, set()).add(word)
+    return max(map(len, words.values()))

@@ -1,0 +1,73 @@
+"""Cards of what is wrong in CUDA source: why it costs, how to mend it, and which counter would confirm it.
+
+One YAML file a rule, `cuda/<id>.yaml`; ids are stable. Who looks for it is `passes/cuda/<id>.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from frx_graph.rules.card_file import card_files, parse_card_file
+from frx_graph.rules.recommendation_card import Direction, Identifier, Prose
+
+
+class Severity(StrEnum):
+    """HIGH: wrong results, or several times slower; MEDIUM: a good part of the kernel's time; LOW: what remains."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Category(StrEnum):
+    """What a rule is about."""
+
+    MEMORY = "memory"
+    SYNCHRONIZATION = "synchronization"
+    CONTROL_FLOW = "control_flow"
+    LAUNCH = "launch"
+    OCCUPANCY = "occupancy"
+    TENSOR_CORES = "tensor_cores"
+
+
+class Confirmation(BaseModel):
+    """What a measurement would show if the rule is right: `metric` is the counter's own name, or a tool's check."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    metric: Prose
+    direction: Direction
+    threshold: float | None = None
+    expected: Prose
+
+
+class CudaCard(BaseModel):
+    """One rule, for people. `confidence` is how often it is right about code that it was not written for, 0..1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Identifier
+    title: Annotated[Prose, StringConstraints(max_length=80)]
+    category: Category
+    severity: Severity
+    why: Prose
+    fix: Prose
+    actions: Annotated[tuple[Prose, ...], Field(min_length=1)]
+    confidence: Annotated[float, Field(gt=0.0, le=1.0)]
+    confirm: Confirmation
+
+
+def parse_cuda_card(text: str, source: str) -> CudaCard:
+    """The card in `text`; `source` is its file name, which must be `<id>.yaml`. Raises `ContractError`."""
+    return parse_card_file(text, source, CudaCard, "id")
+
+
+@functools.cache
+def cuda_cards() -> Mapping[str, CudaCard]:
+    """Every card, by id."""
+    return {card.id: card for card in (parse_cuda_card(text, name) for name, text in card_files("cuda"))}
