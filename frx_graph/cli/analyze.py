@@ -55,7 +55,7 @@ def analyze(
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
     gpu_model: GpuModel = None,
 ) -> None:
-    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX and source."""
+    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX or source."""
     options = ReportOptions(
         format=Format.JSON if as_document else format,
         output=output,

@@ -441,12 +441,17 @@ def _call(state: State, node: Node) -> Value:
             state.through.pop()
         if result is not None:
             return result
-    named_arguments = tuple(said(argument)[:80] for argument in arguments)
-    state.add(Call(state.step(node), name, calls.is_pure(plain), named_arguments))
+    state.add(_called(state, node, name, calls.is_pure(plain), values))
     varies = UNIFORM.union(*(state.symbols.of(value) for value in values))
     if calls.is_pure(plain) and not any(isinstance(value, Pointer) for value in values):
         return state.symbols.fresh(short, varies)
     return state.symbols.fresh(short, ANYTHING)
+
+
+def _called(state: State, node: Node, name: str, pure: bool, values: list[Value]) -> Call:
+    numbers = tuple(value.constant if isinstance(value, Polynomial) else None for value in values)
+    elements = tuple(value.element if isinstance(value, Pointer) else None for value in values)
+    return Call(state.step(node), name, pure, numbers, elements)
 
 
 def _method(state: State, node: Node, function: Node, arguments: list[Node]) -> Value:
@@ -454,8 +459,7 @@ def _method(state: State, node: Node, function: Node, arguments: list[Node]) -> 
     known = state.names.get(said(owner))
     if known is None and owner is not None and owner.type == "call_expression":
         known = evaluate(state, owner)
-    for argument in arguments:
-        evaluate(state, argument)
+    values = [evaluate(state, argument) for argument in arguments]
     if name in calls.BARRIER_METHODS:
         kind = calls.BARRIER_METHODS[name]
         if isinstance(known, Group):
@@ -469,7 +473,7 @@ def _method(state: State, node: Node, function: Node, arguments: list[Node]) -> 
         if name.startswith("shfl") or name in ("any", "all", "ballot"):
             return state.symbols.fresh(name, ANYTHING)
         return state.symbols.same(f"{said(owner)}.{name}", UNIFORM)
-    state.add(Call(state.step(node), said(function), False, tuple(said(argument)[:80] for argument in arguments)))
+    state.add(_called(state, node, said(function), False, values))
     return state.symbols.fresh(name, ANYTHING)
 
 
@@ -514,7 +518,7 @@ def _assembly(state: State, node: Node) -> Value:
         kind = BarrierKind.BLOCK if code.lstrip('"').startswith(("bar.sync", "barrier.sync")) else BarrierKind.ASYNC
         state.add(Barrier(state.step(node), kind, code[:80]))
     else:
-        state.add(Call(state.step(node), "asm", False, ()))
+        state.add(_called(state, node, "asm", False, []))
     # Its outputs are not followed: whatever it names is not known any more.
     for inner in walk(node):
         if inner.type == "gnu_asm_output_operand":

@@ -144,19 +144,22 @@ class WarpOperation:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function whose body is not known, or was not looked into; `pure` if it can do nothing but compute."""
+    """A function whose body is not known, or was not looked into; `pure` if it can do nothing but compute. Of each
+    argument: its value, if it is a number, and what it points to, if it is a pointer."""
 
     step: Step
     name: str
     pure: bool
-    arguments: tuple[str, ...]
+    values: tuple[int | None, ...]
+    elements: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """An `if`, or a chain of them: `arms` of it have work to do."""
+    """An `if`, or a chain of them with `arms` arms, or a `switch`. `number` is what steps name it by."""
 
     step: Step
+    number: int
     condition: Condition
     arms: int
     invariant: bool

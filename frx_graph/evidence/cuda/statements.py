@@ -207,7 +207,7 @@ def _branch(state: State, node: Node) -> None:
     positive = decision.condition(state.symbols)
     taken, other = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
     which = state.number()
-    state.add(Branch(state.step(node), positive, _arms(node), _invariant(state, decision)))
+    state.add(Branch(state.step(node), which, positive, _arms(node), _invariant(state, decision)))
     before = dict(state.names)
     _arm(state, taken, positive, (which, 0))
     after, state.names = state.names, before
@@ -298,7 +298,7 @@ def _switch(state: State, node: Node) -> None:
     chosen = decision.condition(state.symbols)
     cases = [child for child in body.named_children if child.type == "case_statement"]
     which = state.number()
-    state.add(Branch(state.step(node), replace(chosen, single=False, modulo=False), len(cases), False))
+    state.add(Branch(state.step(node), which, replace(chosen, single=False, modulo=False), len(cases), False))
     before = dict(state.names)
     for place_of, case in enumerate(cases):
         known = dict(before)

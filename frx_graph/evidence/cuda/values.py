@@ -1,7 +1,8 @@
 """What a name can stand for while a kernel is read: a number, a pointer, a cooperative group, or a place in memory.
 
 A number is a polynomial over symbols. Of each symbol is known what it varies with: `x`, `y`, `z` of `threadIdx`,
-`block` of `blockIdx`, `lane` (it differs within a warp), `data` (it was loaded, or comes from where nothing is known of it).
+`block` of `blockIdx`, `lane` (it differs within a warp), `data` (it was loaded, or comes from where nothing is known of
+it).
 Threads of a warp are taken to be neighbours in x, as they are in blocks of a multiple of 32 threads in x.
 """
 
