@@ -7,15 +7,20 @@ all that lies between (then a vector would do, see `missing_vectorized_loads`), 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
-from frx_graph.evidence.cuda.source import Access, CudaSource, Space, StrideKind
+from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, StrideKind
 from frx_graph.passes.cuda.finding import CudaDetector, Sight
 
 SECTOR = 32
 """Bytes that are moved at once: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#coalesced-access-to-global-memory"""
-_LEAST = 2
-"""Elements: every second one wastes half of what is moved."""
+_OF_A_LINE = 4 * SECTOR
+"""Bytes of a cache line. What a thread skips of it, it finds there in its next turn."""
+_LEAST = 8
+"""Bytes from thread to thread: a warp of elements of 4 bytes side by side takes 4 sectors, and no fewer are spoken of."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_SIZES = frozenset(["blockDim", "gridDim"])
 
 
 def detect(source: CudaSource) -> Iterator[Sight]:
@@ -25,7 +30,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
         accesses = [access for access in kernel.accesses if access.space is Space.GLOBAL]
         for access in accesses:
             key = (access.base, access.stride.text)
-            if key in seen or not _apart(access) or _together(access, accesses):
+            if key in seen or not _apart(access) or _together(kernel, access, accesses):
                 continue
             seen.add(key)
             yield Sight(kernel.name, access.step.line, _said(access), access)
@@ -37,34 +42,43 @@ def _apart(access: Access) -> bool:
     stride = access.stride
     if stride.kind is StrideKind.SYMBOLIC:
         return True
-    return stride.kind is StrideKind.STRIDED and abs(stride.elements or 0) >= _LEAST
+    # Of a type whose size is not known, two elements are taken for far enough.
+    apart = abs(stride.elements or 0) * (access.element_bytes or _LEAST // 2)
+    return stride.kind is StrideKind.STRIDED and apart >= _LEAST
 
 
-def _together(access: Access, accesses: Sequence[Access]) -> bool:
-    """True if what is skipped is used by the same thread: of a stride of 3 elements, at least 2."""
+def _together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> bool:
+    """True if what is skipped is used by the same thread soon: of a stride of 3 elements at least 2, or one after the
+    other in a loop."""
     elements = access.stride.elements
-    if elements is None or access.element_bytes is None:
-        return False
-    if abs(elements) * access.element_bytes > SECTOR * 4:
+    if elements is None:
+        return _is_fixed(kernel, access) and _steps_by_one(access)
+    if abs(elements) * (access.element_bytes or 1) > _OF_A_LINE:
         return False
     places = set()
     for other in accesses:
         if other.base == access.base and other.stride.elements == elements:
+            if _steps_by_one(other):
+                return True
             apart = (other.offset - access.offset).constant
             if apart is not None:
                 places.add(apart % abs(elements))
-            elif _steps_by_one(other):
-                return True
     return 2 * len(places) > abs(elements)
+
+
+def _is_fixed(kernel: Kernel, access: Access) -> bool:
+    """True of a stride that the compiler knows: it may be as small as a vector."""
+    given = {one.name for one in kernel.parameters}
+    names = _NAME.findall(access.stride.text or "")
+    return not any(name in given or name in _SIZES for name in names)
 
 
 def _steps_by_one(access: Access) -> bool:
     """True of one that goes on to the next element with each turn of a loop."""
-    return any(
-        slope is not None and slope.constant == 1
-        for slope in (access.offset.slope(symbol) for symbol in access.varies | set(access.offset.symbols()))
-        if slope is not None
+    turns = (
+        access.offset.terms.get((symbol,)) for symbol in set(access.offset.symbols()) if symbol.startswith("loop:")
     )
+    return any(step in (1, -1) for step in turns)
 
 
 def _said(access: Access) -> str:

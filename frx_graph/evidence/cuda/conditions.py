@@ -11,7 +11,7 @@ from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Condition
 from frx_graph.evidence.cuda.state import DEEPEST, State
 from frx_graph.evidence.cuda.syntax import line_of, said
-from frx_graph.evidence.cuda.values import UNIFORM, WARP, Symbols, Varies
+from frx_graph.evidence.cuda.values import THREAD_X, UNIFORM, WARP, Symbols, Varies
 
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 _RELATIONS = frozenset(["<", "<=", ">", ">="])
@@ -133,7 +133,7 @@ def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
         lane="lane" in varies and (slope is None or (equal and step != 0) or cuts),
         single=(sign == "==" and step not in (None, 0)) or (sign == "<" and step == 1 and rest == -1),
         bounds=not equal and bool(varies & {"block", *_THREAD}),
-        modulo=equal and "lane" in varies and slope is None,
+        modulo=equal and slope is None and _is_remainder(symbols, tests.difference),
     )
 
 
@@ -141,3 +141,10 @@ def _rest(difference: Polynomial) -> int | None:
     """What stands beside the thread's own place, if that is a number."""
     others = {name for name in difference.terms if name} - {("threadIdx.x",)}
     return None if others else difference.terms.get((), 0)
+
+
+def _is_remainder(symbols: Symbols, difference: Polynomial) -> bool:
+    """True if what differs within a warp is the thread's place and quotients of it, and so a remainder, or single bits
+    of it."""
+    differing = [symbol for symbol in difference.symbols() if "lane" in symbols.varies[symbol]]
+    return all(symbol == THREAD_X or ")/(" in symbol or " & " in symbol for symbol in differing)

@@ -96,6 +96,7 @@ def read_kernel(
     """One kernel, with everything that its threads do."""
     state = State(constants, functions, inline)
     state.names.update(arrays)
+    state.plane = b"threadIdx.y" in (node.text or b"")
     parameters, rows = _parameters(node)
     for one in parameters:
         if one.pointer and one.name not in rows:

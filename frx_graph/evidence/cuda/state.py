@@ -31,6 +31,8 @@ class State:
     constants: Mapping[str, int]
     functions: Mapping[str, Node]
     inline: Callable[[State, Node, list[Value]], Value | None]
+    plane: bool = False
+    """The kernel's blocks have, or may have, more than one dimension."""
     names: dict[str, Value] = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
     events: list[Event] = field(default_factory=list)
@@ -79,7 +81,7 @@ class State:
                 self.symbols.loaded[next(value.symbols())] = self.kept[at.base.name]
             return value
         size = self.bytes_of(at.element)
-        turns = bank_turns(self.symbols, at.offset, size) if at.base.space is Space.SHARED else None
+        turns = bank_turns(self.symbols, at.offset, size, plane=self.plane) if at.base.space is Space.SHARED else None
         seen = Access(
             step=self.step(node),
             base=at.base.name,

@@ -148,10 +148,12 @@ def unknown_pointer(element: str) -> Pointer:
     return Pointer(Base("?", Space.UNKNOWN), ZERO, element)
 
 
-def bank_turns(symbols: Symbols, offset: Polynomial, element_bytes: int | None) -> int | None:
+def bank_turns(symbols: Symbols, offset: Polynomial, element_bytes: int | None, *, plane: bool) -> int | None:
     """How many times longer a warp's access of shared memory takes than it must: 32 banks of 4 bytes, a bank gives one
     word a turn; of elements of 8 and 16 bytes a half and a quarter of a warp are served at once. None where the stride
-    is not known; of one that is a multiple of a known even number, what that alone costs.
+    is not known; of one that is a multiple of a known even number, what that alone costs. In a kernel with more than one
+    dimension (`plane`) a warp may be 4, 8, 16 or 32 threads wide: it must be told of all these whether there is a
+    conflict, and the turns are those of the widest.
 
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#shared-memory-5-x
     """
@@ -161,13 +163,24 @@ def bank_turns(symbols: Symbols, offset: Polynomial, element_bytes: int | None) 
     step = stride.elements
     if step is None:
         # `2*s` may be any multiple of 2; of an odd one the same banks are taken.
-        if stride.factor % 2 or not stride.factor or element_bytes != 4:
+        if stride.factor % 2 or not stride.factor or element_bytes != 4 or plane:
             return None
         step = stride.factor
-    lanes = min(WARP, WARP * 4 // element_bytes)
+    if not plane:
+        return _turns(step, 0, WARP, element_bytes)
+    down = offset.slope("threadIdx.y")
+    rows = None if down is None or "y" in symbols.of(down) else down.constant
+    if rows is None:
+        return None if step not in (0, 1) else 1
+    turns = [_turns(step, rows, width, element_bytes) for width in (4, 8, 16, WARP)]
+    return turns[-1] if min(turns) > 1 or max(turns) == 1 else None
+
+
+def _turns(step: int, rows: int, width: int, element_bytes: int) -> int:
+    """Of a warp `width` threads wide, with elements `step` apart along x and `rows` along y."""
     words: dict[int, set[int]] = {}
-    for lane in range(lanes):
-        first = lane * step * element_bytes
+    for lane in range(min(WARP, WARP * 4 // element_bytes)):
+        first = (lane % width * step + lane // width * rows) * element_bytes
         for word in range(first // 4, (first + element_bytes - 1) // 4 + 1):
             words.setdefault(word % WARP, set()).add(word)
     return max(map(len, words.values()))
