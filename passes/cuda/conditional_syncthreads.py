@@ -3,14 +3,14 @@ go on with half of the data.
 
 Certain where the condition, or how often a loop goes around, depends on `threadIdx` by arithmetic alone. Silent behind
 an early `return`: a barrier does not wait for threads that have ended. Silent where loaded data decides, which may be
-the same for all.
+the same for all, and where the other arm has a barrier too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.evidence.cuda.source import BarrierKind, CudaSource
+from frx_graph.evidence.cuda.source import Barrier, BarrierKind, CudaSource, Kernel
 from frx_graph.passes.cuda.finding import CudaDetector, Sight
 
 
@@ -18,7 +18,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
     """One sight for a barrier."""
     for kernel in source.kernels:
         for barrier in kernel.barriers:
-            if barrier.kind is not BarrierKind.BLOCK:
+            if barrier.kind is not BarrierKind.BLOCK or _both_arms(kernel, barrier):
                 continue
             split = next(
                 (one for one in barrier.step.conditions if one.thread and not one.data and not one.early), None
@@ -26,6 +26,12 @@ def detect(source: CudaSource) -> Iterator[Sight]:
             if split is not None:
                 said = f"`{barrier.text}` stands below `{split.text}`, which differs between threads of a block"
                 yield Sight(kernel.name, barrier.step.line, said)
+
+
+def _both_arms(kernel: Kernel, barrier: Barrier) -> bool:
+    """True if the other arm has a barrier of its own: the hardware counts threads, and not where they wait."""
+    other = {(branch, 1 - arm) for branch, arm in barrier.step.arms}
+    return any(other & set(one.step.arms) for one in kernel.barriers if one.kind is BarrierKind.BLOCK)
 
 
 DETECTOR = CudaDetector("conditional_syncthreads", detect)

@@ -11,7 +11,9 @@ from frx_graph.evidence.cuda.source import Branch, CudaSource
 from frx_graph.passes.cuda.finding import CudaDetector, Sight
 
 MANY = 4
-"""Arms: with two, `warp_divergence` says it; what a compiler turns into predicated instructions has fewer."""
+"""Arms, of a remainder: with two, `warp_divergence` says it, and predicated instructions have fewer."""
+_OF_BORDERS = 6
+"""Arms of any other condition: of four that tell the borders of a tile apart, a warp takes two."""
 
 
 def detect(source: CudaSource) -> Iterator[Sight]:
@@ -25,6 +27,8 @@ def detect(source: CudaSource) -> Iterator[Sight]:
                 last = event.number
                 continue
             last = event.number
+            if event.arms < _OF_BORDERS and not event.condition.modulo:
+                continue
             said = f"`{event.condition.text}` and what follows: {event.arms} arms that threads of one warp take"
             yield Sight(kernel.name, event.step.line, said)
 

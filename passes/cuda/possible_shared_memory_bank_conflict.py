@@ -1,8 +1,8 @@
 """Threads of a warp want different words of the same bank of shared memory, which serves one at a time.
 
 Certain where the stride between neighbouring threads is a number (32 for a column of `tile[32][32]`), or a multiple of
-an even one. Silent where one thread of a warp is at work, where the stride cannot be told, and where a thread uses all that
-lies between.
+an even one. Silent where one thread of a warp is at work, where the stride cannot be told, and where a thread uses all
+that lies between.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ SECTOR = 32
 _OF_A_LINE = 4 * SECTOR
 """Bytes of a cache line. What a thread skips of it, it finds there in its next turn."""
 _LEAST = 8
-"""Bytes from thread to thread: a warp of elements of 4 bytes side by side takes 4 sectors, and no fewer are spoken of."""
+"""Bytes from thread to thread: a warp of elements of 4 bytes side by side takes 4 sectors."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SIZES = frozenset(["blockDim", "gridDim"])
 

@@ -128,12 +128,13 @@ def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
     rest = None if slope is None or step is None else _rest(tests.difference)
     # Of threads in order, a limit at a multiple of a warp takes whole warps.
     cuts = step not in (None, 0) and rest is not None and not (step in (1, -1) and rest % WARP == 0)
+    modulo = equal and slope is None and _is_remainder(symbols, tests.difference)
     return _Facts(
         thread=bool(varies & _THREAD),
-        lane="lane" in varies and (slope is None or (equal and step != 0) or cuts),
+        lane="lane" in varies and (modulo or (equal and step not in (None, 0)) or cuts),
         single=(sign == "==" and step not in (None, 0)) or (sign == "<" and step == 1 and rest == -1),
         bounds=not equal and bool(varies & {"block", *_THREAD}),
-        modulo=equal and slope is None and _is_remainder(symbols, tests.difference),
+        modulo=modulo,
     )
 
 
@@ -147,4 +148,4 @@ def _is_remainder(symbols: Symbols, difference: Polynomial) -> bool:
     """True if what differs within a warp is the thread's place and quotients of it, and so a remainder, or single bits
     of it."""
     differing = [symbol for symbol in difference.symbols() if "lane" in symbols.varies[symbol]]
-    return all(symbol == THREAD_X or ")/(" in symbol or " & " in symbol for symbol in differing)
+    return bool(differing) and all(symbol == THREAD_X or symbol in symbols.remainders for symbol in differing)

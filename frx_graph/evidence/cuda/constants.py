@@ -16,6 +16,7 @@ _CONSTANT = re.compile(
     r"(?:unsigned|int|long|short|size_t|u?int\d+_t|auto|\s)+\s(\w+)\s*=\s*([^;,{}]+);",
     re.MULTILINE,
 )
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.MULTILINE)
 _SUFFIX = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)")
@@ -87,6 +88,11 @@ def file_constants(text: str) -> dict[str, int]:
         if len(known) == before:
             break
     return known
+
+
+def function_macros(text: str) -> frozenset[str]:
+    """Names of the file's macros with arguments. What they do with these, a parser of the file as it is cannot see."""
+    return frozenset(_MACRO.findall(text))
 
 
 def _value(node: ast.expr, names: Mapping[str, int]) -> int:

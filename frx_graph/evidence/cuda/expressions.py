@@ -63,8 +63,7 @@ def place(state: State, node: Node) -> Pointer | str | None:
     if node.type == "identifier":
         return _scalar(state, said(node)) or said(node)
     if node.type == "subscript_expression":
-        found = _element(state, node)
-        return found if isinstance(found, Pointer) else None
+        return _element(state, node)
     if node.type == "pointer_expression" and node.children[0].type == "*":
         found = evaluate(state, node.child_by_field_name("argument"))
         return found if isinstance(found, Pointer) else None
@@ -73,7 +72,7 @@ def place(state: State, node: Node) -> Pointer | str | None:
         if inner is None or inner.type == "identifier":
             if inner is not None and node.children[1].type == "->":
                 found = evaluate(state, inner)
-                return found if isinstance(found, Pointer) else None
+                return found if isinstance(found, Pointer) else unknown_pointer("?")
             # Of a structure only one part is known from here on.
             state.names[said(inner)] = state.symbols.fresh(said(inner), ANYTHING)
             return None
@@ -108,8 +107,7 @@ def _evaluate(state: State, node: Node) -> Value:
     if kind == "binary_expression":
         return _binary(state, node)
     if kind == "subscript_expression":
-        found = _element(state, node)
-        return _load(state, node, found) if isinstance(found, Pointer) else found
+        return _load(state, node, _element(state, node))
     if kind == "field_expression":
         return _field(state, node)
     if kind == "call_expression":
@@ -155,9 +153,9 @@ def _evaluate(state: State, node: Node) -> Value:
 
 
 def _scalar(state: State, name: str) -> Pointer | None:
-    """The place of a shared variable that is no array."""
+    """The place that a name is one for."""
     found = state.names.get(name)
-    return found if name in state.scalars and isinstance(found, Pointer) and found.base.name == name else None
+    return found if name in state.places and isinstance(found, Pointer) else None
 
 
 def _name(state: State, name: str) -> Value:
@@ -209,7 +207,7 @@ def arithmetic(state: State, sign: str, one: Polynomial, other: Polynomial) -> P
     if sign == "|" and by == 0:
         return one
     varies = symbols.of(one) | symbols.of(other)
-    return symbols.same(f"({one} {sign} {other})", varies)
+    return symbols.same(f"({one} {sign} {other})", varies, remainder=sign == "&")
 
 
 def _divided(state: State, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
@@ -228,13 +226,13 @@ def _scaled(index: Polynomial, inner: tuple[Polynomial, ...]) -> Polynomial:
     return index
 
 
-def _element(state: State, node: Node) -> Value:
+def _element(state: State, node: Node) -> Pointer:
     """The place of `a[i]`, not read yet; a row of an array is a pointer with fewer dimensions."""
     base = evaluate(state, node.child_by_field_name("argument"))
     indices = node.child_by_field_name("indices")
     index = number_of(state, evaluate(state, indices.named_children[0] if indices and indices.named_children else None))
     if not isinstance(base, Pointer):
-        return state.symbols.fresh("element", state.symbols.of(base) | state.symbols.of(index) | {"data"})
+        base = unknown_pointer("?")
     offset = base.offset + _scaled(index, base.inner)
     if not offset.fits:
         offset = state.symbols.fresh("offset", state.symbols.of(offset))
@@ -264,7 +262,7 @@ def _field(state: State, node: Node) -> Value:
         found = evaluate(state, inner)
         if isinstance(found, Pointer):
             return state.access(node, found, Use.READ)
-        return state.symbols.fresh(name, state.symbols.of(found) | {"data"})
+        return state.access(node, unknown_pointer("?"), Use.READ)
     if inner is not None and owner.endswith((".thread_index()", ".group_index()")):
         return state.symbols.same(f"{'threadIdx' if owner.endswith('thread_index()') else 'blockIdx'}.{name}", ANYTHING)
     if inner is not None:
@@ -395,6 +393,10 @@ def _call(state: State, node: Node) -> Value:
     name = said(function)
     plain = name.split("<", 1)[0]
     short = plain.rsplit("::", 1)[-1]
+    if short in state.macros or (short.isupper() and short not in state.functions):
+        # It may take the address of `a[i]` and read four elements from there.
+        state.add(_called(state, node, name, False, []))
+        return state.symbols.fresh(short, ANYTHING)
     if plain.endswith("_cast") and "<" in name and arguments:
         return cast(state, name[name.index("<") + 1 : name.rindex(">")], evaluate(state, arguments[0]))
     group = _group(state, name, short, arguments)

@@ -92,9 +92,10 @@ def read_kernel(
     constants: Mapping[str, int],
     functions: Mapping[str, Node],
     arrays: Mapping[str, Pointer],
+    macros: frozenset[str],
 ) -> Kernel:
     """One kernel, with everything that its threads do."""
-    state = State(constants, functions, inline)
+    state = State(constants, functions, macros, inline)
     state.names.update(arrays)
     state.plane = b"threadIdx.y" in (node.text or b"")
     parameters, rows = _parameters(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.cuda.constants import file_constants
+from frx_graph.evidence.cuda.constants import file_constants, function_macros
 from frx_graph.evidence.cuda.kernels import device_functions, file_arrays, kernel_nodes, read_kernel
 from frx_graph.evidence.cuda.launches import read_launches
 from frx_graph.evidence.cuda.source import CudaSource
@@ -37,7 +37,8 @@ def parse_cuda(text: str, source: str) -> CudaSource:
     nodes, unread = kernel_nodes(tree)
     functions = device_functions(tree) if nodes else {}
     arrays = file_arrays(tree) if nodes else {}
-    kernels = tuple(read_kernel(tree, node, constants, functions, arrays) for node in nodes)
+    macros = function_macros(text)
+    kernels = tuple(read_kernel(tree, node, constants, functions, arrays, macros) for node in nodes)
     launches = read_launches(tree, constants)
     if not kernels and not launches and not unread:
         raise EvidenceError(f"{source}: no kernel and no launch, expected {EXPECTED}")

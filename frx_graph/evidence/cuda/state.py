@@ -26,10 +26,11 @@ _NOT_KNOWN = Stride(StrideKind.UNKNOWN, None, None)
 @dataclass(slots=True)
 class State:
     """Changed as the reading goes on. `functions` are the device functions of the file by name, `constants` its
-    numbers."""
+    numbers, `macros` those of its macros that take arguments."""
 
     constants: Mapping[str, int]
     functions: Mapping[str, Node]
+    macros: frozenset[str]
     inline: Callable[[State, Node, list[Value]], Value | None]
     plane: bool = False
     """The kernel's blocks have, or may have, more than one dimension."""
@@ -42,8 +43,8 @@ class State:
     arms: list[tuple[int, int]] = field(default_factory=list)
     inside: list[frozenset[str]] = field(default_factory=list)
     """Of each loop that is being gone through: the symbols that change with its turns."""
-    scalars: set[str] = field(default_factory=set)
-    """Shared variables that are no arrays: to name one is to read it."""
+    places: set[str] = field(default_factory=set)
+    """Names of one element of memory, shared variables that are no arrays and references: to name one is to read it."""
     through: list[str] = field(default_factory=list)
     returned: list[Value] = field(default_factory=list)
     kept: dict[str, int] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from frx_graph.evidence.cuda.assignments import Change, changes, identifiers, lo
 from frx_graph.evidence.cuda.conditions import Decision, Several, decide
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.declarations import declarator, element_type
-from frx_graph.evidence.cuda.expressions import cast, evaluate, number_of
+from frx_graph.evidence.cuda.expressions import cast, evaluate, number_of, place
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.source import Array, Branch, Condition, Loop, Space
 from frx_graph.evidence.cuda.state import DEEPEST, State
@@ -40,17 +40,19 @@ def inline(state: State, function: Node, values: list[Value]) -> Value | None:
     listed = _parameter_nodes(function)
     if body is None or len(listed) != len(values):
         return None
-    outer, conditions, outside = state.names, len(state.conditions), state.returned
-    state.names, state.returned = {}, []
+    outer, conditions, outside, places = state.names, len(state.conditions), state.returned, state.places
+    state.names, state.returned, state.places = {}, [], set()
     for node, value in zip(listed, values, strict=True):
         found = declarator(node.child_by_field_name("declarator"))
         if found is not None:
             kept = value
             if found.pointers and not isinstance(value, Pointer):
                 kept = unknown_pointer(element_type(node))
+            if isinstance(kept, Pointer) and "volatile" in {said(child) for child in node.children}:
+                kept = replace(kept, base=replace(kept.base, volatile=True))
             state.names[found.name] = kept
     run(state, body)
-    found_values, state.returned, state.names = state.returned, outside, outer
+    found_values, state.returned, state.names, state.places = state.returned, outside, outer, places
     del state.conditions[conditions:]
     if not found_values:
         return ZERO
@@ -150,6 +152,13 @@ def _declare(state: State, node: Node) -> None:
             if found.value is not None:
                 evaluate(state, found.value)
             continue
+        state.places.discard(found.name)
+        at = place(state, found.value) if found.reference and found.value is not None else None
+        if isinstance(at, Pointer):
+            state.names[found.name] = at
+            if not at.inner:
+                state.places.add(found.name)
+            continue
         value: Value
         if found.value is not None and found.value.type not in ("argument_list", "initializer_list"):
             value = evaluate(state, found.value)
@@ -193,7 +202,7 @@ def _array(
     if not sizes and space is Space.SHARED:
         # A single variable: what is written to it is seen by all threads.
         state.names[name] = Pointer(base, ZERO, element)
-        state.scalars.add(name)
+        state.places.add(name)
         return
     inner = tuple(value if value is not None else state.symbols.fresh("size", UNIFORM) for value in values[1:])
     state.names[name] = Pointer(base, ZERO, element, inner)
@@ -300,10 +309,10 @@ def _switch(state: State, node: Node) -> None:
     which = state.number()
     state.add(Branch(state.step(node), which, replace(chosen, single=False, modulo=False), len(cases), False))
     before = dict(state.names)
-    for place_of, case in enumerate(cases):
+    for arm, case in enumerate(cases):
         known = dict(before)
         after, state.names = state.names, known
-        _arm(state, case, replace(chosen, single=False, modulo=False), (which, place_of))
+        _arm(state, case, replace(chosen, single=False, modulo=False), (which, arm))
         _merge(state, after, ANYTHING)
 
 
@@ -327,7 +336,7 @@ def _loop(state: State, node: Node) -> None:
     decision = decide(state, condition_node) if condition_node is not None else None
     condition = decision.condition(state.symbols) if decision is not None else None
     body = node.child_by_field_name("body")
-    place_of = len(state.events)
+    first = len(state.events)
     head = state.step(node)
     before = len(state.conditions)
     if condition is not None and node.type != "do_statement":
@@ -338,7 +347,7 @@ def _loop(state: State, node: Node) -> None:
         if evaluate_update is not None:
             evaluate(state, evaluate_update)
     del state.conditions[before:]
-    innermost = not any(isinstance(event, Loop) for event in state.events[place_of:])
+    innermost = not any(isinstance(event, Loop) for event in state.events[first:])
     state.loops.pop()
     state.inside.pop()
     text = said(condition_node)[:_TEXT]

@@ -9,12 +9,15 @@ Threads of a warp are taken to be neighbours in x, as they are in blocks of a mu
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named
 from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
 
 WARP = 32
+_MADE = re.compile(r"loop:\d+:(?=[A-Za-z_])|#\d+")
+"""What tells symbols apart that have one name in the source."""
 THREAD_X = "threadIdx.x"
 Varies = frozenset[str]
 UNIFORM: Varies = frozenset()
@@ -65,6 +68,8 @@ class Symbols:
 
     varies: dict[str, Varies] = field(default_factory=lambda: dict(_KNOWN))
     loaded: dict[str, int] = field(default_factory=dict)
+    remainders: set[str] = field(default_factory=set)
+    """Symbols that are quotients, or single bits."""
     _made: int = 0
 
     def of(self, value: Value) -> Varies:
@@ -79,9 +84,11 @@ class Symbols:
         self._made += 1
         return self.same(f"{hint}#{self._made}", varies)
 
-    def same(self, name: str, varies: Varies) -> Polynomial:
+    def same(self, name: str, varies: Varies, *, remainder: bool = False) -> Polynomial:
         """The symbol of this name, made if it is not there yet."""
         self.varies.setdefault(name, varies)
+        if remainder:
+            self.remainders.add(name)
         return named(name)
 
     def lane_slope(self, value: Polynomial) -> Polynomial | None:
@@ -105,7 +112,7 @@ class Symbols:
         whole_warps = divisor is not None and divisor % WARP == 0 and slope is not None and slope.constant in (0, 1)
         if whole_warps or (slope == ZERO and "lane" not in self.of(by)):
             varies -= {"lane"}
-        return self.same(f"({value})/({by})", varies)
+        return self.same(f"({value})/({by})", varies, remainder=True)
 
     def stride(self, offset: Polynomial) -> Stride:
         """How far apart neighbouring threads are."""
@@ -116,8 +123,8 @@ class Symbols:
         if constant is None:
             # A difference of symbols may be anything, 1 or 0 among it.
             if any(times < 0 for times in slope.terms.values()):
-                return Stride(StrideKind.UNKNOWN, None, str(slope))
-            return Stride(StrideKind.SYMBOLIC, None, str(slope), math.gcd(*slope.terms.values()))
+                return Stride(StrideKind.UNKNOWN, None, None)
+            return Stride(StrideKind.SYMBOLIC, None, _MADE.sub("", str(slope)), math.gcd(*slope.terms.values()))
         if constant == 0:
             return Stride(StrideKind.BROADCAST, 0, "0")
         kind = StrideKind.COALESCED if abs(constant) == 1 else StrideKind.STRIDED
@@ -151,7 +158,7 @@ def unknown_pointer(element: str) -> Pointer:
 def bank_turns(symbols: Symbols, offset: Polynomial, element_bytes: int | None, *, plane: bool) -> int | None:
     """How many times longer a warp's access of shared memory takes than it must: 32 banks of 4 bytes, a bank gives one
     word a turn; of elements of 8 and 16 bytes a half and a quarter of a warp are served at once. None where the stride
-    is not known; of one that is a multiple of a known even number, what that alone costs. In a kernel with more than one
+    is not known; of one that is a multiple of a known even number, what that alone costs. In a kernel of more than one
     dimension (`plane`) a warp may be 4, 8, 16 or 32 threads wide: it must be told of all these whether there is a
     conflict, and the turns are those of the widest.
 
