@@ -1,8 +1,9 @@
 """Threads write to an array by their place in the grid, and nothing stops those behind its end.
 
 Certain of a write below no condition and in no loop that depends on the thread or the block, in a kernel that the same
-file launches with a grid rounded up (so that the last block has threads without work), or that has a parameter for the
-size and never reads it. A kernel that is only launched with what fits needs no guard, and the rule is silent.
+file launches with a grid rounded up (so that the last block has threads without work), or does not launch, and that has
+a parameter for the size and never reads it. A kernel that is only launched with what fits needs no guard, and the rule
+is silent.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ def _by_place(access: Access) -> bool:
 
 
 def _why(source: CudaSource, kernel: Kernel) -> str | None:
-    for launch in launches_of(source, kernel):
+    launches = launches_of(source, kernel)
+    for launch in launches:
         if launch.grid.rounded_up and launch.grid.count is None:
             return f"the grid is rounded up in line {launch.line}"
-    for one in kernel.parameters:
+    # Launched in this file with a grid that is not rounded up, it may be with what fits.
+    for one in kernel.parameters if not launches else ():
         if not one.pointer and one.type in _INTEGERS and _SIZE.match(one.name) and one.name not in kernel.read:
             return f"the parameter `{one.name}` is never read"
     return None

@@ -23,7 +23,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
         reads = [one for one in kernel.accesses if one.space is Space.GLOBAL and one.use is Use.READ]
         for read in reads:
             width = _width(read)
-            if read.base in seen or width is None:
+            if read.base in seen or width is None or _has_vectors(read, reads):
                 continue
             if len(_side_by_side(read, reads, width)) == width or _loops_over(kernel, read, width):
                 seen.add(read.base)
@@ -37,6 +37,11 @@ def _width(read: Access) -> int | None:
     if read.element_bytes is None or width not in (2, 4, 8, 16) or read.step.single:
         return None
     return width if read.element_bytes < WIDEST else None
+
+
+def _has_vectors(read: Access, reads: Sequence[Access]) -> bool:
+    """True if the kernel reads the same array by wider elements too: what is read one by one is its end."""
+    return any(one.base == read.base and one.element != read.element for one in reads)
 
 
 def _side_by_side(read: Access, reads: Sequence[Access], width: int) -> set[int]:

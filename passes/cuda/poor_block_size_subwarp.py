@@ -1,6 +1,6 @@
 """Blocks of fewer threads than a warp: the rest of it idles in every block.
 
-Certain where the launch says it in numbers. A launch of one block is one for a single thread's work, and is not meant.
+Certain where the launch says it in numbers. A launch of one block, or with one thread, is meant to be small.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
     """One sight for a launch."""
     for launch in source.launches:
         threads = launch.block.count
-        if threads is not None and 0 < threads < WARP and launch.grid.count != 1:
+        if threads is not None and 1 < threads < WARP and launch.grid.count != 1:
             yield Sight(launch.kernel, launch.line, f"{threads} of the {WARP} threads of each block's warp have work")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from frx_graph.evidence.cuda.source import Access, CudaSource, Space, StrideKind
 from frx_graph.passes.cuda.finding import CudaDetector, Sight
+from frx_graph.passes.cuda.uncoalesced_access import steps_by_one
 
 _WIDEST = 16
 """Bytes that one access of a thread may have."""
@@ -36,10 +37,15 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 
 
 def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
-    """True if the thread uses all that lies between its element and its neighbour's: the compiler makes one access of 8
-    or 16 bytes of them, without a conflict."""
+    """True if the thread uses all that lies between its element and its neighbour's, or goes on to the next one in a
+    loop: the compiler makes one access of 8 or 16 bytes of them, and an odd number of these apart is no conflict."""
     step = access.stride.elements
-    if step is None or access.element_bytes is None or step * access.element_bytes > _WIDEST:
+    if step is None or access.element_bytes is None:
+        return False
+    apart, rest = divmod(abs(step) * access.element_bytes, _WIDEST)
+    if rest == 0 and apart % 2 and steps_by_one(access):
+        return True
+    if step * access.element_bytes > _WIDEST:
         return False
     places = set()
     for other in accesses:

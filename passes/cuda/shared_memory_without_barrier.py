@@ -65,8 +65,9 @@ def _others(write: Access, read: Access) -> bool:
         return (read.offset - write.offset).constant == 0 and read.stride.kind is StrideKind.BROADCAST
     if write.step.single or read.step.single:
         return False
-    apart = (read.offset - write.offset).constant
-    return apart not in (None, 0) and write.stride.kind in (StrideKind.COALESCED, StrideKind.STRIDED)
+    apart, stride = (read.offset - write.offset).constant, write.stride.elements
+    # What lies between a thread's element and its neighbour's may be its own too.
+    return apart is not None and apart != 0 and bool(stride) and apart % abs(stride or 1) == 0
 
 
 def _only_single(write: Access) -> bool:

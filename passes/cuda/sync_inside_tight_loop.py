@@ -15,6 +15,9 @@ from frx_graph.passes.cuda.finding import CudaDetector, Sight
 FEW = 4
 """Accesses: `a[i] += a[i + s]` has 3, a step of a scan 4."""
 
+MOST = 2
+"""Barriers in a turn: one after the read, one after the write. With more it is another algorithm."""
+
 
 def detect(source: CudaSource) -> Iterator[Sight]:
     """One sight for a loop."""
@@ -29,7 +32,7 @@ def _tight(kernel: Kernel, loop: Loop) -> Iterator[Sight]:
     barriers = [one for one in inside if isinstance(one, Barrier) and one.kind is BarrierKind.BLOCK]
     accesses = [one for one in inside if isinstance(one, Access)]
     shared = [one for one in accesses if one.space is Space.SHARED]
-    if not barriers or not shared or len(shared) != len(accesses) or len(shared) > FEW * len(barriers):
+    if not 0 < len(barriers) <= MOST or not shared or len(shared) != len(accesses) or len(shared) > FEW * len(barriers):
         return
     if any(isinstance(one, Call) and not one.pure for one in inside):
         return

@@ -20,6 +20,8 @@ _OF_A_LINE = 4 * SECTOR
 _LEAST = 8
 """Bytes from thread to thread: a warp of elements of 4 bytes side by side takes 4 sectors."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_FLAG = re.compile(r"(?:^|_)(?:is|has|use|do|inc)(?:_|$)|^inc[a-z]$")
+"""Factors that are 0 or 1, or mostly: of `x[i * scale_is_vector]`, and the increments of BLAS."""
 _SIZES = frozenset(["blockDim", "gridDim"])
 
 
@@ -41,7 +43,7 @@ def _apart(access: Access) -> bool:
         return False
     stride = access.stride
     if stride.kind is StrideKind.SYMBOLIC:
-        return True
+        return not any(_FLAG.search(name) for name in _NAME.findall(stride.text or ""))
     # Of a type whose size is not known, two elements are taken for far enough.
     apart = abs(stride.elements or 0) * (access.element_bytes or _LEAST // 2)
     return stride.kind is StrideKind.STRIDED and apart >= _LEAST
@@ -52,15 +54,18 @@ def _together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> boo
     other in a loop."""
     elements = access.stride.elements
     if elements is None:
-        return _is_fixed(kernel, access) and _steps_by_one(access)
+        return _is_fixed(kernel, access) and steps_by_one(access)
     if abs(elements) * (access.element_bytes or 1) > _OF_A_LINE:
         return False
     places = set()
     for other in accesses:
         if other.base == access.base and other.stride.elements == elements:
-            if _steps_by_one(other):
+            if steps_by_one(other):
                 return True
             apart = (other.offset - access.offset).constant
+            if apart is None and not other.step.loops and not access.step.loops:
+                # `a[3*i + stride]`, which is next to it if the stride is 1.
+                return True
             if apart is not None:
                 places.add(apart % abs(elements))
     return 2 * len(places) > abs(elements)
@@ -73,7 +78,7 @@ def _is_fixed(kernel: Kernel, access: Access) -> bool:
     return not any(name in given or name in _SIZES for name in names)
 
 
-def _steps_by_one(access: Access) -> bool:
+def steps_by_one(access: Access) -> bool:
     """True of one that goes on to the next element with each turn of a loop."""
     turns = (
         access.offset.terms.get((symbol,)) for symbol in set(access.offset.symbols()) if symbol.startswith("loop:")

@@ -16,6 +16,7 @@ from frx_graph.evidence.cuda.values import THREAD_X, UNIFORM, WARP, Symbols, Var
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 _RELATIONS = frozenset(["<", "<=", ">", ">="])
 _THREAD = frozenset(["x", "y", "z"])
+_BUILT_IN = ("threadIdx.", "blockIdx.", "blockDim.", "gridDim.")
 _TEXT = 120
 
 
@@ -130,7 +131,7 @@ def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
     cuts = step not in (None, 0) and rest is not None and not (step in (1, -1) and rest % WARP == 0)
     modulo = equal and slope is None and _is_remainder(symbols, tests.difference)
     return _Facts(
-        thread=bool(varies & _THREAD),
+        thread=bool(varies & _THREAD) and (equal or _is_told(symbols, tests.difference)),
         lane="lane" in varies and (modulo or (equal and step not in (None, 0)) or cuts),
         single=(sign == "==" and step not in (None, 0)) or (sign == "<" and step == 1 and rest == -1),
         bounds=not equal and bool(varies & {"block", *_THREAD}),
@@ -149,3 +150,12 @@ def _is_remainder(symbols: Symbols, difference: Polynomial) -> bool:
     of it."""
     differing = [symbol for symbol in difference.symbols() if "lane" in symbols.varies[symbol]]
     return bool(differing) and all(symbol == THREAD_X or symbol in symbols.remainders for symbol in differing)
+
+
+def _is_told(symbols: Symbols, difference: Polynomial) -> bool:
+    """False of a limit that is fixed when it is compiled, and not known here: it may be a multiple of the block, so
+    that the condition is the same for all."""
+    return all(
+        name in symbols.given or name in symbols.remainders or name.startswith(("loop:", *_BUILT_IN)) or "#" in name
+        for name in difference.symbols()
+    )

@@ -352,13 +352,14 @@ def _note_product(state: State, node: Node, at: Pointer | str | None, value: Val
         assert isinstance(old, Polynomial)
         if not old.terms or not all(name in value.terms for name in old.terms):
             return
-    for name in value.terms:
-        factors = [state.symbols.loaded[symbol] for symbol in name if symbol in state.symbols.loaded]
-        if len(factors) == len(name) == 2:
-            left, right = (state.events[index] if index < len(state.events) else None for index in factors)
-            if isinstance(left, Access) and isinstance(right, Access) and left.base != right.base:
-                state.add(Product(state.step(node), left, right))
-                return
+    products = [name for name in value.terms if len(name) == 2 and all(one in state.symbols.loaded for one in name)]
+    # Of a squared difference, `a*a - 2*a*b + b*b`, the middle is no product of two operands.
+    if not products or any(left == right or value.terms[left, right] != 1 for left, right in products):
+        return
+    indices = [state.symbols.loaded[symbol] for symbol in products[0]]
+    left, right = (state.events[index] if index < len(state.events) else None for index in indices)
+    if isinstance(left, Access) and isinstance(right, Access) and left.base != right.base:
+        state.add(Product(state.step(node), left, right))
 
 
 def _update(state: State, node: Node) -> Value:

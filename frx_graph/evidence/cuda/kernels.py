@@ -104,6 +104,7 @@ def read_kernel(
             state.names[one.name] = Pointer(Base(one.name, Space.GLOBAL), ZERO, one.type)
         elif not one.pointer:
             state.names[one.name] = state.symbols.same(one.name, UNIFORM)
+            state.symbols.given.add(one.name)
     body = node.child_by_field_name("body")
     run(state, body)
     events = sorted(state.events, key=lambda event: event.step.order)

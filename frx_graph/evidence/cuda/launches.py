@@ -108,6 +108,8 @@ class _Names:
         if name[0].isdigit():
             return None
         word = re.escape(name)
+        if re.search(rf"\b{word}\s*\.\s*[xyz]\s*[-+*/]?=(?!=)", self._before):
+            return None
         found = re.findall(rf"\b{word}\s*(=(?!=)|\+=|-=|\*=|/=|\+\+|--|\(|\{{)\s*([^;]*?)\s*;", self._before)
         declared = [
             (sign, value)

@@ -13,7 +13,7 @@ from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.declarations import declarator, element_type
 from frx_graph.evidence.cuda.expressions import cast, evaluate, number_of, place
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
-from frx_graph.evidence.cuda.source import Array, Branch, Condition, Loop, Space
+from frx_graph.evidence.cuda.source import Array, Branch, Call, Condition, Loop, Space
 from frx_graph.evidence.cuda.state import DEEPEST, State
 from frx_graph.evidence.cuda.syntax import line_of, said
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Base, Group, Pointer, Value, Varies, unknown_pointer
@@ -78,7 +78,10 @@ def _run(state: State, node: Node) -> None:
         _declare(state, node)
     elif kind == "expression_statement":
         for child in node.named_children:
-            if not _group_declaration(state, child):
+            if child.type in ("identifier", "type_identifier"):
+                # `SYNC;`: a macro, which may be anything.
+                state.add(Call(state.step(child), said(child), False, (), ()))
+            elif not _group_declaration(state, child):
                 evaluate(state, child)
     elif kind == "if_statement":
         _branch(state, node)
@@ -89,6 +92,10 @@ def _run(state: State, node: Node) -> None:
     elif kind == "return_statement":
         for child in node.named_children[:1]:
             state.returned.append(evaluate(state, child))
+    elif kind == "function_definition":
+        # A macro before a block, `FOR_EACH(i, n) { … }`, looks like one.
+        state.add(Call(state.step(node), said(node.child_by_field_name("declarator"))[:_TEXT], False, (), ()))
+        run(state, node.child_by_field_name("body"))
     elif kind in ("preproc_if", "preproc_ifdef", "preproc_elif"):
         _alternatives(state, node)
     elif kind in ("attributed_statement", "labeled_statement", "else_clause"):

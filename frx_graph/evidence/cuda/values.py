@@ -68,6 +68,8 @@ class Symbols:
 
     varies: dict[str, Varies] = field(default_factory=lambda: dict(_KNOWN))
     loaded: dict[str, int] = field(default_factory=dict)
+    given: set[str] = field(default_factory=set)
+    """Those that a launch passes: parameters of the kernel."""
     remainders: set[str] = field(default_factory=set)
     """Symbols that are quotients, or single bits."""
     _made: int = 0
