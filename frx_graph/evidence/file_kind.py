@@ -17,7 +17,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _SNIFFED_BYTES = 1 << 16
 _OPENS_JSON = (b"{", b"[")
 _PTX = re.compile(rb"^\s*\.version\s+\d+\.\d+", re.MULTILINE)
-_CUDA = re.compile(rb"\b__global__\b|\w\s*<<<[^<>;]+>>>\s*\(")
+_CUDA = re.compile(rb"\b__global__\b|[\w>)]\s*<<<[^;{}]{1,500}>>>\s*\(")
 _CUDA_SUFFIXES = (".cu", ".cuh", ".cuda")
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _PREAMBLES = (b"==PROF==", b'"ID","Process ID"', b'"ID",')

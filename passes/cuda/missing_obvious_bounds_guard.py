@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, Use
 from frx_graph.passes.cuda.finding import CudaDetector, Sight, launches_of
 
-_SIZE = re.compile(r"(?:n|N|len|length|size|count|total|num\w*|n_\w+|\w+_(?:size|count|len|length)|\w*[nN]umElements)$")
+_SIZE = re.compile(r"(?:n|N|len|length|size|count|total|num\w*|n_\w+|numElements)$")
 _INTEGERS = frozenset(
     ["int", "unsigned", "unsigned int", "uint", "size_t", "long", "long long", "int64_t", "uint32_t", "int32_t"]
 )

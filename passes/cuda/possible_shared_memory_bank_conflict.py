@@ -42,8 +42,8 @@ def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
     step = access.stride.elements
     if step is None or access.element_bytes is None:
         return False
-    apart, rest = divmod(abs(step) * access.element_bytes, _WIDEST)
-    if rest == 0 and apart % 2 and steps_by_one(access):
+    wide, rest = divmod(abs(step) * access.element_bytes, _WIDEST)
+    if rest == 0 and wide % 2 and steps_by_one(access):
         return True
     if step * access.element_bytes > _WIDEST:
         return False

@@ -62,12 +62,12 @@ def _together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> boo
         if other.base == access.base and other.stride.elements == elements:
             if steps_by_one(other):
                 return True
-            apart = (other.offset - access.offset).constant
-            if apart is None and not other.step.loops and not access.step.loops:
+            apart = other.offset - access.offset
+            if apart.constant is not None:
+                places.add(apart.constant % abs(elements))
+            elif other.step.loops == access.step.loops and not any("loop:" in name for name in apart.symbols()):
                 # `a[3*i + stride]`, which is next to it if the stride is 1.
                 return True
-            if apart is not None:
-                places.add(apart % abs(elements))
     return 2 * len(places) > abs(elements)
 
 

@@ -58,6 +58,16 @@ def number_of(state: State, value: Value) -> Polynomial:
 
 def place(state: State, node: Node) -> Pointer | str | None:
     """What is written to by an assignment: an element, a name, or None for what cannot be told."""
+    if state.depth >= DEEPEST:
+        return None
+    state.depth += 1
+    try:
+        return _place(state, node)
+    finally:
+        state.depth -= 1
+
+
+def _place(state: State, node: Node) -> Pointer | str | None:
     if node.type == "parenthesized_expression":
         return place(state, node.named_children[0]) if node.named_children else None
     if node.type == "identifier":

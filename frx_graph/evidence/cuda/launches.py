@@ -15,9 +15,16 @@ _LAUNCH = re.compile(rb"<<<")
 _DIM3 = re.compile(r"^(?:dim3\s*)?[({](.*)[)}]$", re.DOTALL)
 _NAME = re.compile(r"\w+")
 _ROUNDED = re.compile(
-    r"[+]\s*[\w.()]+\s*-\s*1\s*\)\s*/|-\s*1\s*[+].*\)\s*/|-\s*1\s*\)\s*/.*[+]\s*1|\bceil\w*\s*\(|\b\w*(?:ceil|iDivUp|div_up|divup|cdiv)\w*\s*\(",
-    re.I,
+    r"[+]\s*[\w.()]+\s*-\s*1\s*\)\s*/|-\s*1\s*[+].*\)\s*/|-\s*1\s*\)\s*/.*[+]\s*1"
+    r"|\b\w*(?:ceil|divup|div_up|cdiv|roundup)\w*\s*\(",
+    re.IGNORECASE,
 )
+"""`(n + b - 1) / b`, `(n - 1) / b + 1`, and what is called so."""
+_ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
+"""`(n + 255) / 256`."""
+_DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
+_MOST_VALUE = 300
+"""Characters of what a size is set to."""
 _FOLLOWED = 3
 """Names that stand for names: `threads` of `dim3 block(threads)`."""
 _MOST_BYTES = 1 << 16
@@ -86,7 +93,7 @@ class _Names:
             if value is None:
                 break
             full, follow = value, follow - 1
-        rounded = bool(_ROUNDED.search(self._spelled(full)))
+        rounded = _rounds_up(self._spelled(full))
         inside = _DIM3.match(full.strip())
         if inside is None:
             return Extent(text, (self.number(full), 1, 1) if self._is_number(full) else (None, None, None), rounded)
@@ -110,24 +117,37 @@ class _Names:
         word = re.escape(name)
         if re.search(rf"\b{word}\s*\.\s*[xyz]\s*[-+*/]?=(?!=)", self._before):
             return None
-        found = re.findall(rf"\b{word}\s*(=(?!=)|\+=|-=|\*=|/=|\+\+|--|\(|\{{)\s*([^;]*?)\s*;", self._before)
-        declared = [
-            (sign, value)
-            for sign, value in found
-            if sign != "("
-            or re.search(rf"\bdim3\s+{word}\s*\(", self._before)
-            or re.search(rf"\bint\s+{word}\s*\(", self._before)
-        ]
-        if len(declared) != 1 or len(declared[0][1]) > 300:
+        sets = list(re.finditer(rf"\b{word}\s*(=(?!=)|\+=|-=|\*=|/=|\+\+|--|[({{])", self._before))
+        # `f(block)` and `block(16)` look alike: only a declaration sets it.
+        sets = [one for one in sets if one[1] not in "({" or self._declares(one)]
+        if len(sets) != 1 or sets[0][1] not in ("=", "(", "{"):
             return None
-        sign, value = declared[0]
-        if sign in ("(", "{"):
-            return f"{sign}{value}"
-        if sign != "=":
-            return None
-        # `int a = 1, b = 2;`
-        parts = _arguments(value)
-        return parts[0] if parts else None
+        sign, rest = sets[0][1], self._before[sets[0].end() : sets[0].end() + _MOST_VALUE]
+        if sign == "=":
+            # `int a = 1, b = 2;`
+            parts = _arguments(rest.partition(";")[0])
+            return parts[0] if parts else None
+        inside = _balanced(rest)
+        return None if inside is None else f"({inside})"
+
+    def _declares(self, at: re.Match[str]) -> bool:
+        statement = self._before[max(0, at.start() - _MOST_VALUE) : at.start()]
+        return _DECLARES.search(re.split(r"[;{}]", statement)[-1]) is not None
+
+
+def _rounds_up(text: str) -> bool:
+    plus_one = any(int(add) + 1 == int(by) for add, by in _ROUNDED_BY.findall(text))
+    return plus_one or _ROUNDED.search(text) is not None
+
+
+def _balanced(text: str) -> str | None:
+    """What stands before the bracket that closes one opened before."""
+    depth = 1
+    for at, character in enumerate(text):
+        depth += {"(": 1, "{": 1, ")": -1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return text[:at]
+    return None
 
 
 def _arguments(text: str) -> list[str]:

@@ -46,7 +46,8 @@ class State:
     places: set[str] = field(default_factory=set)
     """Names of one element of memory, shared variables that are no arrays and references: to name one is to read it."""
     through: list[str] = field(default_factory=list)
-    returned: list[Value] = field(default_factory=list)
+    returned: list[tuple[Value, tuple[Condition, ...]]] = field(default_factory=list)
+    """What a device function returns, and below which conditions."""
     kept: dict[str, int] = field(default_factory=dict)
     """Of local arrays: the read, by its place among the events, that an element was last filled from."""
     depth: int = 0

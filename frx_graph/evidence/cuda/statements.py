@@ -56,9 +56,10 @@ def inline(state: State, function: Node, values: list[Value]) -> Value | None:
     del state.conditions[conditions:]
     if not found_values:
         return ZERO
-    result = found_values[0]
-    for other in found_values[1:]:
-        result = state.symbols.join(result, other, ANYTHING)
+    result = found_values[0][0]
+    decides = UNIFORM.union(*(one.varies for _, below in found_values for one in below[conditions:]))
+    for other, _ in found_values[1:]:
+        result = state.symbols.join(result, other, decides)
     return result
 
 
@@ -91,7 +92,7 @@ def _run(state: State, node: Node) -> None:
         _switch(state, node)
     elif kind == "return_statement":
         for child in node.named_children[:1]:
-            state.returned.append(evaluate(state, child))
+            state.returned.append((evaluate(state, child), tuple(state.conditions)))
     elif kind == "function_definition":
         # A macro before a block, `FOR_EACH(i, n) { … }`, looks like one.
         state.add(Call(state.step(node), said(node.child_by_field_name("declarator"))[:_TEXT], False, (), ()))

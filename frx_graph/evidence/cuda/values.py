@@ -19,6 +19,7 @@ WARP = 32
 _MADE = re.compile(r"loop:\d+:(?=[A-Za-z_])|#\d+")
 """What tells symbols apart that have one name in the source."""
 THREAD_X = "threadIdx.x"
+_OF_BLOCKS = ("blockDim.x", "blockIdx.")
 Varies = frozenset[str]
 UNIFORM: Varies = frozenset()
 ANYTHING: Varies = frozenset({"x", "y", "z", "block", "lane", "data"})
@@ -111,8 +112,7 @@ class Symbols:
                 return value
         varies = self.of(value) | self.of(by)
         slope = self.lane_slope(value)
-        whole_warps = divisor is not None and divisor % WARP == 0 and slope is not None and slope.constant in (0, 1)
-        if whole_warps or (slope == ZERO and "lane" not in self.of(by)):
+        if _by_warps(value, slope, divisor) or (slope == ZERO and "lane" not in self.of(by)):
             varies -= {"lane"}
         return self.same(f"({value})/({by})", varies, remainder=True)
 
@@ -150,6 +150,15 @@ class Symbols:
             # Threads of a warp have it the same way, whichever it is.
             return slope * named(THREAD_X) + self.fresh("either", varies - {"lane"})
         return self.fresh("either", varies | {"lane"} if varies & {"x", "data"} else varies)
+
+
+def _by_warps(value: Polynomial, slope: Polynomial | None, divisor: int | None) -> bool:
+    """True if the quotient is the same throughout a warp: neighbours count on by one from a multiple of 32, as they do
+    from the start of a block."""
+    if slope is None or slope.constant != 1 or divisor is None or divisor % WARP:
+        return False
+    rest = [(name, times) for name, times in value.terms.items() if name != (THREAD_X,)]
+    return all(times % WARP == 0 or any(part.startswith(_OF_BLOCKS) for part in name) for name, times in rest)
 
 
 def unknown_pointer(element: str) -> Pointer:

@@ -1,0 +1,170 @@
+"""Each rule of CUDA source finds the defect in a kernel that has it, and is silent on the same kernel without it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from frx_graph.cuda_advice import analyze_cuda
+from frx_graph.evidence.cuda.parsing import parse_cuda
+from frx_graph.passes.cuda import CUDA_DETECTORS
+from frx_graph.passes.cuda.analysis import analyse_cuda
+from frx_graph.passes.cuda.occupancy_bounds import MULTIPROCESSORS, best_occupancy, occupancy
+
+ZOO = Path(__file__).parent.parent.parent / "data" / "cuda"
+RULES = [detector.rule for detector in CUDA_DETECTORS]
+
+
+def rules(text: str) -> list[str]:
+    return [finding.card.id for finding in analyse_cuda(parse_cuda(text, "k.cu")).findings]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_defect_is_found_and_its_absence_is_not(rule: str) -> None:
+    source, bad = analyze_cuda(ZOO / f"{rule}_bad.cu")
+    found = [finding for finding in bad.findings if finding.card.id == rule]
+    assert found
+    lines = (ZOO / f"{rule}_bad.cu").read_text().count("\n")
+    assert all(0 < finding.line <= lines and finding.seen for finding in found)
+    assert {finding.kernel for finding in found} <= {kernel.name for kernel in source.kernels}
+    _, good = analyze_cuda(ZOO / f"{rule}_good.cu")
+    assert good.findings == ()
+
+
+def test_the_zoo_has_nothing_else() -> None:
+    names = {f"{rule}_{kind}.cu" for rule in RULES for kind in ("bad", "good")}
+    assert {path.name for path in ZOO.glob("*.cu")} == names
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+@pytest.mark.parametrize("path", sorted(ZOO.glob("*.cu")), ids=lambda path: path.stem)
+def test_the_zoo_compiles(path: Path, tmp_path: Path) -> None:
+    command = ["nvcc", "-ptx", "-arch=sm_80", "-o", str(tmp_path / "out.ptx"), str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # One thread at work.
+        "__global__ void k(float* a, int n) { if (threadIdx.x == 0) a[threadIdx.x * n] = 0; }",
+        # Three neighbours of a colour, all of them used.
+        "__global__ void k(float* a, float* b) { int i = 3 * threadIdx.x; b[0] = a[i] + a[i + 1] + a[i + 2]; }",
+        # A flag.
+        "__global__ void k(float* a, float* b, int is_vector) { b[threadIdx.x] = a[threadIdx.x * is_vector]; }",
+        # What a macro does with its argument is not known.
+        "#define WIDE(x) (*(float4*)&(x))\n"
+        "__global__ void k(float* a, float4* b) { b[threadIdx.x] = WIDE(a[4 * threadIdx.x]); }",
+        # Gathered.
+        "__global__ void k(float* a, const int* at) { a[at[threadIdx.x]] = 0; }",
+    ],
+)
+def test_uncoalesced_access_is_silent(text: str) -> None:
+    assert rules(text) == []
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "__syncthreads();",
+        "__syncwarp();",
+        "cg::sync(block);",
+        "tile.sync();",
+        "helper();",
+        "foreign();",
+        "SYNC;",
+        "BARRIER(0);",
+        'asm volatile("bar.sync 0;");',
+        "bar.arrive_and_wait();",
+        "if (n) __syncthreads();",
+    ],
+)
+def test_anything_that_may_be_a_barrier_is_one(between: str) -> None:
+    text = (
+        "__device__ void helper() { __syncthreads(); }\n"
+        "__global__ void k(float* a, int n) { __shared__ float s[256]; s[threadIdx.x] = a[threadIdx.x];\n"
+        f"{between}\na[threadIdx.x] = s[threadIdx.x + 1]; }}"
+    )
+    assert "shared_memory_without_barrier" not in rules(text)
+    assert "shared_memory_without_barrier" in rules(text.replace(between, ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # What only the first thread has written.
+        ("__shared__ float s; if (threadIdx.x == 0) s = a[0]; a[threadIdx.x] = s;", True),
+        ("__shared__ float s; if (threadIdx.x == 0) { s = a[0]; a[0] = s; }", False),
+        # A row of its own.
+        ("__shared__ float s[256]; s[4 * threadIdx.x] = 1; a[threadIdx.x] = s[4 * threadIdx.x + 1];", False),
+        ("__shared__ float s[256]; s[4 * threadIdx.x] = 1; a[threadIdx.x] = s[4 * threadIdx.x + 4];", True),
+        # Two ways.
+        ("__shared__ float s[256]; if (n) s[threadIdx.x] = 1; else a[threadIdx.x] = s[threadIdx.x + 1];", False),
+        # Wherever that is.
+        ("__shared__ float s[256]; s[threadIdx.x] = 1; a[threadIdx.x] = s[n];", False),
+    ],
+)
+def test_races(text: str, found: bool) -> None:
+    assert ("shared_memory_without_barrier" in rules(f"__global__ void k(float* a, int n) {{ {text} }}")) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("if (threadIdx.x < n) __syncthreads();", True),
+        ("for (int i = threadIdx.x; i < n; i += blockDim.x) __syncthreads();", True),
+        ("if (threadIdx.y == 0) __syncthreads();", True),
+        ("if (threadIdx.x >= n) return; __syncthreads(); a[0] = 1;", False),
+        ("if (n > 3) __syncthreads(); a[0] = 1;", False),
+        ("if (a[threadIdx.x] > 3) __syncthreads(); a[0] = 1;", False),
+        ("if (threadIdx.x < BLOCK) __syncthreads(); a[0] = 1;", False),
+        ("for (int i = 0; i < n; ++i) __syncthreads(); a[0] = 1;", False),
+        ("if (threadIdx.x < n) __syncwarp(); a[0] = 1;", False),
+        ("if (threadIdx.x < n) { __syncthreads(); a[0] = 1; } else { __syncthreads(); a[1] = 2; }", False),
+    ],
+)
+def test_barriers_below_conditions(text: str, found: bool) -> None:
+    assert ("conditional_syncthreads" in rules(f"__global__ void k(float* a, int n) {{ {text} }}")) is found
+
+
+def test_a_squared_difference_is_no_product_of_matrices() -> None:
+    text = (
+        "__global__ void k(const float* a, const float* b, float* c, int n) { float sum = 0;\n"
+        "for (int i = 0; i < n; ++i) { float d = a[threadIdx.y * n + i] - b[i * n + threadIdx.x]; sum += d * d; }\n"
+        "c[threadIdx.y * n + threadIdx.x] = sum; }"
+    )
+    assert rules(text) == []
+    assert rules(text.replace("sum += d * d", "sum += a[threadIdx.y * n + i] * b[i * n + threadIdx.x]")) == [
+        "no_shared_memory_tiling",
+        "fp32_only_matmul",
+    ]
+
+
+def test_occupancy_is_bound_by_threads_blocks_and_shared_memory() -> None:
+    limits = {one.name: one for one in MULTIPROCESSORS}
+    assert occupancy(limits["sm_80"], 256, 0) == 1.0
+    assert occupancy(limits["sm_80"], 32, 0) == 0.5
+    assert occupancy(limits["sm_86"], 1024, 0) == 32 / 48
+    assert occupancy(limits["sm_75"], 256, 40 << 10) == 8 / 32
+    assert best_occupancy(64, 40 << 10) == 5 * 2 / 64
+
+
+def test_the_gravest_come_first() -> None:
+    text = (ZOO / "warp_divergence_bad.cu").read_text() + (ZOO / "uncoalesced_access_bad.cu").read_text()
+    found = analyse_cuda(parse_cuda(text, "k.cu")).findings
+    assert [finding.card.severity for finding in found] == sorted(
+        (finding.card.severity for finding in found), key=["high", "medium", "low"].index
+    )
+    assert found[0].card.id == "uncoalesced_access"
+
+
+def test_launches_that_are_no_numbers_are_not_judged() -> None:
+    text = "__global__ void k(float* a) { a[threadIdx.x] = 0; }\nvoid f(int n, int t) { k<<<n, t>>>(0); }"
+    analysis = analyse_cuda(parse_cuda(text, "k.cu"))
+    assert analysis.findings == ()
+    (launch,) = analysis.launches
+    assert (launch.threads, launch.suggestion, launch.occupancy) == (None, None, ())
