@@ -1,7 +1,7 @@
 """Threads of a warp want different words of the same bank of shared memory, which serves one at a time.
 
 Certain where the stride between neighbouring threads is a number (32 for a column of `tile[32][32]`), or a multiple of
-an even one. Silent where one thread of a warp is at work, where the stride cannot be told, and where a thread uses all
+an even one. Silent where a part of a warp is at work, where the stride cannot be told, and where a thread uses all
 that lies between.
 """
 
@@ -25,7 +25,11 @@ def detect(source: CudaSource) -> Iterator[Sight]:
             key = (access.base, access.stride.text)
             if access.space is not Space.SHARED or access.conflict is None or access.conflict < 2:
                 continue
-            if key in seen or access.step.single or _side_by_side(access, kernel.accesses):
+            if (
+                key in seen
+                or any(one.single or one.lane for one in access.step.conditions)
+                or _side_by_side(access, kernel.accesses)
+            ):
                 continue
             seen.add(key)
             least = "at least " if access.stride.kind is StrideKind.SYMBOLIC else ""

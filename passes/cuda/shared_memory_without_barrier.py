@@ -1,9 +1,9 @@
 """A thread reads from shared memory what another has written, and nothing makes it wait.
 
-Certain only where the two places are known to be different threads': the same array, at offsets that differ by a number
-other than 0, or that one thread alone has written. Silent as soon as anything stands between that may be a barrier: any
-barrier of any group, a function that is not known, inline assembly; and where only one of the two can be on a thread's
-way.
+Certain only where the two places are known to be different threads': the same array, at offsets that differ by less
+than a warp is wide, or that one thread alone has written. Silent as soon as anything stands between that may be a
+barrier: any barrier of any group, a function or macro that is not known, inline assembly; and where only one of the two
+can be on a thread's way.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from frx_graph.evidence.cuda.source import (
 from frx_graph.passes.cuda.finding import CudaDetector, Sight
 
 WARP = 32
+"""Threads that any block may be taken to have."""
 
 
 def detect(source: CudaSource) -> Iterator[Sight]:
@@ -66,8 +67,11 @@ def _others(write: Access, read: Access) -> bool:
     if write.step.single or read.step.single:
         return False
     apart, stride = (read.offset - write.offset).constant, write.stride.elements
-    # What lies between a thread's element and its neighbour's may be its own too.
-    return apart is not None and apart != 0 and bool(stride) and apart % abs(stride or 1) == 0
+    if not apart or not stride or apart % stride:
+        # What lies between a thread's element and its neighbour's may be its own too.
+        return False
+    # Farther away than a warp is wide, there may be no thread.
+    return abs(apart // stride) < WARP
 
 
 def _only_single(write: Access) -> bool:

@@ -65,9 +65,14 @@ def test_what_people_see() -> None:
     assert "Findings: " in text
     assert "rows elements of 4 bytes apart" in " ".join(text.split())
     assert "LAUNCHES" in text
-    assert "take 128 threads" in " ".join(text.split())
     assert text.index("HIGH") < text.index("MEDIUM") < text.index("LOW")
     assert max(len(line) for line in text.splitlines() if "__" not in line) <= 80
+
+
+def test_a_launch_is_advised_on() -> None:
+    found = document((ZOO / "poor_block_size_unaligned_bad.cu").read_text())
+    text = " ".join(render_cuda(found.result, top=2, width=80, color=False).split())
+    assert "take 128 threads: the last warp has 4 of 32 at work" in text
 
 
 def test_nothing_found_says_what_was_read() -> None:

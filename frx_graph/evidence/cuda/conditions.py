@@ -156,6 +156,9 @@ def _is_told(symbols: Symbols, difference: Polynomial) -> bool:
     """False of a limit that is fixed when it is compiled, and not known here: it may be a multiple of the block, so
     that the condition is the same for all."""
     return all(
-        name in symbols.given or name in symbols.remainders or name.startswith(("loop:", *_BUILT_IN)) or "#" in name
+        name in symbols.given
+        or (symbols.varies[name] & _THREAD and "/" in name)
+        or name.startswith(("loop:", *_BUILT_IN))
+        or "#" in name
         for name in difference.symbols()
     )

@@ -59,6 +59,8 @@ _QUALIFIERS = frozenset(
 
 def fold(text: str, names: Mapping[str, int]) -> int | None:
     """The value of an expression of whole numbers and `names`, None for any other."""
+    if text.isdecimal() and text.isascii() and len(text) < 19 and not text.startswith("0"):
+        return int(text)
     if len(text) > _MOST_CHARACTERS:
         return None
     plain = _COMMENT.sub(" ", _SUFFIX.sub(r"\1", text))

@@ -13,9 +13,10 @@ from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.source import Kernel, LaunchBounds, Parameter, Space
 from frx_graph.evidence.cuda.state import State
 from frx_graph.evidence.cuda.statements import inline, run
-from frx_graph.evidence.cuda.syntax import Tree, enclosing, line_of, said, walk
+from frx_graph.evidence.cuda.syntax import Tree, enclosing, line_of, said
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _GLOBAL = re.compile(rb"\b__global__\b")
 _DEVICE = re.compile(rb"\b__device__\b")
 _NAME = re.compile(rb"__global__[^;{}()]*?\b(\w+)\s*\(", re.DOTALL)
@@ -116,9 +117,7 @@ def read_kernel(
         launch_bounds=_launch_bounds(tree, node, constants),
         arrays=tuple(state.arrays),
         events=tuple(events),
-        read=frozenset(said(one) for one in walk(body) if one.type == "identifier")
-        if body is not None
-        else frozenset(),
+        read=frozenset(_WORD.findall(said(body))),
         complete=not node.has_error,
     )
 

@@ -22,18 +22,20 @@ _ROUNDED = re.compile(
 """`(n + b - 1) / b`, `(n - 1) / b + 1`, and what is called so."""
 _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 """`(n + 255) / 256`."""
+_SETS = re.compile(r"\b([A-Za-z_]\w*)\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
 """Characters of what a size is set to."""
 _FOLLOWED = 3
 """Names that stand for names: `threads` of `dim3 block(threads)`."""
 _MOST_BYTES = 1 << 16
-"""Of a function before a launch in which a size may have been set."""
+"""Of a function in which sizes are looked for."""
 
 
 def read_launches(tree: Tree, constants: Mapping[str, int]) -> tuple[Launch, ...]:
     """All launches of a file, in its order; not those in comments and macros."""
     found: dict[int, Launch] = {}
+    known: dict[int, _Names] = {}
     for at in _LAUNCH.finditer(tree.text):
         node = tree.root.descendant_for_byte_range(at.start(), at.end())
         if node is None or node.type in ("comment", "string_content", "preproc_arg", "raw_string_content"):
@@ -42,13 +44,15 @@ def read_launches(tree: Tree, constants: Mapping[str, int]) -> tuple[Launch, ...
         call = enclosing(node, "call_expression")
         if syntax is None or call is None or syntax.start_byte in found:
             continue
-        found[syntax.start_byte] = _launch(tree, call, syntax, constants)
+        function = enclosing(call, "function_definition") or call
+        if function.start_byte not in known:
+            known[function.start_byte] = _Names(function, constants)
+        found[syntax.start_byte] = _launch(known[function.start_byte].before(call), call, syntax)
     return tuple(found.values())
 
 
-def _launch(tree: Tree, call: Node, syntax: Node, constants: Mapping[str, int]) -> Launch:
+def _launch(known: _Names, call: Node, syntax: Node) -> Launch:
     arguments = [child for child in syntax.named_children if child.type != "comment"]
-    known = _Names(tree, call, constants)
     shared = said(arguments[2]) if len(arguments) > 2 else None
     return Launch(
         kernel=said(call.child_by_field_name("function")),
@@ -64,12 +68,19 @@ def _launch(tree: Tree, call: Node, syntax: Node, constants: Mapping[str, int]) 
 class _Names:
     """What the names in a launch stand for: constants of the file, and variables that its function sets once."""
 
-    def __init__(self, tree: Tree, call: Node, constants: Mapping[str, int]) -> None:
-        function = enclosing(call, "function_definition", "lambda_expression")
-        begin = max(function.start_byte, call.start_byte - _MOST_BYTES) if function is not None else call.start_byte
-        end = function.end_byte if function is not None else call.start_byte
-        self._before = tree.text[begin : min(end, call.start_byte)].decode("utf-8", "replace")
+    def __init__(self, function: Node, constants: Mapping[str, int]) -> None:
+        self._text = (function.text or b"")[:_MOST_BYTES].decode("latin-1")
+        self._start = function.start_byte
+        self._end = 0
         self._constants = constants
+        self._sets: dict[str, list[re.Match[str]]] = {}
+        for found in _SETS.finditer(self._text):
+            self._sets.setdefault(found[1], []).append(found)
+
+    def before(self, call: Node) -> _Names:
+        """As they stand at a launch."""
+        self._end = call.start_byte - self._start
+        return self
 
     def number(self, text: str, follow: int = _FOLLOWED) -> int | None:
         """Its value, None if it is none that can be told."""
@@ -114,15 +125,12 @@ class _Names:
         """What a variable is set to, if that is done once before the launch."""
         if name[0].isdigit():
             return None
-        word = re.escape(name)
-        if re.search(rf"\b{word}\s*\.\s*[xyz]\s*[-+*/]?=(?!=)", self._before):
-            return None
-        sets = list(re.finditer(rf"\b{word}\s*(=(?!=)|\+=|-=|\*=|/=|\+\+|--|[({{])", self._before))
+        sets = [one for one in self._sets.get(name, ()) if one.start() < self._end]
         # `f(block)` and `block(16)` look alike: only a declaration sets it.
-        sets = [one for one in sets if one[1] not in "({" or self._declares(one)]
-        if len(sets) != 1 or sets[0][1] not in ("=", "(", "{"):
+        sets = [one for one in sets if one[2] not in "({" or self._declares(one)]
+        if len(sets) != 1 or sets[0][2] not in ("=", "(", "{"):
             return None
-        sign, rest = sets[0][1], self._before[sets[0].end() : sets[0].end() + _MOST_VALUE]
+        sign, rest = sets[0][2], self._text[sets[0].end() : sets[0].end() + _MOST_VALUE]
         if sign == "=":
             # `int a = 1, b = 2;`
             parts = _arguments(rest.partition(";")[0])
@@ -131,7 +139,7 @@ class _Names:
         return None if inside is None else f"({inside})"
 
     def _declares(self, at: re.Match[str]) -> bool:
-        statement = self._before[max(0, at.start() - _MOST_VALUE) : at.start()]
+        statement = self._text[max(0, at.start() - _MOST_VALUE) : at.start()]
         return _DECLARES.search(re.split(r"[;{}]", statement)[-1]) is not None
 
 

@@ -226,7 +226,7 @@ class LaunchBounds:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A `__global__` function with a body. `read` are the names that its body uses."""
+    """A `__global__` function with a body. `read` are the words of its body."""
 
     name: str
     line: int

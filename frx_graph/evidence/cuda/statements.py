@@ -226,11 +226,13 @@ def _branch(state: State, node: Node) -> None:
     which = state.number()
     state.add(Branch(state.step(node), which, positive, _arms(node), _invariant(state, decision)))
     before = dict(state.names)
-    _arm(state, taken, positive, (which, 0))
+    # Who leaves may have met the others at barriers of its own.
+    leaves = taken is not None and _leaves(taken)
+    _arm(state, taken, replace(positive, thread=False) if leaves else positive, (which, 0))
     after, state.names = state.names, before
     if other is not None:
         _arm(state, other, decision.condition(state.symbols, negated=True), (which, 1))
-    if taken is not None and _leaves(taken):
+    if leaves:
         # Who goes on has not been there.
         if other is None:
             state.conditions.append(decision.condition(state.symbols, negated=True, early=True))

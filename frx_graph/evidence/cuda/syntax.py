@@ -75,7 +75,9 @@ def said(node: Node | None) -> str:
     """Its text, on one line."""
     if node is None or node.text is None:
         return ""
-    return " ".join(node.text.decode("utf-8", "replace").split())
+    text = node.text.decode("utf-8", "replace")
+    # Most are a name.
+    return text if text.isidentifier() else " ".join(text.split())
 
 
 def line_of(node: Node) -> int:

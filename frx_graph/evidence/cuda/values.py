@@ -114,7 +114,8 @@ class Symbols:
         slope = self.lane_slope(value)
         if _by_warps(value, slope, divisor) or (slope == ZERO and "lane" not in self.of(by)):
             varies -= {"lane"}
-        return self.same(f"({value})/({by})", varies, remainder=True)
+        # By whole warps it may be the same throughout one, even where that is not certain.
+        return self.same(f"({value})/({by})", varies, remainder=divisor is None or divisor % WARP != 0)
 
     def stride(self, offset: Polynomial) -> Stride:
         """How far apart neighbouring threads are."""

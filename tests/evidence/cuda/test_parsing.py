@@ -296,39 +296,9 @@ def test_calls_that_multiply_are_given_up() -> None:
 VALID = (SOURCES / "shared_memory_without_barrier_good.cu").read_text() + (
     SOURCES / "missing_obvious_bounds_guard_good.cu"
 ).read_text()
-PIECES = st.sampled_from(
-    [
-        *[
-            "{",
-            "}",
-            "(",
-            ")",
-            "[",
-            "]",
-            "<<<",
-            ">>>",
-            "<",
-            ">",
-            ";",
-            "/*",
-            '"',
-            "\\",
-            "*",
-            "&",
-            "->",
-            "::",
-            "é",
-            "__global__",
-            "template",
-            "if(",
-            "for(",
-            "else",
-            "asm(",
-            "case",
-        ],
-        *("#define ", "\\\n", "template <", "threadIdx.x", "__shared__ ", "case 1:", "\0"),
-    ]
-)
+PUNCTUATION = ["{", "}", "(", ")", "[", "]", "<<<", ">>>", "<", ">", ";", "/*", '"', "\\\n", "*", "&", "->", "::", "\0"]
+WORDS = ["__global__", "template <", "if (", "for (", "else ", "asm(", "case 1:", "threadIdx.x", "#define ", "é"]
+PIECES = st.sampled_from([*PUNCTUATION, *WORDS])
 
 
 @pytest.mark.slow
