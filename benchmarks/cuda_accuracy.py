@@ -2,10 +2,10 @@
 
     python benchmarks/cuda_accuracy.py FOLDER... [--findings RULE] [--json FILE]
 
-FOLDER holds `.cu` and `.cuh` files, in folders of any depth. Prints for each folder kernels, launches against a count of
-`<<<` outside comments and strings, the share of bytes that the parser understood, the share of global accesses whose
-stride is known, megabytes a second of processor time, and findings by rule. `--findings RULE` lists those of a rule
-with their lines, to be judged by reading the code. Precision is not computed: nobody but a reader can say what is right.
+FOLDER holds `.cu` and `.cuh` files, in folders of any depth. Prints for each folder kernels, launches against a count
+of `<<<` outside comments and strings, the share of bytes that the parser understood, of global accesses whose stride
+is known, megabytes a second of processor time, and findings by rule. `--findings RULE` lists those of a rule with
+their lines, to be judged by reading the code. Precision is not computed: only a reader can say what is right.
 
 Exit code 1 where a file cannot be read for another reason than that there is no kernel in it, or a launch was missed.
 """

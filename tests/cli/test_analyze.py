@@ -137,7 +137,6 @@ def test_ptx(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["mode"] == "ptx"
 
 
-<<<<<<< HEAD
 def test_a_named_gpu_is_taken_in_place_of_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launch = Launch()
     names = ("Registers Per Thread", "Static Shared Memory Per Block", "Dynamic Shared Memory Per Block")
@@ -190,7 +189,8 @@ def test_ptx_for_a_named_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert (named["name"], named["target"], named["full_occupancy_registers"]) == ("RTX 4090", "sm_89", 40)
     with pytest.raises(OptionError, match="is for sm_80, which T4 cannot run"):
         run(ptx, "--gpu-model", "T4")
-=======
+
+
 def test_cuda_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad, good = (TRACES.parent / "cuda" / f"uncoalesced_access_{kind}.cu" for kind in ("bad", "good"))
     assert run(str(bad)) == 1
@@ -201,7 +201,6 @@ def test_cuda_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     capsys.readouterr()
     assert run(str(renamed), "--json") == 0
     assert json.loads(capsys.readouterr().out)["mode"] == "cuda_source"
->>>>>>> 3063ef0 (Tests of CUDA source: strides against every lane, rules against kernels with and without the defect, damage, depth)
 
 
 @pytest.mark.parametrize(

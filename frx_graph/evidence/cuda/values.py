@@ -114,8 +114,10 @@ class Symbols:
         slope = self.lane_slope(value)
         if _by_warps(value, slope, divisor) or (slope == ZERO and "lane" not in self.of(by)):
             varies -= {"lane"}
-        # By whole warps it may be the same throughout one, even where that is not certain.
-        return self.same(f"({value})/({by})", varies, remainder=divisor is None or divisor % WARP != 0)
+        # By whole warps, or by a parameter, it may be the same throughout a warp.
+        turns = any(symbol.startswith("loop:") for symbol in by.symbols())
+        remainder = turns if divisor is None else divisor % WARP != 0
+        return self.same(f"({value})/({by})", varies, remainder=remainder)
 
     def stride(self, offset: Polynomial) -> Stride:
         """How far apart neighbouring threads are."""

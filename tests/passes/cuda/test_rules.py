@@ -131,6 +131,30 @@ def test_barriers_below_conditions(text: str, found: bool) -> None:
     assert ("conditional_syncthreads" in rules(f"__global__ void k(float* a, int n) {{ {text} }}")) is found
 
 
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("if (threadIdx.x % n == 0) a[0] = 1; else a[threadIdx.x] = 2;", "warp_divergence"),
+        ("if ((threadIdx.x + n) / 32 == 0) a[0] = 1; else a[threadIdx.x] = 2;", "warp_divergence"),
+        ("if (threadIdx.x < n / 32 * 32) __syncthreads(); a[0] = 1;", "conditional_syncthreads"),
+        (
+            "if (threadIdx.x < n) { __syncthreads(); a[0] = 1; return; } __syncthreads(); a[1] = 1;",
+            "conditional_syncthreads",
+        ),
+        (
+            "__shared__ float s[512]; s[threadIdx.x] = 1; a[threadIdx.x] = s[threadIdx.x + 256];",
+            "shared_memory_without_barrier",
+        ),
+        (
+            "__shared__ float s[192]; if (threadIdx.x < 16) s[6 * threadIdx.x] = 1;",
+            "possible_shared_memory_bank_conflict",
+        ),
+    ],
+)
+def test_what_was_once_told_and_could_not_be(text: str, rule: str) -> None:
+    assert rule not in rules(f"__global__ void k(float* a, int n) {{ {text} }}")
+
+
 def test_a_squared_difference_is_no_product_of_matrices() -> None:
     text = (
         "__global__ void k(const float* a, const float* b, float* c, int n) { float sum = 0;\n"
