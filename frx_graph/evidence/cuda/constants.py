@@ -12,10 +12,13 @@ _MOST_CHARACTERS = 200
 _MOST = 1 << 63
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n\\]+)$", re.MULTILINE)
 _CONSTANT = re.compile(
-    r"^[ \t]*(?:(?:static|inline|__device__|__constant__)\s+)*(?:const|constexpr)\s+(?:static\s+)?"
-    r"(?:unsigned|int|long|short|size_t|u?int\d+_t|auto|\s)+\s(\w+)\s*=\s*([^;,{}]+);",
+    r"^[ \t]*(?:(?:static|inline|__device__|__constant__)[ \t]{1,9}){0,4}(?:const|constexpr)[ \t]{1,9}"
+    r"(?:static[ \t]{1,9})?"
+    r"(?:(?:unsigned|int|long|short|size_t|u?int\d\d?_t|auto)[ \t]{1,9}){1,4}"
+    r"(\w+)[ \t]{0,9}=[ \t]{0,9}([^;,{}]{1,200});",
     re.MULTILINE,
 )
+"""Bounded throughout, so that a line of blanks is read once."""
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.MULTILINE)
 _SUFFIX = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
