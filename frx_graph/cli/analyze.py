@@ -32,15 +32,16 @@ from frx_graph.rules.gpu_profile import GpuProfile
 from frx_graph.trace_advice import analyze_trace
 from frx_graph.trace_evidence import analyze_run
 
-_NO_GPU_MODEL = "--gpu-model is for kernels; a trace names its own device"
+_NO_GPU_MODEL = {
+    FileKind.TRACE: "--gpu-model is for kernels; a trace names its own device",
+    FileKind.CUDA: "--gpu-model is for compiled kernels; nothing that is said of source depends on it",
+}
 
 
 def analyze(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            help="profile.json[.gz] of torch.profiler, report.ncu-rep, report.csv of `ncu --csv`, kernel.ptx, kernel.cu."
-        ),
+        typer.Argument(help="A profiler trace, an Nsight Compute report or CSV export, kernel.ptx, or kernel.cu."),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="A trace whose layout findings are wanted, and no more.")
@@ -74,7 +75,7 @@ def analyze(
             raise OptionError("--model names the report on the layouts of a trace", "frx analyze --trace FILE --model")
         raise typer.Exit(_analyze_evidence(file, options, cuda_gpu(gpu_model)))
     if gpu_model is not None:
-        raise OptionError(_NO_GPU_MODEL, "leave it out")
+        raise OptionError(_NO_GPU_MODEL[FileKind.TRACE], "leave it out")
     with stages() as progress:
         progress(f"reading {given}")
         advice = analyze_trace(given, model)
@@ -84,8 +85,8 @@ def analyze(
 def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
     """Reports on kernels and runs, and not on layouts alone: they have no rules to choose from."""
     kind = file_kind(path)
-    if kind is FileKind.TRACE and gpu is not None:
-        raise OptionError(_NO_GPU_MODEL, "leave it out")
+    if gpu is not None and kind in _NO_GPU_MODEL:
+        raise OptionError(_NO_GPU_MODEL[kind], "leave it out")
     hint = "--trace reports the layout findings alone" if kind is FileKind.TRACE else "leave them out"
     if options.format not in (Format.TEXT, Format.JSON):
         raise OptionError(f"no --format {options.format.value} of kernels", f"take text or json; {hint}")

@@ -17,6 +17,7 @@ from frx_graph.errors import EvidenceError, OptionError
 TRACES = Path(__file__).parent.parent / "data" / "traces"
 RESNET = str(TRACES / "kineto_resnet50_two_steps.pt.trace.json.gz")
 MI250 = str(TRACES / "hta_mi250_minitoy_train.json.gz")
+CUDA = str(TRACES.parent / "cuda" / "uncoalesced_access_bad.cu")
 
 
 def run(*arguments: str) -> int:
@@ -214,6 +215,7 @@ def test_cuda_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (("EXPORT", "--gpu-model", "MI300X"), "no GPU that CUDA kernels run on"),
         (("EXPORT", "--gpu-model", "H100"), "says nothing of the kernels"),
         ((RESNET, "--gpu-model", "H100"), "a trace names its own device"),
+        ((CUDA, "--gpu-model", "H100"), "nothing that is said of source depends on it"),
         ((RESNET, "--select", "FRX001"), "--trace reports the layout findings alone"),
         ((RESNET, "--model", "ResNet-50"), "--model names the report on the layouts"),
         ((RESNET, "--format", "html"), "--trace reports the layout findings alone"),
