@@ -6,9 +6,6 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
-from rich.text import Text
-
 from frx_graph.reports.plain_text import one_line
 
 
@@ -18,6 +15,10 @@ def stages() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda _stage: None
         return
+    # Not before: programs that look their plan up import this module, and would wait for rich in vain.
+    from rich.console import Console
+    from rich.text import Text
+
     # Without markup: what a model prints meanwhile goes through this console, too.
     with Console(stderr=True, highlight=False, markup=False).status("starting") as status:
         # As `Text`: the spinner itself takes brackets in a plain string, such as a path, for styles.

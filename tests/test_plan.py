@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -61,6 +62,29 @@ def test_what_is_compiled_under_another_plan_is_not_found_in_a_cache(monkeypatch
     assert uuid(own_choice=False) != before
     monkeypatch.setattr(current_plan, "code_hash", lambda: "other")
     assert uuid() != before
+
+
+LOADED = """
+import json, os, sys, torch
+from torch import nn
+from frx_graph.current_plan import compiling_code
+
+model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3))
+compiled = torch.compile(model, backend="frx", options={"plan": "all", "inner": "eager"})
+compiled(torch.randn(2, 3, 16, 16)).sum().backward()
+hashed = set(map(os.path.realpath, compiling_code()))
+ours = {name: module.__file__ for name, module in sys.modules.items() if name.startswith("frx_graph.")}
+print(json.dumps([name for name, file in ours.items() if file and os.path.realpath(file) not in hashed]))
+"""
+
+
+def test_what_rewrites_a_graph_is_part_of_the_codes_hash() -> None:
+    """Trials compare, and reports tell: both change nothing of a graph."""
+    found = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=240)
+    (*_, answer) = found.stdout.splitlines()
+    rooms = {name.split(".")[1] for name in json.loads(answer)}
+    assert rooms <= {"trials", "reports"}
+    assert not any("/ncu/" in path for path in current_plan.compiling_code())
 
 
 def test_a_graph_is_known_by_what_it_computes_on_what() -> None:
