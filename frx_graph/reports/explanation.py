@@ -163,7 +163,7 @@ def _diagnosis(
 def _key_metrics(kernel: KernelPart) -> tuple[KeyMetricPart, ...]:
     return tuple(
         KeyMetricPart(name=one.name, title=one.title, value=one.value, unit=one.unit, level=one.level, line=one.line)
-        for one in metric_levels(kernel.metrics)
+        for one in metric_levels(kernel.kernel_name, kernel.metrics)
     )
 
 

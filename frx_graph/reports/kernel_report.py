@@ -122,7 +122,7 @@ def _name(kernel: str) -> str:
 
 def _metrics(console: Console, kernel: KernelPart) -> None:
     _title(console, f"MEASURED METRICS of {_name(kernel.kernel_name)}")
-    for metric in metric_levels(kernel.metrics):
+    for metric in metric_levels(kernel.kernel_name, kernel.metrics):
         mark, style = _MARKS[metric.level]
         line = Text(INDENT)
         line.append(mark, style)

@@ -38,7 +38,11 @@ SCHEDULER_ACTIVE_PCT = 50.0
 ISSUE_PCT = 40.0
 INSUFFICIENT = "insufficient_ncu_data"
 
-_MATRIX_PRODUCT = re.compile(r"gemm|gemv|conv|mma|cutlass|cublas|xmma|fmha|attention|matmul", re.IGNORECASE)
+_MATRIX_PRODUCT = re.compile(
+    r"gemm|gemv|conv(?!ert|ersion)|(?<![a-z])(?:wg|[wxhibdq])?mma(?![a-z])|cutlass|cublas|fmha|attention|matmul",
+    re.IGNORECASE,
+)
+"""Not what converts, nor the gamma of a normalisation."""
 _MATTERS = frozenset({Bound.LATENCY, Bound.UNKNOWN})
 
 
@@ -137,9 +141,14 @@ def sectors_per_load(values: Mapping[str, float]) -> float | None:
     return sectors / requests if sectors is not None and requests else None
 
 
+def multiplies_matrices(kernel: str, values: Mapping[str, float]) -> bool:
+    """Whether a kernel's name, or what it executes, says so: of others tensor cores say nothing."""
+    return _MATRIX_PRODUCT.search(kernel) is not None or values.get("tensor_instructions", 0.0) > 0
+
+
 def _tensor_core_underutilized(seen: _Seen) -> Iterator[KernelLabel]:
     pipe = seen.values.get("tensor_pipe")
-    multiplies = _MATRIX_PRODUCT.search(seen.kernel.kernel) or seen.values.get("tensor_instructions", 0.0) > 0
+    multiplies = multiplies_matrices(seen.kernel.kernel, seen.values)
     occupied = seen.values.get("achieved_occupancy", 0.0) >= ADEQUATE_OCCUPANCY_PCT
     if pipe is None or pipe >= TENSOR_PIPE_PCT or not multiplies or not occupied or seen.sol.bound is Bound.MEMORY:
         return

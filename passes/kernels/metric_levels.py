@@ -64,8 +64,8 @@ _LINES = (
     _Line("theoretical_occupancy", "Theoretical occupancy", labels.OCCUPANCY_PCT, labels.ADEQUATE_OCCUPANCY_PCT),
     _Line("issue_slots_busy", "Issue slots busy", labels.ISSUE_PCT, labels.ISSUE_PCT / 2),
     _Line("eligible_warps", "Warps ready to issue", labels.ELIGIBLE_WARPS, labels.ELIGIBLE_WARPS / 4, ""),
-    _Line("tensor_pipe", "Tensor pipe", labels.TENSOR_PIPE_PCT, labels.TENSOR_PIPE_PCT / 3),
 )
+_TENSOR_PIPE = _Line("tensor_pipe", "Tensor pipe", labels.TENSOR_PIPE_PCT, labels.TENSOR_PIPE_PCT / 3)
 _FIGURES = (
     ("compute_throughput", "Compute throughput"),
     ("memory_throughput", "Memory throughput"),
@@ -73,15 +73,17 @@ _FIGURES = (
 """Neither high nor low is bad of these: the verdict is made of both."""
 
 
-def metric_levels(values: Mapping[str, float]) -> tuple[MetricLevel, ...]:
-    """The headline metrics, the two that make the verdict first."""
+def metric_levels(kernel: str, values: Mapping[str, float]) -> tuple[MetricLevel, ...]:
+    """The headline metrics of the kernel of that name, the two that make the verdict first, and the tensor pipe last,
+    if it multiplies matrices."""
     derived = {"sectors_per_load": sectors_per_load(values), "issue_slots_busy": issue_slots_busy(values)}
     values = {**values, **{name: value for name, value in derived.items() if value is not None}}
     figures = tuple(
         MetricLevel(name, title, values.get(name), "%", Level.GOOD if name in values else Level.UNMEASURED, "verdict")
         for name, title in _FIGURES
     )
+    lines = (*_LINES, _TENSOR_PIPE) if labels.multiplies_matrices(kernel, values) else _LINES
     return figures + tuple(
         MetricLevel(line.name, line.title, (value := values.get(line.name)), line.unit, line.level(value), line.text)
-        for line in _LINES
+        for line in lines
     )

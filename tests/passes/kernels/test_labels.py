@@ -102,7 +102,16 @@ def test_a_label_flips_at_its_line(kernel, label: str, fires: dict[str, float], 
 def test_tensor_cores_are_for_products_of_matrices(kernel) -> None:
     idle = LATENCY_BOUND | {"tensor_pipe": 5.0, "achieved_occupancy": 60.0}
     assert "tensor_core_underutilized" in [found.label for found in kernel_labels(kernel(GEMM, **idle))]
-    assert "tensor_core_underutilized" not in [found.label for found in kernel_labels(kernel("elementwise", **idle))]
+    for other in ("elementwise", "convert_fp16", "GammaBetaBackwardCUDAKernel", "summary_comma_command"):
+        assert "tensor_core_underutilized" not in [found.label for found in kernel_labels(kernel(other, **idle))]
+    for product in (
+        "implicit_convolve_sgemm",
+        "conv2d_grouped_direct_kernel",
+        "sm80_xmma_fprop",
+        "my_wgmma_kernel",
+        "mma",
+    ):
+        assert "tensor_core_underutilized" in [found.label for found in kernel_labels(kernel(product, **idle))]
     busy = idle | {"tensor_pipe": 30.0}
     assert "tensor_core_underutilized" not in [found.label for found in kernel_labels(kernel(GEMM, **busy))]
     unknown = {name: value for name, value in idle.items() if name != "tensor_pipe"}
