@@ -32,7 +32,7 @@ def test_every_category_has_rules() -> None:
     [
         ("severity: medium", "severity: terrible", "severity"),
         ("category: control_flow", "category: taste", "category"),
-        ("confidence: 0.9", "confidence: 1.1", "confidence"),
+        ("confidence: 0.", "confidence: 1.", "confidence"),
         ("  direction: increase", "  direction: sideways", "confirm.direction"),
         ("fix:", "cure:", "fix"),
         ("id: warp_divergence", "id: other", "holds the card of other"),
