@@ -18,7 +18,7 @@ from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import plural
 from frx_graph.reports.quantities import seconds as duration
 from frx_graph.reports.recommendation_text import INDENT, print_wrapped
-from frx_graph.reports.text_console import text_console
+from frx_graph.reports.text_console import print_title, text_console
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "no difference shown": "bold yellow"}
 _KERNELS = 10
@@ -45,23 +45,23 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
     _compile_errors(console, document, width)
     for word, side in (("before", document.before), ("after", document.after)):
         if side.problem_stderr:
-            _section(console, f"What {word} wrote to its standard error")
+            print_title(console, f"What {word} wrote to its standard error")
             for line in side.problem_stderr:
                 print_wrapped(console, line, width)
     if document.speedup_x is not None:
-        _section(console, "Whole programs, wall clock")
+        print_title(console, "Whole programs, wall clock")
         _times(console, document.before, document.after)
-        _section(console, "Kernels, CUDA events, runs of their own")
+        print_title(console, "Kernels, CUDA events, runs of their own")
         if document.kernel_time is not None:
             _kernel_time(console, document.kernel_time, width)
         else:
             print_wrapped(console, f"not known: {document.no_kernel_time_because}", width)
     if document.outputs is not None:
-        _section(console, "Outputs")
+        print_title(console, "Outputs")
         _outputs(console, document.outputs, width)
     for word, side in (("before", document.before), ("after", document.after)):
         if side.kernels:
-            _section(console, f"Kernels of {word} for {side.architectures[-1]}, by ptxas")
+            print_title(console, f"Kernels of {word} for {side.architectures[-1]}, by ptxas")
             _assembled(console, side, width)
     return out.getvalue()
 
@@ -71,16 +71,11 @@ def _sources(document: BenchDocument, width: int) -> str:
     return f"{path_end(document.before.source, room)} -> {path_end(document.after.source, room)}"
 
 
-def _section(console: Console, title: str) -> None:
-    console.print()
-    console.print(Text(title, "bold"))
-
-
 def _compile_errors(console: Console, document: BenchDocument, width: int) -> None:
     errors = document.compile_errors
     for side, said in ((document.before, errors.before), (document.after, errors.after)):
         if said is not None:
-            _section(console, f"{path_end(side.source, width - 20)} is not compiled")
+            print_title(console, f"{path_end(side.source, width - 20)} is not compiled")
             for line in said.splitlines():
                 print_wrapped(console, line, width)
 

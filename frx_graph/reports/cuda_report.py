@@ -9,7 +9,7 @@ from frx_graph.reports.cuda_document import CudaResult, KernelPart, LaunchPart, 
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import plural
 from frx_graph.reports.recommendation_text import INDENT, print_wrapped
-from frx_graph.reports.text_console import text_console
+from frx_graph.reports.text_console import print_title, text_console
 from frx_graph.rules.cuda_card import Severity
 
 _KERNELS = 10
@@ -33,16 +33,14 @@ def render_cuda(result: CudaResult, *, top: int, width: int, color: bool) -> str
     for severity in Severity:
         _findings(console, result, severity, width)
     if result.kernels:
-        console.print()
-        console.print(Text("KERNELS", "bold"))
+        print_title(console, "KERNELS")
     for kernel in result.kernels[:_KERNELS]:
         _kernel(console, kernel, width)
     if result.kernel_count > _KERNELS:
         console.print(Text(f"{INDENT}{result.kernel_count - _KERNELS} more kernels: --json has all"))
     _launches(console, result, width)
     if result.rules:
-        console.print()
-        console.print(Text("WHAT TO DO", "bold"))
+        print_title(console, "WHAT TO DO")
         for number, rule in enumerate(result.rules[:top], start=1):
             _rule(console, number, rule, width)
     return out.getvalue()

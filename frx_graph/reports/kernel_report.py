@@ -15,9 +15,9 @@ from frx_graph.passes.kernels.speed_of_light import LATENCY_BELOW_PCT
 from frx_graph.reports.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult, RulePart
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import percent, plural, seconds
-from frx_graph.reports.recommendation_text import INDENT, print_command, print_recommendation, print_wrapped
+from frx_graph.reports.recommendation_text import INDENT, print_command, print_recommendations, print_wrapped
 from frx_graph.reports.rerun_command import YOUR_PROGRAM, rerun_command
-from frx_graph.reports.text_console import text_console
+from frx_graph.reports.text_console import print_title, text_console
 
 _MARKS = {
     Level.BAD: ("[!!]", "bold red"),
@@ -55,22 +55,12 @@ def render_kernels(
         _gpu(console, result.kernels[0], width)
         _rules(console, result.kernels[0], width)
     if result.bottlenecks:
-        _title(console, "BOTTLENECKS DETECTED")
+        print_title(console, "BOTTLENECKS DETECTED")
         for bottleneck in result.bottlenecks:
             _bottleneck(console, bottleneck, width)
-    if result.recommendations:
-        _title(console, "RECOMMENDATIONS")
-        for number, recommendation in enumerate(result.recommendations[:top], start=1):
-            print_recommendation(console, number, recommendation, width)
-        if len(result.recommendations) > top:
-            console.print(Text(f"{len(result.recommendations) - top} more: --top {len(result.recommendations)}"))
+    print_recommendations(console, result.recommendations, top, width)
     _next_steps(console, result, measured, width)
     return out.getvalue()
-
-
-def _title(console: Console, title: str) -> None:
-    console.print()
-    console.print(Text(title, "bold"))
 
 
 def _verdict(console: Console, result: NcuResult, width: int) -> None:
@@ -95,7 +85,7 @@ def _verdict(console: Console, result: NcuResult, width: int) -> None:
 
 
 def _kernels(console: Console, result: NcuResult) -> None:
-    _title(console, "KERNELS")
+    print_title(console, "KERNELS")
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     table.add_column("kernel", no_wrap=True, overflow="ellipsis", max_width=_KERNEL_COLUMN)
     for heading in ("share", "time", "bound", "compute", "memory", "occ."):
@@ -121,7 +111,7 @@ def _name(kernel: str) -> str:
 
 
 def _metrics(console: Console, kernel: KernelPart) -> None:
-    _title(console, f"MEASURED METRICS of {_name(kernel.kernel_name)}")
+    print_title(console, f"MEASURED METRICS of {_name(kernel.kernel_name)}")
     for metric in metric_levels(kernel.kernel_name, kernel.metrics):
         mark, style = _MARKS[metric.level]
         line = Text(INDENT)
@@ -143,7 +133,7 @@ def _gpu(console: Console, kernel: KernelPart, width: int) -> None:
     if device is not None and (gpu is None or (kernel.device_name is not None and gpu.known_by == BY_CAPABILITY)):
         print_wrapped(console, f"GPU: {one_line(device, 60)} is not listed, so its peaks are not known.", width)
     if gpu is not None and (lines := list(_gpu_lines(gpu, kernel))):
-        _title(console, f"BY LIMITS AND DATA SHEET of {gpu.name}")
+        print_title(console, f"BY LIMITS AND DATA SHEET of {gpu.name}")
         instead = f", in place of {one_line(device, 60)}" if device and gpu.known_by == BY_OPTION else ""
         for line in (f"known by {gpu.known_by}{instead}", *lines):
             print_wrapped(console, line, width)
@@ -173,7 +163,7 @@ def _rules(console: Console, kernel: KernelPart, width: int) -> None:
             best[rule.name] = rule
     found = list(best.values())
     if found:
-        _title(console, "NSIGHT COMPUTE'S OWN RULES")
+        print_title(console, "NSIGHT COMPUTE'S OWN RULES")
     for rule in sorted(found, key=lambda rule: -(rule.speedup_pct or 0.0))[:_RULES]:
         said = (
             "" if rule.speedup_pct is None else f", {rule.speedup_kind} speed-up of {rule.speedup_pct:.1f} % estimated"
@@ -193,7 +183,7 @@ def _bottleneck(console: Console, found: BottleneckPart, width: int) -> None:
 
 
 def _next_steps(console: Console, result: NcuResult, measured: Sequence[str], width: int) -> None:
-    _title(console, "NEXT STEPS")
+    print_title(console, "NEXT STEPS")
     again, everything = rerun_command(result.primary_bottleneck, measured), rerun_command(None, measured)
     if result.recommendations:
         print_wrapped(console, f"- Try first: {result.recommendations[0].title}", width)

@@ -9,7 +9,7 @@ from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.ptx_document import PtxGpuPart, PtxKernelPart, PtxResult
 from frx_graph.reports.quantities import plural
-from frx_graph.reports.recommendation_text import INDENT, print_recommendation, print_wrapped
+from frx_graph.reports.recommendation_text import INDENT, print_recommendations, print_wrapped
 from frx_graph.reports.text_console import text_console
 
 _KERNELS = 10
@@ -35,11 +35,7 @@ def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
         _kernel(console, kernel, width)
     if result.kernel_count > _KERNELS:
         console.print(Text(f"{result.kernel_count - _KERNELS} more kernels: --json has all"))
-    if result.recommendations:
-        console.print()
-        console.print(Text("RECOMMENDATIONS", "bold"))
-        for number, recommendation in enumerate(result.recommendations[:top], start=1):
-            print_recommendation(console, number, recommendation, width)
+    print_recommendations(console, result.recommendations, top, width)
     return out.getvalue()
 
 

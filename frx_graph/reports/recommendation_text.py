@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.recommendation_part import RecommendationPart, ValidationPart
+from frx_graph.reports.text_console import print_title
 from frx_graph.rules.recommendation_card import OF_TRACES
 
 INDENT = "    "
@@ -30,7 +31,18 @@ def print_command(console: Console, command: str) -> None:
     console.print(Text(f"{INDENT * 2}{one_line(command, len(command))}"))
 
 
-def print_recommendation(console: Console, number: int, found: RecommendationPart, width: int) -> None:
+def print_recommendations(console: Console, found: Sequence[RecommendationPart], top: int, width: int) -> None:
+    """The first `top` in full, and how many more there are; nothing where there is none."""
+    if not found:
+        return
+    print_title(console, "RECOMMENDATIONS")
+    for number, recommendation in enumerate(found[:top], start=1):
+        _print_recommendation(console, number, recommendation, width)
+    if len(found) > top:
+        console.print(Text(f"{len(found) - top} more: --top {len(found)}"))
+
+
+def _print_recommendation(console: Console, number: int, found: RecommendationPart, width: int) -> None:
     """One card: why, what to do, and how to see that it has helped."""
     head = f"{number}. [{found.priority.upper()}] {found.title}"
     console.print(Text(head, "bold"))

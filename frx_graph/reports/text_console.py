@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 from rich.console import Console
+from rich.text import Text
 
 
 def text_console(width: int, color: bool, *, soft_wrap: bool = False) -> tuple[io.StringIO, Console]:
@@ -24,3 +25,9 @@ def text_console(width: int, color: bool, *, soft_wrap: bool = False) -> tuple[i
         soft_wrap=soft_wrap,
     )
     return out, console
+
+
+def print_title(console: Console, title: str) -> None:
+    """The heading of a part, behind an empty line."""
+    console.print()
+    console.print(Text(title, "bold"))

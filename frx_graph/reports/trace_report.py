@@ -13,8 +13,8 @@ from frx_graph.passes.timeline.labels import Answer
 from frx_graph.passes.timeline.program_parts import Part
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import byte_count, percent, plural, rate, seconds
-from frx_graph.reports.recommendation_text import INDENT, print_recommendation, print_wrapped
-from frx_graph.reports.text_console import text_console
+from frx_graph.reports.recommendation_text import INDENT, print_recommendations, print_wrapped
+from frx_graph.reports.text_console import print_title, text_console
 from frx_graph.reports.trace_parts import (
     DevicePart,
     LabelPart,
@@ -42,7 +42,7 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
     """Verdict, labels, devices, the parts of a step, kernels, operators, launches, waits, layouts, `top` cards."""
     out, console = text_console(width, color, soft_wrap=True)
     _verdict(console, result, width)
-    _title(console, "LABELS")
+    print_title(console, "LABELS")
     for label in result.labels:
         _label(console, label, width)
     if result.devices:
@@ -53,31 +53,21 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
     if result.operators:
         _operators(console, result, width)
     if result.launches is not None:
-        _title(console, "LAUNCHES")
+        print_title(console, "LAUNCHES")
         for line in _launches(result.launches):
             print_wrapped(console, line, width)
     _waits(console, result, width)
     if result.layout:
-        _title(console, "LAYOUT CHANGES")
+        print_title(console, "LAYOUT CHANGES")
         for work in result.layout[:_ROWS]:
             print_wrapped(console, _layout(work), width)
         print_wrapped(console, "`frx analyze --trace` explains these findings.", width)
-    if result.recommendations:
-        _title(console, "RECOMMENDATIONS")
-        for number, recommendation in enumerate(result.recommendations[:top], start=1):
-            print_recommendation(console, number, recommendation, width)
-        if len(result.recommendations) > top:
-            console.print(Text(f"{len(result.recommendations) - top} more: --top {len(result.recommendations)}"))
+    print_recommendations(console, result.recommendations, top, width)
     if result.missing:
-        _title(console, "NOT IN THIS TRACE")
+        print_title(console, "NOT IN THIS TRACE")
         for gap in result.missing:
             print_wrapped(console, f"{gap.subject}: {gap.reason}", width)
     return out.getvalue()
-
-
-def _title(console: Console, title: str) -> None:
-    console.print()
-    console.print(Text(title, "bold"))
 
 
 def _verdict(console: Console, result: TraceResult, width: int) -> None:
@@ -113,7 +103,7 @@ def _label(console: Console, label: LabelPart, width: int) -> None:
 
 
 def _devices(console: Console, result: TraceResult, width: int) -> None:
-    _title(console, f"DEVICES, within {_milli(result.window.span_ms)}")
+    print_title(console, f"DEVICES, within {_milli(result.window.span_ms)}")
     table = _table("device", "busy", "idle", "kernels", "copies", "fills")
     for device in result.devices:
         table.add_row(
@@ -160,7 +150,7 @@ def _parts(console: Console, result: TraceResult, width: int) -> None:
     ]
     if not rows:
         return
-    _title(console, "PARTS OF THE STEPS")
+    print_title(console, "PARTS OF THE STEPS")
     table = _table("part", "host", "of steps", "kernels")
     for part, on_host, on_device in rows:
         share = None if on_host is None else 100 * on_host / result.window.host_ms if result.window.host_ms else None
@@ -176,7 +166,7 @@ def _parts(console: Console, result: TraceResult, width: int) -> None:
 
 
 def _kernels(console: Console, result: TraceResult, width: int) -> None:
-    _title(console, "KERNELS")
+    print_title(console, "KERNELS")
     families = ", ".join(f"{one.family} {percent(_percent(one.share))}" for one in result.families)
     print_wrapped(console, families, width)
     print_wrapped(console, "By kernel: time, share of the time in which kernels run, launches, median", width)
@@ -191,7 +181,7 @@ def _kernels(console: Console, result: TraceResult, width: int) -> None:
 def _operators(console: Console, result: TraceResult, width: int) -> None:
     known = result.attribution
     share = percent(_percent(known.attributed_share))
-    _title(console, f"OPERATORS: {known.attributed:,} of {known.kernels:,} kernels, {share} of their time")
+    print_title(console, f"OPERATORS: {known.attributed:,} of {known.kernels:,} kernels, {share} of their time")
     for operator in result.operators[:_ROWS]:
         said = f"{plural(operator.kernels, 'kernel'):>15}  {operator.part}"
         console.print(_figures(operator.total_ms, operator.share, said))
@@ -240,7 +230,7 @@ def _waits(console: Console, result: TraceResult, width: int) -> None:
     host = result.host
     if host.sync_wait_ms is None:
         return
-    _title(console, "WAITS FOR DEVICES, and long calls of the runtime")
+    print_title(console, "WAITS FOR DEVICES, and long calls of the runtime")
     print_wrapped(
         console, f"waiting {_milli(host.sync_wait_ms)}, {percent(_percent(host.sync_wait_share))} of the steps", width
     )

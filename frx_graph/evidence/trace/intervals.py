@@ -12,7 +12,6 @@ from typing import TypeVar
 
 Owner = TypeVar("Owner", bound=Hashable)
 
-
 Span = tuple[int, int]
 """Start and end in nanoseconds, the end not included."""
 
@@ -76,17 +75,9 @@ def without(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def union_ns(spans: Iterable[tuple[int, int]]) -> int:
+def union_ns(spans: Iterable[Span]) -> int:
     """Nanoseconds in which at least one of the `(start, end)` spans runs."""
-    total = 0
-    reached: int | None = None
-    for start, end in sorted(spans):
-        if reached is None or start > reached:
-            reached = start
-        if end > reached:
-            total += end - reached
-            reached = end
-    return total
+    return length_ns(merged(spans))
 
 
 def sole_ns(spans: Iterable[tuple[int, int, Owner]]) -> dict[Owner, int]:
