@@ -52,7 +52,15 @@ products: [{name: X1, sms: 4, source: a data sheet}]
         ("NVIDIA H100 PCIe", "H100 PCIe"),
         ("NVIDIA H100 NVL", "H100 NVL"),
         ("NVIDIA H200", "H200"),
+        ("NVIDIA H200 NVL", "H200 NVL"),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA GB200", "GB200"),
+        ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA GB300", "GB300"),
         ("NVIDIA GH200 480GB", "GH200 96GB"),
+        ("NVIDIA GH200 120GB", "GH200 96GB"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA A10G", "A10G"),
         ("Tesla T4", "T4"),
         ("NVIDIA L4", "L4"),
         ("NVIDIA L40", "L40"),
@@ -64,13 +72,19 @@ products: [{name: X1, sms: 4, source: a data sheet}]
         ("RTX5060", "RTX 5060"),
         ("NVIDIA RTX 5060", "RTX 5060"),
         ("NVIDIA GeForce RTX 5070 Ti", "RTX 5070 Ti"),
+        ("NVIDIA GeForce RTX 5090 D v2", "RTX 5090 D"),
+        ("Quadro RTX 6000", "Quadro RTX 6000"),
         ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell Server Edition"),
         ("NVIDIA GB10", "GB10"),
         ("Orin", "Jetson Orin"),
+        ("NVIDIA Thor", "Thor"),
         ("A100", "A100 80GB SXM"),
         ("h100", "H100 SXM"),
         ("sm_90", "sm_90 (Hopper)"),
+        ("sm_88", "sm_88 (Ampere)"),
         ("AMD Instinct MI300X", "MI300X"),
+        ("AMD Instinct MI300A", "MI300A"),
         ("AMD Instinct MI210", "MI250 (one die)"),
         ("AMD Instinct MI250X", "MI250X (one die)"),
     ],
@@ -92,9 +106,14 @@ def test_listed_device(device_name: str, listed: str) -> None:
         "NVIDIA L40G",
         "NVIDIA T4G",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "Quadro RTX 6000",
-        "NVIDIA RTX 4000 Ada Generation",
-        "AMD Instinct MI300A",
+        "NVIDIA GeForce RTX 5090 Laptop GPU",
+        "NVIDIA RTX 6000",
+        "NVIDIA RTX 6000D",
+        "NVIDIA RTX 4000 Ada Generation Laptop GPU",
+        "NVIDIA RTX PRO 6000",
+        "NVIDIA A10M",
+        "NVIDIA H20",
+        "AMD Instinct MI300C",
         "AMD Radeon Graphics",
         "NVIDIA",
         "CPU",
@@ -137,12 +156,12 @@ def test_units_and_what_a_roofline_needs() -> None:
     assert found.peaks is not None
     assert found.peaks.bandwidth_bytes_per_s == pytest.approx(3.35e12)
     assert found.peaks.float32_flops == pytest.approx(67e12)
-    assert found.peaks.tensor_flops == pytest.approx(989e12)
+    assert found.peaks.tensor_flops == pytest.approx(989.4e12)
     assert "H100 data sheet" in found.peaks.source
 
 
 def test_what_is_not_known_of_a_product_is_no_number() -> None:
-    for name in ("RTX 5060", "sm_90", "GB300"):
+    for name in ("RTX 5060", "sm_90", "GB10", "RTX PRO 6000 Blackwell Server Edition"):
         found = find_gpu(name)
         assert found is not None
         assert found.peaks is None
@@ -155,10 +174,45 @@ def test_numbers_of_a_product_agree_with_each_other(card, product) -> None:
     if product.float32_tflops and product.sms and card.architecture.startswith("sm_"):
         cores = 64 if card.architecture in ("sm_70", "sm_75", "sm_80") else 128
         assert 0.5 < 1e6 * product.float32_tflops / (2 * cores * product.sms) / 1e3 < 3.0, "GHz that this would need"
+    if product.float16_tflops and product.float32_tflops and card.architecture not in ("sm_90", "sm_100", "sm_103"):
+        # What a multiprocessor's tensor cores do in a clock over what its lanes do: sparsity would double it.
+        rates = {"sm_70": (8,), "sm_75": (4, 8), "sm_80": (16,), "gfx90a": (8,), "gfx942": (8,), "gfx950": (16,)}
+        ratio = product.float16_tflops / product.float32_tflops
+        assert any(ratio == pytest.approx(rate, rel=0.02) for rate in rates.get(card.architecture, (2, 4))), ratio
     if product.tf32_tflops and product.float16_tflops:
         assert product.float16_tflops / product.tf32_tflops == pytest.approx(2, rel=0.02)
     if product.float16_tflops and product.bfloat16_tflops:
         assert product.float16_tflops == product.bfloat16_tflops
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        ("RTX 3090", 71),  # 142 with fp16 accumulation, and with sparsity
+        ("RTX 4090", 165.2),
+        ("RTX 5090", 209.5),
+        ("RTX PRO 6000 Blackwell", 503.8),
+        ("RTX A6000", 154.8),
+        ("A10", 125),
+        ("A10G", 70),
+        ("A40", 149.7),
+        ("L4", 121),  # 242 with sparsity
+        ("L40", 181.05),
+        ("L40S", 362.05),  # 733 with sparsity
+        ("A100", 312),
+        ("H100 PCIe", 756),
+        ("H100 NVL", 835.5),  # 1,671 with sparsity, 3,342 of a pair
+        ("B200", 2250),
+        ("GB200", 2500),  # 10,000 with sparsity of a superchip
+        ("B300", 2250),
+        ("MI250", 181),  # 362.1 of both dies
+        ("MI300X", 1307.4),
+    ],
+)
+def test_tensor_throughput_is_that_of_one_device_dense_and_with_fp32_accumulation(name: str, tflops: float) -> None:
+    peaks = gpu_named(name).peaks
+    assert peaks is not None
+    assert peaks.tensor_flops == pytest.approx(tflops * 1e12)
 
 
 def test_targets_and_compute_capabilities() -> None:
