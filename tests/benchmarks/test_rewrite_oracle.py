@@ -376,3 +376,27 @@ def test_weights_stored_anew_where_nobody_sees_it_pass() -> None:
     for train in (False, True):
         verdict = check_program(blind, STORED, train=train)
         assert (verdict.outcome, verdict.applied["preconvert_weights"]) == (Outcome.OK, 2)
+
+
+def test_what_aotautograd_compiles_for_nobody_is_no_fault() -> None:
+    cut_by_a_value = replace(
+        PROGRAM,
+        inputs=("torch.randn(n, 3, dtype=torch.float32)", "torch.tensor(1)"),
+        modules=(),
+        lines=("v0 = torch.narrow(i0, 1, i1, 2)",),
+        outputs=("v0",),
+    )
+    verdict = check_program(cut_by_a_value)
+    assert verdict.outcome is Outcome.REFUSED, verdict.problems
+    (reason,) = verdict.refusals
+    assert "DataDependentOutputException" in reason
+
+
+def test_what_fails_beside_a_graph_that_compiles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(_graph: fx.Graph) -> None:
+        raise ValueError("planted")
+
+    plant(monkeypatch, breaks)
+    verdict = check_program(PROGRAM)
+    assert verdict.outcome is Outcome.WRONG
+    assert any("planted" in problem for problem in verdict.problems)
