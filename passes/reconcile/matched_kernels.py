@@ -1,14 +1,14 @@
 """The kernels of a program, each with what every layer has of it.
 
-Layers name kernels differently (`kernel_signature`). Two are matched only if their names cannot be those of different
-kernels of the same layer: a profiler's bare `copy` is neither `copy<4>` nor `copy<8>`, if PTX has both, and stands for
-itself. The source of a template is that of all its instances.
+Layers name kernels differently (`kernel_signature`), and each has a name of its own for each kernel. Two are matched
+only if there is no other that could be meant: a profiler's bare `copy` is neither `copy<4>` nor `copy<8>`, if PTX has
+both, and stands for itself. The source of a template is that of all its instances.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frx_graph.evidence.cuda.source import Kernel
@@ -73,15 +73,31 @@ class MatchedKernel:
         return kernel_signature((names or [self.name])[0]).function
 
 
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A name, and which of the layers have it."""
+
+    text: str
+    signature: KernelSignature
+    layers: frozenset[int]
+
+
 @dataclass(slots=True)
 class _Group:
-    """Names that are of one kernel."""
+    """Names that are of one kernel, of a layer each."""
 
-    names: list[str] = field(default_factory=list)
-    signatures: list[KernelSignature] = field(default_factory=list)
+    names: list[_Name] = field(default_factory=list)
+
+    @property
+    def layers(self) -> frozenset[int]:
+        return frozenset(layer for name in self.names for layer in name.layers)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(name.text for name in self.names)
 
     def takes(self, signature: KernelSignature) -> bool:
-        return all(signature.fits(other) for other in self.signatures)
+        return all(signature.fits(name.signature) for name in self.names)
 
 
 def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
@@ -93,16 +109,16 @@ def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
     for labelled in layers.ncu.analysis.kernels if layers.ncu is not None else ():
         ncu[labelled.summary.kernel].append(labelled)
     runs = _runs(layers.trace) if layers.trace is not None else {}
-    groups = _grouped({*ptx, *ncu, *runs})
+    groups = _grouped((ptx, ncu, runs))
     source = _source_kernels(layers.source) if layers.source is not None else ()
     owners = [_owner(group, source) for group in groups]
     found = [
         MatchedKernel(
-            name=_shown(group.names, owner, ncu, runs, alone=owners.count(owner) == 1),
+            name=_shown(group.texts, owner, ncu, runs, alone=owners.count(owner) == 1),
             source=owner,
-            ptx=tuple(one for name in group.names for one in ptx.get(name, ())),
-            ncu=tuple(one for name in group.names for one in ncu.get(name, ())),
-            runs=tuple(runs[name] for name in group.names if name in runs),
+            ptx=tuple(one for name in group.texts for one in ptx.get(name, ())),
+            ncu=tuple(one for name in group.texts for one in ncu.get(name, ())),
+            runs=tuple(runs[name] for name in group.texts if name in runs),
         )
         for group, owner in zip(groups, owners, strict=True)
     ]
@@ -110,19 +126,37 @@ def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
     return tuple(sorted(found, key=lambda kernel: (-(kernel.runtime_share or 0.0), kernel.name)))
 
 
-def _grouped(names: Iterable[str]) -> list[_Group]:
-    """Those that tell most first, so that one which tells little is not taken for the first that it fits."""
-    known = sorted(((kernel_signature(name), name) for name in names), key=lambda one: (-one[0].told, one[1]))
-    by_function: dict[str, list[_Group]] = defaultdict(list)
-    for signature, name in known:
-        groups = by_function[signature.function]
-        fitting = [group for group in groups if group.takes(signature)]
-        if len(fitting) != 1:
-            fitting = [_Group()]
-            groups += fitting
-        fitting[0].names.append(name)
-        fitting[0].signatures.append(signature)
-    return [group for groups in by_function.values() for group in groups]
+def _grouped(layers: Sequence[Collection[str]]) -> list[_Group]:
+    """The names of each of these layers, those that tell most first, so that one which tells little is not taken for
+    the first that it fits."""
+    found: list[_Group] = []
+    by_function: dict[str, list[_Name]] = defaultdict(list)
+    for text in sorted({text for layer in layers for text in layer}):
+        name = _Name(text, kernel_signature(text), frozenset(i for i, layer in enumerate(layers) if text in layer))
+        by_function[name.signature.function].append(name)
+    for names in by_function.values():
+        names.sort(key=lambda name: -name.signature.told)
+        groups: list[_Group] = []
+        for name in names:
+            fitting = [group for group in groups if group.takes(name.signature)]
+            if len(fitting) != 1 or fitting[0].layers & name.layers or _has_rival(name, names, fitting[0]):
+                fitting = [_Group()]
+                groups += fitting
+            fitting[0].names.append(name)
+        found += groups
+    return found
+
+
+def _has_rival(name: _Name, names: Sequence[_Name], group: _Group) -> bool:
+    """True if another name of the same layer, that tells as much, could be in this group as well."""
+    told = name.signature.told
+    return any(
+        other is not name
+        and other.signature.told >= told
+        and other.layers & name.layers
+        and group.takes(other.signature)
+        for other in names
+    )
 
 
 def _owner(group: _Group, source: Sequence[SourceKernel]) -> SourceKernel | None:

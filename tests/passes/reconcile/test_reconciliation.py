@@ -83,6 +83,15 @@ def test_a_bare_name_is_none_of_two_instances(program) -> None:
     assert matched(program.reconcile()) == {"k": ["ptx", "ncu"]}
 
 
+def test_names_that_a_layer_has_apart_are_of_two_kernels(program) -> None:
+    # Which function the argument is cannot be told from these names, but they are two.
+    names = ["_Z1kIXadL_Z1fPfEEEvPKfPfi", "_Z1kIXadL_Z1gPfEEEvPKfPfi"]
+    program.ptx(**dict.fromkeys(names, LOAD))
+    assert matched(program.reconcile()) == {name: ["ptx"] for name in names}
+    program.counters({"void k<&(f(float*))>(float const*, float*, int)": SLOW})
+    assert sorted(map(len, matched(program.reconcile()).values())) == [1, 1, 1]
+
+
 def test_of_two_with_a_name_in_the_source_neither_is_taken(program) -> None:
     program.source(STRIDED % "k" + "__global__ void k(double* a) { a[threadIdx.x] = 0; }").ncu(k=SLOW)
     found = program.reconcile()
