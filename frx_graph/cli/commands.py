@@ -14,6 +14,7 @@ from frx_graph.cli.ledger import ledger
 from frx_graph.cli.ncu_command import ncu_command
 from frx_graph.cli.probe import probe
 from frx_graph.cli.profile import profile
+from frx_graph.cli.reconcile import reconcile
 from frx_graph.cli.rules import rules
 from frx_graph.cli.trial import trial
 from frx_graph.version import __version__
@@ -24,7 +25,20 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for command in (advise, analyze, profile, explain, compare, bench, trial, rules, probe, doctor, ncu_command):
+for command in (
+    advise,
+    analyze,
+    profile,
+    explain,
+    reconcile,
+    compare,
+    bench,
+    trial,
+    rules,
+    probe,
+    doctor,
+    ncu_command,
+):
     app.command()(command)
 app.add_typer(ledger, name="ledger")
 

@@ -17,7 +17,7 @@ from frx_graph.evidence.ptx.ptxas import Assembled, parse_report
 
 LIMIT_SECONDS = 600.0
 """For one compilation: template libraries such as CUTLASS take minutes."""
-_NOT_FOR_SHELLS = re.compile(r"""[$`"\\\x00-\x1f]""")
+NOT_FOR_SHELLS = re.compile(r"""[$`"\\\x00-\x1f]""")
 """nvcc hands the names of files, in double quotes, to a shell: in a name of these it runs what stands there."""
 _NAMES_ARCHITECTURE = ("-arch", "--gpu-architecture", "-gencode", "--generate-code")
 """Beginnings of flags that do: then nvcc is asked for no other."""
@@ -116,7 +116,7 @@ def _language(source: Path) -> Sequence[str]:
     """What tells nvcc that `source` is CUDA, where its name does not; nvcc would then take objects in flags for it."""
     if not source.is_file():
         raise EvidenceError(f"{source}: no such file", "name CUDA source files")
-    if _NOT_FOR_SHELLS.search(str(source.absolute())):
+    if NOT_FOR_SHELLS.search(str(source.absolute())):
         raise EvidenceError(f"{source}: nvcc would hand this name to a shell", "rename the file or its folder")
     return () if source.suffix == ".cu" else ("-x", "cu")
 

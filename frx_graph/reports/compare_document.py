@@ -25,6 +25,7 @@ from frx_graph.passes.layers import Layers
 from frx_graph.reports.compare_gaps import NextCommand, still_unknown, upgrade_hints
 from frx_graph.reports.plain_text import encodable
 from frx_graph.reports.published_schema import published_schema
+from frx_graph.reports.reconcile_document import MissingEvidencePart, ReconciledDiagnosisPart, reconcile_document
 from frx_graph.reports.tradeoff_text import tradeoff_text
 from frx_graph.rules.cuda_card import cuda_cards
 
@@ -232,7 +233,10 @@ class CompareResult(_Part):
     verdict: VerdictPart
     resolved: tuple[FindingPart, ...] = Field(description="of all layers")
     regressions: tuple[FindingPart, ...]
+    root_causes_a: tuple[ReconciledDiagnosisPart, ...] = Field(description="what the layers of A say together")
+    root_causes_b: tuple[ReconciledDiagnosisPart, ...]
     tradeoffs: tuple[TradeoffPart, ...]
+    missing_evidence: tuple[MissingEvidencePart, ...] = Field(description="what would make A's root causes surer")
     still_unknown: tuple[str, ...]
     upgrade_hints: tuple[str, ...] = Field(description="commands that would tell")
 
@@ -247,6 +251,8 @@ class CompareDocument(_Part):
 def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
     """The document of a comparison; `again` is the command that was typed, and what may be added to it."""
     verdict = found.verdict
+    causes_a = reconcile_document(found.a, found.causes_a).result
+    causes_b = reconcile_document(found.b, found.causes_b).result
     return CompareDocument(
         result=CompareResult(
             schema=SCHEMA_NAME,
@@ -268,7 +274,10 @@ def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
             ),
             resolved=_findings(found.resolved),
             regressions=_findings(found.regressions),
+            root_causes_a=causes_a.diagnoses,
+            root_causes_b=causes_b.diagnoses,
             tradeoffs=tuple(map(_tradeoff, found.tradeoffs)),
+            missing_evidence=causes_a.missing_evidence,
             still_unknown=tuple(map(encodable, still_unknown(found))),
             upgrade_hints=tuple(map(encodable, upgrade_hints(found, again))),
         )

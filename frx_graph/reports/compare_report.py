@@ -21,7 +21,8 @@ from frx_graph.reports.compare_document import (
 )
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import seconds
-from frx_graph.reports.recommendation_text import INDENT, print_wrapped
+from frx_graph.reports.recommendation_text import INDENT, print_command, print_wrapped
+from frx_graph.reports.reconcile_report import print_diagnoses, print_missing_evidence
 from frx_graph.reports.text_console import print_title, text_console
 from frx_graph.reports.tradeoff_text import change_text, pair_name, quantity
 
@@ -36,6 +37,7 @@ _BASES = {
 _KERNELS = 5
 """Of each layer, the most important; the document has all."""
 _FINDINGS = 20
+_CAUSES = 3
 _NAME = 60
 
 
@@ -47,20 +49,17 @@ def render_comparison(result: CompareResult, *, width: int, color: bool) -> str:
     _findings(console, "REGRESSIONS IN B", result.regressions, width)
     _dimensions(console, result, width)
     _changes(console, result, width)
-    for title, said in (
-        ("TRADEOFFS", [one.text for one in result.tradeoffs]),
-        ("STILL UNKNOWN", result.still_unknown),
-    ):
-        if said:
-            print_title(console, title)
-            for line in said:
-                print_wrapped(console, f"- {line}", width)
+    _causes(console, result, width)
+    _listed(console, "TRADEOFFS", [one.text for one in result.tradeoffs], width)
+    shown = {(one.diagnosis, one.kernel) for one in result.root_causes_a[:_CAUSES]}
+    print_missing_evidence(console, result.missing_evidence, shown, _CAUSES, width)
+    _listed(console, "STILL UNKNOWN", result.still_unknown, width)
     if result.upgrade_hints:
         print_title(console, "UPGRADE HINTS")
         for hint in result.upgrade_hints:
             what, _, command = hint.partition(": ")
             print_wrapped(console, f"- {what}:", width)
-            console.print(Text(f"{INDENT * 2}{one_line(command, len(command))}"))
+            print_command(console, command)
     return out.getvalue()
 
 
@@ -102,6 +101,21 @@ def _findings(console: Console, title: str, found: Sequence[FindingPart], width:
         print_wrapped(console, f"- {one.code}{count}: {one.title}, {where} [{one.layer}]", width)
     if len(found) > _FINDINGS:
         print_wrapped(console, f"{len(found) - _FINDINGS} more: --json has all", width)
+
+
+def _causes(console: Console, result: CompareResult, width: int) -> None:
+    if result.root_causes_a:
+        print_diagnoses(console, "ROOT CAUSES IN A", result.root_causes_a, _CAUSES, width)
+    left = {one.diagnosis for one in result.root_causes_a} & {one.diagnosis for one in result.root_causes_b}
+    if left:
+        print_wrapped(console, f"B has of these: {', '.join(sorted(left))}", width)
+
+
+def _listed(console: Console, title: str, said: Sequence[str], width: int) -> None:
+    if said:
+        print_title(console, title)
+    for line in said:
+        print_wrapped(console, f"- {line}", width)
 
 
 def _dimensions(console: Console, result: CompareResult, width: int) -> None:

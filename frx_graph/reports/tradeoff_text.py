@@ -38,7 +38,7 @@ def tradeoff_text(found: Tradeoff) -> str:
         case Kind.NOT_MATCHED:
             return f"Kernels without a counterpart: {_only('A', found.only_a)}; {_only('B', found.only_b)}"
         case Kind.OTHER_NAMES:
-            return f"Compared although names differ, being the only kernel of each side{kernel}"
+            return f"Names differ, and each side has this kernel alone:{kernel.removeprefix(' of')}"
         case Kind.LAUNCHES:
             return f"Launched more often on one side ({numbers}){kernel}"
         case Kind.GPUS:
@@ -71,8 +71,8 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def pair_name(a: str, b: str) -> str:
-    """One name where both have it."""
-    return _name(a) if a == b else f"{_name(a)} -> {_name(b)}"
+    """One name where both have it, else the beginnings of both."""
+    return _name(a) if a == b else f"{one_line(a, _NAME // 2)} -> {one_line(b, _NAME // 2)}"
 
 
 def _only(side: str, names: tuple[str, ...]) -> str:

@@ -13,12 +13,14 @@ from frx_graph.passes.comparison.source_diff import SourceDiff, source_diff
 from frx_graph.passes.comparison.tradeoffs import Tradeoff, tradeoffs
 from frx_graph.passes.comparison.verdict import Verdict, verdict
 from frx_graph.passes.layers import Layers
+from frx_graph.passes.reconcile.reconciliation import Reconciliation, reconcile
 from frx_graph.rules.gpu_profile import GpuProfile
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`a` and `b` are what was compared; a diff is None where they do not both have that layer."""
+    """`a` and `b` are what was compared, `causes_a` and `causes_b` what the layers of each say together; a diff is None
+    where they do not both have that layer."""
 
     label_a: str
     label_b: str
@@ -30,6 +32,8 @@ class Comparison:
     scorecard: tuple[Dimension, ...]
     verdict: Verdict
     tradeoffs: tuple[Tradeoff, ...]
+    causes_a: Reconciliation
+    causes_b: Reconciliation
 
     @property
     def findings(self) -> tuple[FindingChange, ...]:
@@ -74,4 +78,6 @@ def compare_layers(
         scorecard=dimensions,
         verdict=said,
         tradeoffs=tradeoffs(said, dimensions, source, ptx, ncu),
+        causes_a=reconcile(a),
+        causes_b=reconcile(b),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from frx_graph.passes.comparison.base_name import base_name
+from frx_graph.evidence.kernel_signature import kernel_signature
 from frx_graph.passes.comparison.matching import Matching
 
 Layer = Literal["source", "ptx", "ncu"]
@@ -81,11 +81,11 @@ def _places(paired: Sequence[str], others: Sequence[str]) -> Mapping[str, int | 
     exact: dict[str, int | None] = {**dict.fromkeys(others), **{name: place for place, name in enumerate(paired)}}
     bases: dict[str, int | None] = {}
     for name, place in exact.items():
-        base = base_name(name)
+        base = kernel_signature(name).function
         bases[base] = None if base in bases else place
     return {**bases, **exact}
 
 
 def _place(places: Mapping[str, int | None], kernel: str) -> int | None:
     """Of a launch the name has the template's arguments, `scale<float>`, that of the kernel has none."""
-    return places[kernel] if kernel in places else places.get(base_name(kernel))
+    return places[kernel] if kernel in places else places.get(kernel_signature(kernel).function)

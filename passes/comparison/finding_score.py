@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from frx_graph.passes.comparison.base_name import base_name
+from frx_graph.evidence.kernel_signature import kernel_signature
 from frx_graph.passes.comparison.score_component import mean
 from frx_graph.passes.layers import Layers
 from frx_graph.rules.cuda_card import Category, Severity
@@ -23,11 +23,13 @@ def source_score(layers: Layers, categories: frozenset[Category]) -> float | Non
     """Of all kernels alike; None without source, or of one without kernels."""
     if layers.source is None:
         return None
-    shares: dict[str, list[float]] = {base_name(kernel.name): [] for kernel in layers.source.source.kernels}
+    shares: dict[str, list[float]] = {
+        kernel_signature(kernel.name).function: [] for kernel in layers.source.source.kernels
+    }
     for finding in layers.source.analysis.findings:
         if finding.card.category in categories:
             lost = SHARES[finding.card.severity] * finding.card.confidence
-            shares.setdefault(base_name(finding.kernel), []).append(1.0 - lost)
+            shares.setdefault(kernel_signature(finding.kernel).function, []).append(1.0 - lost)
     return mean(math.prod(sorted(found)) for found in shares.values())
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from frx_graph.passes.comparison.base_name import base_name
+from frx_graph.evidence.kernel_signature import kernel_signature
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def match_kernels(
 
     pair(lambda kernel: (name(kernel), place(kernel)), MatchedBy.NAME)
     pair(name, MatchedBy.NAME)
-    pair(lambda kernel: base_name(name(kernel)), MatchedBy.BASE_NAME)
+    pair(lambda kernel: kernel_signature(name(kernel)).function, MatchedBy.BASE_NAME)
     if len(a) == len(b) == 1:
         pair(lambda _: None, MatchedBy.ONLY_KERNEL)
     return Matching(tuple(pairs[i] for i in sorted(pairs)), tuple(left.values()), tuple(right.values()))

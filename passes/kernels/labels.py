@@ -134,10 +134,19 @@ def _uncoalesced_access(seen: _Seen) -> Iterator[KernelLabel]:
 
 def sectors_per_load(values: Mapping[str, float]) -> float | None:
     """Sectors of 32 bytes for each request of a warp, as measured, or from both counts; None where neither is known."""
-    measured = values.get("sectors_per_load")
+    return _sectors(values, "load")
+
+
+def sectors_per_store(values: Mapping[str, float]) -> float | None:
+    """The same of stores."""
+    return _sectors(values, "store")
+
+
+def _sectors(values: Mapping[str, float], what: str) -> float | None:
+    measured = values.get(f"sectors_per_{what}")
     if measured is not None:
         return measured
-    sectors, requests = values.get("load_sectors"), values.get("load_requests")
+    sectors, requests = values.get(f"{what}_sectors"), values.get(f"{what}_requests")
     return sectors / requests if sectors is not None and requests else None
 
 

@@ -116,6 +116,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("load_requests", COUNT, ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",), (), Fold.SUM),
     Metric("store_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",), (), Fold.SUM),
     Metric("store_requests", COUNT, ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",), (), Fold.SUM),
+    Metric("local_load_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",), (), Fold.SUM),
+    Metric("local_store_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",), (), Fold.SUM),
+    Metric("shared_wavefronts", COUNT, ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), (), Fold.SUM),
     Metric(
         "shared_bank_conflicts",
         COUNT,

@@ -16,6 +16,7 @@ from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.passes.comparison.comparison import Comparison, compare_layers
 from frx_graph.passes.comparison.sides import Winner
 from frx_graph.passes.layers import Layers
+from frx_graph.passes.reconcile.reconciliation import Reconciliation
 
 _SOURCES = [
     source(text)
@@ -66,7 +67,7 @@ def mirrored(value: Any) -> Any:
     """The same seen from the other side: `a` and `b` have changed places, everywhere."""
     if isinstance(value, Winner):
         return _MIRRORED.get(value, value)
-    if isinstance(value, Layers | enum.Enum):
+    if isinstance(value, Layers | Reconciliation | enum.Enum):
         return value
     if isinstance(value, tuple):
         return tuple(map(mirrored, value))

@@ -1,0 +1,47 @@
+"""`frx reconcile`: source, PTX, an Nsight Compute export and a trace of one program, read together."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.errors import OptionError
+from frx_graph.layer_files import read_layers
+from frx_graph.passes.reconcile.reconciliation import reconcile as reconciled
+from frx_graph.progress import stages
+from frx_graph.reports.reconcile_document import as_json, reconcile_document
+from frx_graph.reports.reconcile_report import render_reconciliation
+from frx_graph.reports.render import DEFAULT_TOP
+from frx_graph.reports.terminal import detect_terminal
+
+
+def reconcile(
+    files: Annotated[
+        list[Path], typer.Argument(help="kernel.cu, kernel.ptx, report.csv or .ncu-rep, trace.json: one of a kind.")
+    ],
+    top: Annotated[int, typer.Option(min=1, help="Explain this many diagnoses.")] = DEFAULT_TOP,
+    gpu_model: GpuModel = None,
+    as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_reconcile_v1.")] = False,
+) -> None:
+    """Print what source, PTX, counters and a trace of one program say together of its kernels, how sure that is, and
+    what to measure to be sure. Exit code 0: nothing; 1: diagnoses; 2: an error."""
+    gpu = cuda_gpu(gpu_model)
+    with stages() as progress:
+        progress(f"reading {', '.join(map(str, files))}")
+        layers = read_layers(files, gpu)
+    if gpu is not None and layers.ptx is None and layers.ncu is None:
+        raise OptionError("--gpu-model is for compiled kernels: there is neither PTX nor an export", "leave it out")
+    document = reconcile_document(layers, reconciled(layers))
+    if as_document:
+        typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
+    else:
+        terminal = detect_terminal(sys.stdout, os.environ)
+        text = render_reconciliation(document.result, top=top, width=terminal.width, color=terminal.color)
+        typer.echo(text, nl=False, color=terminal.color)
+    raise typer.Exit(1 if document.result.diagnoses else 0)

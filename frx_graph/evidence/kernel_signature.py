@@ -1,0 +1,163 @@
+"""Whether two names are of one kernel: as the source writes it, mangled in PTX, demangled by a profiler.
+
+`_Z4copyILi4EEvPKfPf`, `void copy<4>(const float *, float *)` and `copy` may all be one. A name tells its function, and
+mostly more: namespaces, template arguments, types of parameters. Two names are of one kernel if all that both of them
+tell is the same, so a bare name fits every instance of a template.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+from frx_graph.evidence.mangled_name import Texts, read_mangled
+
+_LONGEST = 10_000
+"""Characters of a name that are looked into; a mangled kernel of CUTLASS has some thousands."""
+_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|_NV_ANON_NAMESPACE)::")
+_INTERNAL = re.compile(r"_GLOBAL__N_|_INTERNAL_")
+"""How namespaces without a name begin, and those that nvcc makes of a file."""
+_CAST = re.compile(r"\([A-Za-z_][\w :]*\)(?=-?\d)")
+"""As some demanglers write a number: `(int)4`."""
+_SUFFIX = re.compile(r"(?<=\d)[uUlL]+$")
+_QUALIFIERS = re.compile(r"\b(?:const|volatile|struct|class|enum|__restrict__|__restrict)\b|\s+")
+_TRUTH = {"true": "1", "false": "0"}
+_OPENS, _CLOSES = "<([{", ">)]}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSignature:
+    """`function` is the name without all else. What a name does not tell is None: namespaces and classes around it,
+    template arguments, types of the parameters; and single ones of these."""
+
+    function: str
+    scope: tuple[str, ...] | None = None
+    arguments: Texts | None = None
+    parameters: Texts | None = None
+
+    @property
+    def told(self) -> int:
+        """How much of it is known."""
+        parts = (self.scope, self.arguments, self.parameters)
+        texts = (*(self.arguments or ()), *(self.parameters or ()))
+        return sum(part is not None for part in parts) + sum(text is not None for text in texts)
+
+    def fits(self, other: KernelSignature) -> bool:
+        """True if both may be of one kernel."""
+        return (
+            self.function == other.function
+            and (self.scope is None or other.scope is None or self.scope == other.scope)
+            and _fit(self.arguments, other.arguments)
+            and _fit(self.parameters, other.parameters)
+        )
+
+
+@functools.lru_cache(maxsize=4096)
+def kernel_signature(name: str) -> KernelSignature:
+    """What `name` tells; if it is no name of C++, all of it is the function's."""
+    text = name.strip()
+    if len(text) > _LONGEST:
+        return KernelSignature(text)
+    if not text.startswith("_Z"):
+        return _demangled(text)
+    found = read_mangled(text)
+    if found is None:
+        return KernelSignature(text)
+    scope = tuple(part for part in found.scope if not _INTERNAL.match(part))
+    return KernelSignature(found.function, scope, found.arguments, found.parameters)
+
+
+def source_signature(name: str, *, template: bool) -> KernelSignature:
+    """That of a kernel as it is defined, with the namespaces around it: there are no others. A template is of any
+    arguments."""
+    found = kernel_signature(name)
+    arguments = found.arguments if template or found.arguments is not None else ()
+    return KernelSignature(found.function, found.scope or (), arguments)
+
+
+def _fit(one: Texts | None, other: Texts | None) -> bool:
+    if one is None or other is None:
+        return True
+    return len(one) == len(other) and all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
+
+
+def _demangled(text: str) -> KernelSignature:
+    named = _UNNAMED.sub("", text)
+    at = _first_bracket(named)
+    listed = None if at is None else _inside(named, at)
+    *scope, last = _split(_last_word(named[:at]), "::") or [""]
+    function, arguments = _template(last)
+    if not function:
+        return KernelSignature(text)
+    whole = listed is not None
+    parameters = tuple(map(_normal, _split(listed or "", ",")))
+    return KernelSignature(
+        function=function,
+        scope=tuple(_template(part)[0] for part in scope if part) if scope or whole else None,
+        arguments=() if arguments is None and whole else arguments,
+        parameters=None if not whole else () if parameters == ("void",) else parameters,
+    )
+
+
+def _template(text: str) -> tuple[str, Texts | None]:
+    """A name and its template arguments, None where it has none."""
+    at = text.find("<")
+    if at <= 0 or not text.endswith(">"):
+        return text.strip(), None
+    return text[:at].strip(), tuple(map(_normal, _split(text[at + 1 : -1], ",")))
+
+
+def _normal(text: str) -> str:
+    """One spelling of an argument or a type."""
+    text = _SUFFIX.sub("", _CAST.sub("", text.strip()))
+    return _TRUTH.get(text) or _QUALIFIERS.sub("", text)
+
+
+def _first_bracket(text: str) -> int | None:
+    """Where the parameters begin: the first round bracket that stands in no other."""
+    depth = 0
+    for at, character in enumerate(text):
+        if character == "(" and depth == 0 and at:
+            return at
+        depth += _depth(character)
+    return None
+
+
+def _inside(text: str, at: int) -> str:
+    """What stands between the bracket at `at` and the one that closes it."""
+    depth = 0
+    for end in range(at, len(text)):
+        depth += _depth(text[end])
+        if depth == 0:
+            return text[at + 1 : end]
+    return text[at + 1 :]
+
+
+def _last_word(text: str) -> str:
+    """Without the type that a function returns, which stands before it."""
+    text = text.strip()
+    depth = start = 0
+    for at, character in enumerate(text):
+        depth += _depth(character)
+        if character == " " and depth == 0:
+            start = at + 1
+    return text[start:]
+
+
+def _split(text: str, by: str) -> list[str]:
+    """The parts between separators that stand in no brackets; none of an empty text."""
+    parts = []
+    depth = start = at = 0
+    while at < len(text):
+        depth += _depth(text[at])
+        if depth == 0 and text.startswith(by, at):
+            parts.append(text[start:at])
+            start = at = at + len(by)
+        else:
+            at += 1
+    return [*parts, text[start:]] if parts or text.strip() else []
+
+
+def _depth(character: str) -> int:
+    return (character in _OPENS) - (character in _CLOSES)
