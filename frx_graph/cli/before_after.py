@@ -122,7 +122,7 @@ def analyze_sides(
     typed = ["frx", "analyze", *before.typed(), *after.typed()]
     typed += [] if gpu_model is None else ["--gpu-model", gpu_model]
     sides = (layers_a, layers_b)
-    again = NextCommand(typed, for_ptx=_to_add(sides, "ptx"), for_ncu=(_to_add(sides, "ncu"),))
+    again = NextCommand(typed, for_ptx=_to_add(sides, "ptx"), for_gpu=(), for_ncu=(_to_add(sides, "ncu"),))
     return show_comparison(found, again, as_document=as_document, output=output)
 
 

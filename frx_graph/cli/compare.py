@@ -67,7 +67,8 @@ def compare(
     for option, value in (("--ncu-a", ncu_a), ("--ncu-b", ncu_b), ("--gpu-model", gpu_model)):
         typed += [] if value is None else [option, str(value)]
     typed += ["--build-flags", build_flags] if flags else []
-    again = NextCommand(typed, for_ptx=("--with-ptx",), for_ncu=_for_ncu(ncu_a, ncu_b))
+    for_gpu = ("--gpu-model", "H100") if gpu_model is None and not flags else ()
+    again = NextCommand(typed, for_ptx=("--with-ptx",), for_gpu=for_gpu, for_ncu=_for_ncu(ncu_a, ncu_b))
     raise typer.Exit(show_comparison(found, again, as_document=as_document))
 
 

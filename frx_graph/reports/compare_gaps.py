@@ -14,10 +14,12 @@ _NAMED = {"source": "CUDA source", "ptx": "PTX", "ncu": "Nsight Compute's counte
 
 @dataclass(frozen=True, slots=True)
 class NextCommand:
-    """The command that was typed, and the words to add to it for PTX, and for counters, in one way or another."""
+    """The command that was typed, and the words to add to it: for PTX; for PTX of the GPU that matters, where another
+    was taken; for counters, in one way or another."""
 
     words: Sequence[str]
     for_ptx: Sequence[str]
+    for_gpu: Sequence[str]
     for_ncu: Sequence[Sequence[str]]
 
 
@@ -54,9 +56,13 @@ def upgrade_hints(found: Comparison, again: NextCommand) -> tuple[str, ...]:
     hints = []
     if found.ptx is None and again.for_ptx:
         hints.append(f"Registers, spills, instructions: {shlex.join([*again.words, *again.for_ptx])}")
+    if found.ptx is not None and again.for_gpu:
+        target = found.ptx.target_a
+        hints.append(f"Registers of your GPU in place of {target}: {shlex.join([*again.words, *again.for_gpu])}")
     if found.ncu is None:
-        commands = (shlex.join([*again.words, *added]) for added in again.for_ncu)
-        hints += [f"Time, caches, occupancy, stalls: {command}" for command in commands]
+        commands = [shlex.join([*again.words, *added]) for added in again.for_ncu]
+        hints += [f"Time, caches, occupancy, stalls: {command}" for command in commands[:1]]
+        hints += [f"The same, measured elsewhere: {command}" for command in commands[1:]]
     return tuple(hints)
 
 

@@ -15,6 +15,7 @@ from frx_graph.reports.compare_document import (
     DimensionPart,
     FindingPart,
     NcuKernelPart,
+    PtxDiffPart,
     PtxKernelPart,
     StaticKernelPart,
     VerdictPart,
@@ -142,7 +143,7 @@ def _score(score: float | None) -> str:
 def _changes(console: Console, result: CompareResult, width: int) -> None:
     for title, kernels in (
         ("WHAT CHANGED, MEASURED", () if result.ncu_diff is None else result.ncu_diff.kernels),
-        ("WHAT CHANGED, PTX", () if result.ptx_diff is None else result.ptx_diff.kernels),
+        (f"WHAT CHANGED, PTX{_targets(result.ptx_diff)}", () if result.ptx_diff is None else result.ptx_diff.kernels),
         ("WHAT CHANGED, SOURCE", () if result.static_diff is None else result.static_diff.kernels),
     ):
         shown = [(kernel, lines) for kernel in kernels[:_KERNELS] if (lines := list(_kernel(kernel)))]
@@ -154,6 +155,14 @@ def _changes(console: Console, result: CompareResult, width: int) -> None:
                 print_wrapped(console, line, width, INDENT * 2)
         if len(kernels) > _KERNELS:
             print_wrapped(console, f"{len(kernels) - _KERNELS} more kernels: --json has all", width)
+
+
+def _targets(diff: PtxDiffPart | None) -> str:
+    """The architectures that it is for."""
+    if diff is None:
+        return ""
+    targets = (one_line(target, 30) for target in dict.fromkeys((diff.target_a, diff.target_b)))
+    return f" for {' -> '.join(targets)}"
 
 
 def _head(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> str:

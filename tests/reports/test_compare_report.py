@@ -18,7 +18,12 @@ from frx_graph.reports.compare_report import render_comparison
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_compare_v1.schema.json").read_text(encoding="utf-8")
 HOSTILE = "\x1b[31mred\x1b[0m\u202e[bold]<b>\udcff"
-AGAIN = NextCommand(("frx", "compare", "my a.cu", "b.cu"), ("--with-ptx",), (("--with-ncu",), ("--ncu-a", "a.csv")))
+AGAIN = NextCommand(
+    ("frx", "compare", "my a.cu", "b.cu"),
+    ("--with-ptx",),
+    ("--gpu-model", "H100"),
+    (("--with-ncu",), ("--ncu-a", "a.csv")),
+)
 STRIDED = "__global__ void f(float* in, float* out, int n) { out[threadIdx.x] = in[n * threadIdx.x]; }"
 PLAIN = "__global__ void f(float* in, float* out, int n) { out[threadIdx.x] = in[threadIdx.x]; }"
 SPILLS, CLEAN = Assembled(255, 64, 40, 80, 0), Assembled(40, 0, 0, 0, 0)
@@ -65,7 +70,7 @@ def test_documents_are_what_the_schema_says(found: Comparison) -> None:
 def test_people_see_lines_that_fit(found: Comparison) -> None:
     for width in (80, 120):
         lines = text(found, width).splitlines()
-        assert not [line for line in lines if len(line) > width and "frx compare" not in line and "zzz" not in line]
+        assert not [line for line in lines if len(line) > width and "frx compare" not in line and "ncu --" not in line]
 
 
 def test_the_contract() -> None:
@@ -113,7 +118,10 @@ def test_what_people_see() -> None:
     ):
         assert line in said, line
     assert "REGRESSIONS" not in said
-    assert "UPGRADE HINTS" not in said
+    assert "WHAT CHANGED, PTX for sm_90\n" in said
+    assert "ROOT CAUSES IN A\n1. [" in said
+    assert "Registers of your GPU in place of sm_90:\n        frx compare 'my a.cu' b.cu --gpu-model H100\n" in said
+    assert "--with-n" not in said
 
 
 def test_a_regression_and_the_next_command() -> None:
@@ -123,6 +131,7 @@ def test_a_regression_and_the_next_command() -> None:
     assert "REGRESSIONS IN B\n    - uncoalesced_access" in said
     assert "frx compare 'my a.cu' b.cu --with-ptx\n" in said
     assert "frx compare 'my a.cu' b.cu --with-ncu\n" in said
+    assert "measured elsewhere:\n        frx compare 'my a.cu' b.cu --ncu-a a.csv\n" in said
     assert "How long either takes" in said
 
 
