@@ -25,6 +25,7 @@ from frx_graph.passes.layers import Layers
 from frx_graph.reports.compare_gaps import NextCommand, still_unknown, upgrade_hints
 from frx_graph.reports.plain_text import encodable
 from frx_graph.reports.published_schema import published_schema
+from frx_graph.reports.quantities import finite
 from frx_graph.reports.reconcile_document import MissingEvidencePart, ReconciledDiagnosisPart, reconcile_document
 from frx_graph.reports.tradeoff_text import tradeoff_text
 from frx_graph.rules.cuda_card import cuda_cards
@@ -181,7 +182,7 @@ class ReadingPart(_Part):
     of: str
     seconds_a: float
     seconds_b: float
-    speedup_x: float
+    speedup_x: float | None = Field(description="null: no finite number")
     winner: Winner
 
 
@@ -423,7 +424,7 @@ def _time(time: MeasuredTime) -> TimePart:
     return TimePart(
         winner=time.winner,
         readings=tuple(
-            ReadingPart(of=one.of, seconds_a=one.a, seconds_b=one.b, speedup_x=one.a / one.b, winner=one.winner)
+            ReadingPart(of=one.of, seconds_a=one.a, seconds_b=one.b, speedup_x=_ratio(one.a, one.b), winner=one.winner)
             for one in time.readings
         ),
         gpus_a=_names(time.gpus_a),
@@ -445,7 +446,7 @@ def _tradeoff(one: Tradeoff) -> TradeoffPart:
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:
-    return a / b if a is not None and b else None
+    return finite(a / b) if a is not None and b else None
 
 
 def _names(names: Iterable[str]) -> _Names:

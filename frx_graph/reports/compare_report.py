@@ -83,7 +83,8 @@ def _reasons(verdict: VerdictPart) -> Iterator[str]:
         yield basis
     for one in () if verdict.time is None else verdict.time.readings:
         times = f"{seconds(one.seconds_a)} -> {seconds(one.seconds_b)}"
-        yield f"{one.of}: {times}, B is {one.speedup_x:.3g}x as fast"
+        fast = "" if one.speedup_x is None else f", B is {one.speedup_x:.3g}x as fast"
+        yield f"{one.of}: {times}{fast}"
     if verdict.score_a is not None and verdict.score_b is not None:
         yield f"weighted scores: A {verdict.score_a:.2f}, B {verdict.score_b:.2f}"
 

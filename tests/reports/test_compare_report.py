@@ -156,3 +156,10 @@ def test_names_are_nobodys_markup() -> None:
     assert "[31mred[0m[bold]<b>" in said
     colored = render_comparison(compare_document(NAMES, AGAIN).result, width=80, color=True)
     assert "\x1b[31mred" not in colored
+
+
+def test_a_ratio_that_is_no_number() -> None:
+    a, b = Layers(ncu=ncu(launch(us=1e300))), Layers(ncu=ncu(launch(us=1e-300)))
+    found = compare_layers(a, b, "a", "b")
+    assert json.loads(json.dumps(as_json(compare_document(found, AGAIN)), allow_nan=False))
+    assert text(found).startswith("WINNER  B  b\n")
