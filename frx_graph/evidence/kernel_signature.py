@@ -15,7 +15,7 @@ from frx_graph.evidence.mangled_name import Texts, read_mangled
 
 _LONGEST = 10_000
 """Characters of a name that are looked into; a mangled kernel of CUTLASS has some thousands."""
-_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|_NV_ANON_NAMESPACE)::")
+_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<?unnamed>|_NV_ANON_NAMESPACE)::")
 _INTERNAL = re.compile(r"_GLOBAL__N_|_INTERNAL_")
 """How namespaces without a name begin, and those that nvcc makes of a file."""
 _CAST = re.compile(r"\([A-Za-z_][\w :]*\)(?=-?\d)")

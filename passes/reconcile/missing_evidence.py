@@ -20,10 +20,7 @@ from frx_graph.passes.reconcile.signal import DiagnosisRule, Grade, Layer, Signa
 
 YOUR_PROGRAM = "./your_app"
 FALLBACK = f"ncu --set full --csv --page raw {YOUR_PROGRAM} > full.csv"
-RECORD = (
-    "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as run: step(); "
-    "run.export_chrome_trace('trace.json')"
-)
+RECORD = "run = torch.profiler.profile(); run.start(); step(); run.stop(); run.export_chrome_trace('trace.json')"
 _FUNCTION = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 _PLAIN = re.compile(r"[\w ,:]", re.ASCII)
 _LONGEST = 200

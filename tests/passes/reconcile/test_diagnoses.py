@@ -69,7 +69,23 @@ class TestMemory:
         program.ncu(k={**SOL, "sectors_per_load": 8.0, "sectors_per_store": 4.0})
         assert program.told() == {}
         assert of(MEMORY, program.source(STRIDED).told()) == "confirmed"
-        assert program.source(ADJACENT).told() == {}
+        assert of(MEMORY, program.source(ADJACENT).told()) == "medium"
+        assert program.source(ADJACENT.replace("float", "double")).told() == {}
+
+    def test_words_of_eight_bytes_need_eight_sectors(self, program) -> None:
+        counted = {**SOL, "sectors_per_load": 8.0, "sectors_per_store": 8.0}
+        doubles = STRIDED.replace("float", "double")
+        assert program.source(doubles).ncu(k=counted).told() == {}
+        assert [one.why for one in program.reconcile().unreconciled] == [Why.REFUTED]
+        assert of(MEMORY, program.ncu(k={**counted, "sectors_per_load": 16.0}).told()) == "confirmed"
+        program.layers.clear()
+        named = "void k<double>(const T1 *, T1 *)"
+        assert program.counters({named: {**counted, "sectors_per_load": 8.9}}).told() == {(MEMORY, "k"): "low"}
+        assert program.counters({named: {**counted, "sectors_per_load": 12.0}}).told() == {(MEMORY, "k"): "high"}
+
+    @pytest.mark.parametrize(("sectors", "told"), [(4.0, None), (4.5, "low"), (5.0, "low"), (5.2, "high")])
+    def test_one_sector_more_is_a_row_that_begins_elsewhere(self, program, sectors: float, told: str | None) -> None:
+        assert of(MEMORY, program.ncu(k={**SOL, "sectors_per_load": sectors}).told()) == told
 
     def test_an_average_with_loads_of_one_sector_hides_others(self, program) -> None:
         program.source(

@@ -83,6 +83,28 @@ def test_a_bare_name_is_none_of_two_instances(program) -> None:
     assert matched(program.reconcile()) == {"k": ["ptx", "ncu"]}
 
 
+def test_names_that_a_layer_has_apart_are_of_two_kernels(program) -> None:
+    # Which function the argument is cannot be told from these names, but they are two.
+    names = ["_Z1kIXadL_Z1fPfEEEvPKfPfi", "_Z1kIXadL_Z1gPfEEEvPKfPfi"]
+    program.ptx(**dict.fromkeys(names, LOAD))
+    assert matched(program.reconcile()) == {name: ["ptx"] for name in names}
+    program.counters({"void k<&(f(float*))>(float const*, float*, int)": SLOW})
+    assert sorted(map(len, matched(program.reconcile()).values())) == [1, 1, 1]
+
+
+def test_thousands_of_instances_are_matched_one_by_one(program) -> None:
+    counted = {f"void k<{number}>(float const*, float*, int)": SOL for number in range(3000)}
+    program.counters(counted).run(*[name for name in counted if name.endswith("7>(float const*, float*, int)")])
+    found = program.reconcile()
+    assert len(found.kernels) == 3000
+    assert sum(bool(kernel.ncu and kernel.runs) for kernel in found.kernels) == 300
+
+
+def test_names_without_end_stand_for_themselves(program) -> None:
+    program.counters({f"k(t{number}*)": SOL for number in range(600)}).run("k(t5*)")
+    assert len(program.reconcile().kernels) == 600
+
+
 def test_of_two_with_a_name_in_the_source_neither_is_taken(program) -> None:
     program.source(STRIDED % "k" + "__global__ void k(double* a) { a[threadIdx.x] = 0; }").ncu(k=SLOW)
     found = program.reconcile()
@@ -104,6 +126,20 @@ def test_what_a_launch_is_told_of_is_its_kernels(program) -> None:
     (kernel,) = match_kernels(Layers(source=program.layers["source"]))
     assert kernel.source is not None
     assert (kernel.name, kernel.source.kernel) == ("my::k", None)
+
+
+def test_a_launch_of_one_of_two_is_told_of_neither(program) -> None:
+    launched = "void run(const float* i, float* o, int n) { k<<<n, 16>>>(i, o, n); }"
+    program.source(f"namespace a {{ {STRIDED % 'k'} }} namespace b {{ {STRIDED % 'k'} }} {launched}").ncu(k=SLOW)
+    found = program.reconcile()
+    assert sorted(one.label for one in found.diagnoses[0].agreeing) == ["uncoalesced_access"]
+    told = [(one.rule.name, one.kernel.source is not None, one.kernel.ncu != ()) for one in found.diagnoses]
+    assert sorted(told) == [
+        (MEMORY, False, True),
+        (MEMORY, True, False),
+        (MEMORY, True, False),
+        ("low_occupancy", True, False),
+    ]
 
 
 def test_what_only_one_layer_tells_stands_alone(program) -> None:
