@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from frx_graph.evidence.kernel_signature import kernel_signature
 from frx_graph.passes.comparison.sides import Change, Winner
 from frx_graph.passes.comparison.tradeoffs import Kind, Tradeoff
 from frx_graph.reports.plain_text import one_line
@@ -71,8 +72,14 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def pair_name(a: str, b: str) -> str:
-    """One name where both have it, else the beginnings of both."""
-    return _name(a) if a == b else f"{one_line(a, _NAME // 2)} -> {one_line(b, _NAME // 2)}"
+    """One name where both have it, else what is short of each: the function and its template arguments."""
+    return _name(a) if a == b else f"{_short(a)} -> {_short(b)}"
+
+
+def _short(name: str) -> str:
+    found = kernel_signature(name)
+    arguments = ", ".join(argument or "?" for argument in found.arguments or ())
+    return one_line(f"{found.function}<{arguments}>" if arguments else found.function, _NAME // 2)
 
 
 def _only(side: str, names: tuple[str, ...]) -> str:
