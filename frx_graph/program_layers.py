@@ -51,9 +51,8 @@ def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
     return PtxLayer(replace(module, source=f"{source} (nvcc -ptx)"), analysis, reason)
 
 
-def measured_program(source: Path, build: Build, name: str, ncu: str) -> NcuLayer:
-    """What the program at `ncu` measures of a whole run, without arguments and in this folder; what it prints goes to
-    standard error. Raises `EvidenceError` for a source that is no program, and where not all was measured."""
+def compiled_program(source: Path, build: Build, name: str) -> Path:
+    """The program at `name`, for the GPUs that are here. Raises `EvidenceError` for a source that makes none."""
     compiled = build.nvcc.compile_program(
         source, build.nvcc.temporary / name, arch="native", flags=build.flags, cudart="static"
     )
@@ -61,8 +60,14 @@ def measured_program(source: Path, build: Build, name: str, ncu: str) -> NcuLaye
         raise EvidenceError(f"{source} has no main, and cannot be run", _NO_PROGRAM)
     if compiled.program is None:
         raise EvidenceError(f"{source} is not compiled: {_first(compiled.errors)}", "--build-flags for what it needs")
+    return compiled.program
+
+
+def measured_program(source: Path, program: Path, ncu: str, gpu: GpuProfile | None) -> NcuLayer:
+    """What `ncu` measures of a whole run of the `program` that `source` has become, without arguments and in this
+    folder; what it prints goes to standard error. Raises `EvidenceError` where not all was measured."""
     export, analysis, failed = measure_kernels(
-        ncu, [str(compiled.program)], preset_named(_PRESET), Filters(), None, gpu=build.gpu, program_output=_STDERR
+        ncu, [str(program)], preset_named(_PRESET), Filters(), None, gpu=gpu, program_output=_STDERR
     )
     if failed is not None:
         raise EvidenceError(f"{source}: {failed.message}", failed.hint)

@@ -107,7 +107,12 @@ def analyze(
             raise OptionError("a file is analysed by itself, or two sides are compared", "--before FILE --after FILE")
         _check_format(options, "leave them out")
         code = analyze_sides(
-            *sides, cuda_gpu(gpu_model), gpu_model, as_document=options.format is Format.JSON, output=output
+            *sides,
+            cuda_gpu(gpu_model),
+            gpu_model,
+            as_document=options.format is Format.JSON,
+            top=top,
+            output=output,
         )
         raise typer.Exit(0 if code == 1 and exit_zero else code)
     if (file is None) is (trace is None):

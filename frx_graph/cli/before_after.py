@@ -106,6 +106,7 @@ def analyze_sides(
     gpu_model: str | None,
     *,
     as_document: bool,
+    top: int,
     output: Path | None,
 ) -> int:
     """Compare them and write the report; the exit code. Raises `OptionError` where one side has no file."""
@@ -123,7 +124,7 @@ def analyze_sides(
     typed += [] if gpu_model is None else ["--gpu-model", gpu_model]
     sides = (layers_a, layers_b)
     again = NextCommand(typed, for_ptx=_to_add(sides, "ptx"), for_gpu=(), for_ncu=(_to_add(sides, "ncu"),))
-    return show_comparison(found, again, as_document=as_document, output=output)
+    return show_comparison(found, again, as_document=as_document, top=top, output=output)
 
 
 def _to_add(sides: Sequence[Layers], kind: str) -> tuple[str, ...]:

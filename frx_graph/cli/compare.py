@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,9 +22,10 @@ from frx_graph.evidence.nvcc import Nvcc, find_nvcc
 from frx_graph.layer_files import read_layers
 from frx_graph.passes.comparison.comparison import compare_layers
 from frx_graph.passes.layers import Layers
-from frx_graph.program_layers import Build, compiled_ptx, measured_program, source_layer
+from frx_graph.program_layers import Build, compiled_program, compiled_ptx, measured_program, source_layer
 from frx_graph.progress import stages
 from frx_graph.reports.compare_gaps import NextCommand
+from frx_graph.reports.plain_text import one_line
 from frx_graph.rules.gpu_profile import GpuProfile
 from frx_graph.termination import cleaned_up_when_terminated
 
@@ -54,14 +55,20 @@ def compare(
     for path in (a, b):
         if (kind := file_kind(path)) is not FileKind.CUDA:
             raise OptionError(f"{path} is no CUDA source but {kind.value}", f"frx analyze --before {a} --after {b}")
-    wanted = _Wanted(with_ptx, _ncu() if with_ncu else None, flags, cuda_gpu(gpu_model))
+    gpu = cuda_gpu(gpu_model)
+    ncu = _ncu() if with_ncu else None
     with contextlib.ExitStack() as stack:
         stack.enter_context(cleaned_up_when_terminated())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-compare-", ignore_cleanup_errors=True))
-        progress = stack.enter_context(stages())
-        layers_a = wanted.layers(a, ncu_a, "a", Path(folder), progress)
-        layers_b = wanted.layers(b, ncu_b, "b", Path(folder), progress)
-    found = compare_layers(layers_a, layers_b, str(a), str(b), gpu=wanted.gpu, whole_runs=with_ncu)
+        build = Build(Nvcc(_nvcc(), Path(folder)), flags, gpu) if with_ptx or with_ncu else None
+        with stages() as progress:
+            sides = [
+                _Side(source, name, export, build).read(with_ptx, with_ncu, progress, gpu)
+                for source, name, export in ((a, "a", ncu_a), (b, "b", ncu_b))
+            ]
+        # Both are compiled before the first one runs, and no spinner is in the way of what they print.
+        layers_a, layers_b = (side.layers if ncu is None else side.measured(ncu, gpu) for side in sides)
+    found = compare_layers(layers_a, layers_b, str(a), str(b), gpu=gpu, whole_runs=with_ncu)
     typed = ["frx", "compare", str(a), str(b)]
     typed += ["--with-ptx"] if with_ptx else []
     for option, value in (("--ncu-a", ncu_a), ("--ncu-b", ncu_b), ("--gpu-model", gpu_model)):
@@ -89,32 +96,45 @@ def _ncu() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The evidence that was asked for; `ncu` is the profiler's path, None where nothing is to be run."""
+class _Read:
+    """One side before anything runs; `program` is None where nothing is to."""
 
-    ptx: bool
-    ncu: str | None
-    flags: tuple[str, ...]
-    gpu: GpuProfile | None
+    source: Path
+    layers: Layers
+    program: Path | None
 
-    def layers(
-        self, source: Path, export: Path | None, name: str, folder: Path, progress: Callable[[str], None]
-    ) -> Layers:
-        """Of one side."""
-        progress(f"reading {source}")
-        given = Layers() if export is None else read_layers([export], self.gpu)
-        if export is not None and given.ncu is None:
-            raise OptionError(f"--ncu-{name} {export} is nothing that Nsight Compute has written", "a .csv or .ncu-rep")
-        ptx, ncu = None, given.ncu
-        if self.ptx or self.ncu is not None:
-            build = Build(Nvcc(_nvcc(), folder), self.flags, self.gpu)
-            if self.ptx:
-                progress(f"compiling {source} to PTX")
-                ptx = compiled_ptx(source, build, name)
-            if self.ncu is not None:
-                progress(f"compiling {source} and measuring it")
-                ncu = measured_program(source, build, name, self.ncu)
-        return Layers(source=source_layer(source), ptx=ptx, ncu=ncu)
+    def measured(self, ncu: str, gpu: GpuProfile | None) -> Layers:
+        """With what its program measures."""
+        assert self.program is not None
+        typer.echo(
+            f"frx: measuring {one_line(str(self.source))} with ncu, which runs each kernel several times", err=True
+        )
+        return replace(self.layers, ncu=measured_program(self.source, self.program, ncu, gpu))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A source, called `a` or `b`, with what was measured of it already, and how it is compiled, if it is."""
+
+    path: Path
+    name: str
+    export: Path | None
+    build: Build | None
+
+    def read(self, with_ptx: bool, with_ncu: bool, progress: Callable[[str], None], gpu: GpuProfile | None) -> _Read:
+        """All that can be had of it without running it."""
+        progress(f"reading {self.path}")
+        source = source_layer(self.path)
+        given = Layers() if self.export is None else read_layers([self.export], gpu)
+        if self.export is not None and given.ncu is None:
+            said = f"--ncu-{self.name} {self.export} is nothing that Nsight Compute has written"
+            raise OptionError(said, "a .csv or .ncu-rep")
+        ptx, program = None, None
+        if self.build is not None:
+            progress(f"compiling {self.path}")
+            ptx = compiled_ptx(self.path, self.build, self.name) if with_ptx else None
+            program = compiled_program(self.path, self.build, self.name) if with_ncu else None
+        return _Read(self.path, Layers(source, ptx, given.ncu), program)
 
 
 def _nvcc() -> str:

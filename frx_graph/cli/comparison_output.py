@@ -13,10 +13,13 @@ from frx_graph.passes.comparison.sides import Winner
 from frx_graph.reports.compare_document import as_json, compare_document
 from frx_graph.reports.compare_gaps import NextCommand
 from frx_graph.reports.compare_report import render_comparison
+from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.terminal import detect_terminal
 
 
-def show_comparison(found: Comparison, again: NextCommand, *, as_document: bool, output: Path | None = None) -> int:
+def show_comparison(
+    found: Comparison, again: NextCommand, *, as_document: bool, top: int = DEFAULT_TOP, output: Path | None = None
+) -> int:
     """Write it; 0: B is not worse; 1: B is worse, or has regressions; 2: the evidence does not tell."""
     document = compare_document(found, again)
     terminal = detect_terminal(sys.stdout, os.environ)
@@ -24,7 +27,7 @@ def show_comparison(found: Comparison, again: NextCommand, *, as_document: bool,
     if as_document:
         text = json.dumps(as_json(document), indent=2, allow_nan=False) + "\n"
     else:
-        text = render_comparison(document.result, width=terminal.width, color=color)
+        text = render_comparison(document.result, top=top, width=terminal.width, color=color)
     write_report(text, output, color=color)
     if found.verdict.winner is Winner.A or found.regressions:
         return 1

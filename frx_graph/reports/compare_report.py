@@ -38,22 +38,21 @@ _BASES = {
 _KERNELS = 5
 """Of each layer, the most important; the document has all."""
 _FINDINGS = 20
-_CAUSES = 3
 _NAME = 60
 
 
-def render_comparison(result: CompareResult, *, width: int, color: bool) -> str:
-    """The winner, what is better and worse and why, what speaks against it, and what is not known."""
+def render_comparison(result: CompareResult, *, top: int, width: int, color: bool) -> str:
+    """The winner, what is better and worse, `top` root causes, what speaks against it, and what is not known."""
     out, console = text_console(width, color, soft_wrap=True)
     _winner(console, result, width)
     _findings(console, "RESOLVED IN B", result.resolved, width)
     _findings(console, "REGRESSIONS IN B", result.regressions, width)
     _dimensions(console, result, width)
     _changes(console, result, width)
-    _causes(console, result, width)
+    _causes(console, result, top, width)
     _listed(console, "TRADEOFFS", [one.text for one in result.tradeoffs], width)
-    shown = {(one.diagnosis, one.kernel) for one in result.root_causes_a[:_CAUSES]}
-    print_missing_evidence(console, result.missing_evidence, shown, _CAUSES, width)
+    shown = {(one.diagnosis, one.kernel) for one in result.root_causes_a[:top]}
+    print_missing_evidence(console, result.missing_evidence, shown, top, width)
     _listed(console, "STILL UNKNOWN", result.still_unknown, width)
     if result.upgrade_hints:
         print_title(console, "UPGRADE HINTS")
@@ -105,9 +104,9 @@ def _findings(console: Console, title: str, found: Sequence[FindingPart], width:
         print_wrapped(console, f"{len(found) - _FINDINGS} more: --json has all", width)
 
 
-def _causes(console: Console, result: CompareResult, width: int) -> None:
+def _causes(console: Console, result: CompareResult, top: int, width: int) -> None:
     if result.root_causes_a:
-        print_diagnoses(console, "ROOT CAUSES IN A", result.root_causes_a, _CAUSES, width)
+        print_diagnoses(console, "ROOT CAUSES IN A", result.root_causes_a, top, width)
     left = {one.diagnosis for one in result.root_causes_a} & {one.diagnosis for one in result.root_causes_b}
     if left:
         print_wrapped(console, f"B has of these: {', '.join(sorted(left))}", width)

@@ -138,7 +138,9 @@ def test_both_are_compiled_and_measured(
     profiler(wrong="permission")
     assert run(["compare", str(path), str(path), "--with-ncu"]) == 2
     assert "ERR_NVGPUCTRPERM" in capfd.readouterr().err
+    profiler("stream")
     assert run(["compare", str(path), str(source(tmp_path / "b.cu", NO_MAIN)), "--with-ncu"]) == 2
+    assert "sum 3.0" not in capfd.readouterr().err, "A was run although B cannot be"
 
 
 @needs_nvcc

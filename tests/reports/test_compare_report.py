@@ -52,7 +52,7 @@ ALL = pytest.mark.parametrize(
 
 
 def text(found: Comparison, width: int = 80) -> str:
-    return render_comparison(compare_document(found, AGAIN).result, width=width, color=False)
+    return render_comparison(compare_document(found, AGAIN).result, top=3, width=width, color=False)
 
 
 @ALL
@@ -154,7 +154,7 @@ def test_names_are_nobodys_markup() -> None:
     assert "\x1b" not in said
     assert "\u202e" not in said
     assert "[31mred[0m[bold]<b>" in said
-    colored = render_comparison(compare_document(NAMES, AGAIN).result, width=80, color=True)
+    colored = render_comparison(compare_document(NAMES, AGAIN).result, top=3, width=80, color=True)
     assert "\x1b[31mred" not in colored
 
 
