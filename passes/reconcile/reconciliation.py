@@ -144,7 +144,8 @@ def _not_held(
         if side.confidence is not None:
             continue
         why = _WHY[side.standing]
-        against = "; ".join(f"{one.layer}: {one.evidence}" for one in side.contradicting)
+        own = [one for one in side.contradicting if one.about == side.about] or side.contradicting
+        against = "; ".join(f"{one.layer}: {one.evidence}" for one in own)
         for one in side.agreeing:
             finding = one.alone or (one.layer, one.label) in labels
             if one.about == side.about and one not in agreeing and finding:
