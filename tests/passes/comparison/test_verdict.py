@@ -213,3 +213,10 @@ def test_hit_rates_above_a_hundred_and_zero_times_harm_nothing() -> None:
     found = compare(a, a)
     assert found.verdict.time is None
     assert all(0 <= score <= 1 for one in found.scorecard if (score := one.score_a) is not None)
+
+
+@pytest.mark.parametrize(("us", "known"), [(5.0, True), (50.0, False)])
+def test_a_metric_of_few_kernels_is_not_that_of_the_side(us: float, known: bool) -> None:
+    """A kernel that reads nothing has no rate of hits; if it takes little of the time, that does not matter."""
+    side = measured(launch("f", us=100, l2_hit_rate=80.0), launch("g", us=us))
+    assert [one.name for one in compare(side, side).scorecard[1].components] == (["l2_hit_rate"] if known else [])
