@@ -11,6 +11,23 @@ from typing import Annotated, Any
 
 import typer
 
+from frx_graph.cli.before_after import (
+    After,
+    AfterLabel,
+    AfterNcu,
+    AfterPtx,
+    AfterSource,
+    Baseline,
+    Before,
+    BeforeLabel,
+    BeforeNcu,
+    BeforePtx,
+    BeforeSource,
+    Optimized,
+    SideFiles,
+    analyze_sides,
+    renamed,
+)
 from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
 from frx_graph.cli.report_output import ReportOptions, emit, write_report
 from frx_graph.cuda_advice import analyze_cuda
@@ -55,8 +72,21 @@ def analyze(
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are findings.")] = False,
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
     gpu_model: GpuModel = None,
+    before: Before = None,
+    after: After = None,
+    before_source: BeforeSource = None,
+    before_ptx: BeforePtx = None,
+    before_ncu: BeforeNcu = None,
+    after_source: AfterSource = None,
+    after_ptx: AfterPtx = None,
+    after_ncu: AfterNcu = None,
+    before_label: BeforeLabel = None,
+    after_label: AfterLabel = None,
+    baseline: Baseline = None,
+    optimized: Optimized = None,
 ) -> None:
-    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX or source."""
+    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX or source; with
+    --before and --after what is better of two."""
     options = ReportOptions(
         format=Format.JSON if as_document else format,
         output=output,
@@ -66,6 +96,25 @@ def analyze(
         exit_zero=exit_zero,
     )
     options.check()
+    before = renamed(before, baseline, "--before", "--baseline")
+    after = renamed(after, optimized, "--after", "--optimized")
+    sides = (
+        SideFiles("before", before, before_source, before_ptx, before_ncu, before_label),
+        SideFiles("after", after, after_source, after_ptx, after_ncu, after_label),
+    )
+    if any(side.given for side in sides):
+        if file is not None or trace is not None or model is not None:
+            raise OptionError("a file is analysed by itself, or two sides are compared", "--before FILE --after FILE")
+        _check_format(options, "leave them out")
+        code = analyze_sides(
+            *sides,
+            cuda_gpu(gpu_model),
+            gpu_model,
+            as_document=options.format is Format.JSON,
+            top=top,
+            output=output,
+        )
+        raise typer.Exit(0 if code == 1 and exit_zero else code)
     if (file is None) is (trace is None):
         raise OptionError("one file is to be analysed", "frx analyze profile.json.gz, or frx analyze report.csv")
     given = trace or file
@@ -88,10 +137,7 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
     if gpu is not None and kind in _NO_GPU_MODEL:
         raise OptionError(_NO_GPU_MODEL[kind], "leave it out")
     hint = "--trace reports the layout findings alone" if kind is FileKind.TRACE else "leave them out"
-    if options.format not in (Format.TEXT, Format.JSON):
-        raise OptionError(f"no --format {options.format.value} of kernels", f"take text or json; {hint}")
-    if options.select or options.ignore:
-        raise OptionError("--select and --ignore choose layout rules, of which kernels have none", hint)
+    _check_format(options, hint)
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and options.output is None and options.format is Format.TEXT
     with stages() as progress:
@@ -107,6 +153,14 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
                 text, found = _ncu(kind, path, gpu, options, terminal.width, color)
     write_report(text, options.output, color=color)
     return 1 if found and not options.exit_zero else 0
+
+
+def _check_format(options: ReportOptions, hint: str) -> None:
+    """Raise `OptionError` for what only reports on layouts have."""
+    if options.format not in (Format.TEXT, Format.JSON):
+        raise OptionError(f"no --format {options.format.value} of kernels", f"take text or json; {hint}")
+    if options.select or options.ignore:
+        raise OptionError("--select and --ignore choose layout rules, of which kernels have none", hint)
 
 
 def _ncu(

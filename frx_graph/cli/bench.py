@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from frx_graph.cli.build_option import BuildFlags, flag_words
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.gpus_present import gpu_names
 from frx_graph.evidence.nvcc import Nvcc, find_nvcc
@@ -33,7 +33,7 @@ def bench(
     after: Annotated[Path, typer.Argument(help="What is meant to be faster.")],
     runs: Annotated[int, typer.Option(min=FEWEST_RUNS, help="Measured runs of each program; even.")] = 20,
     warmup: Annotated[int, typer.Option(min=0, help="Runs of each before, which do not count.")] = 5,
-    build_flags: Annotated[str, typer.Option(help="Flags of nvcc, as in a shell: '-O3 -lcublas'.")] = "",
+    build_flags: BuildFlags = "",
     arch: Annotated[str | None, typer.Option(help="sm_90, ...; otherwise the GPUs that are here.")] = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one run may take.")] = 120.0,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_bench_v0.")] = False,
@@ -44,7 +44,7 @@ def bench(
         runs=_even(runs),
         warmup=warmup,
         arch=_checked(arch),
-        flags=_words(build_flags),
+        flags=flag_words(build_flags),
         limit_seconds=_finite(time_limit),
     )
     program = find_nvcc()
@@ -88,10 +88,3 @@ def _checked(arch: str | None) -> str | None:
     if arch is not None and _ARCH.fullmatch(arch) is None:
         raise OptionError(f"no --arch {arch}", "sm_75, sm_80, sm_90a, ...")
     return arch
-
-
-def _words(flags: str) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(flags))
-    except ValueError as error:
-        raise OptionError(f"--build-flags {flags!r}: {error}", "quote them as in a shell") from None

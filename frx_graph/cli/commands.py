@@ -7,6 +7,7 @@ import typer
 from frx_graph.cli.advise import advise
 from frx_graph.cli.analyze import analyze
 from frx_graph.cli.bench import bench
+from frx_graph.cli.compare import compare
 from frx_graph.cli.doctor import doctor
 from frx_graph.cli.explain import explain
 from frx_graph.cli.ledger import ledger
@@ -24,7 +25,20 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for command in (advise, analyze, profile, explain, reconcile, bench, trial, rules, probe, doctor, ncu_command):
+for command in (
+    advise,
+    analyze,
+    profile,
+    explain,
+    reconcile,
+    compare,
+    bench,
+    trial,
+    rules,
+    probe,
+    doctor,
+    ncu_command,
+):
     app.command()(command)
 app.add_typer(ledger, name="ledger")
 

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.program_run import Ending, ProgramRun, run_program
@@ -51,23 +52,23 @@ class Nvcc:
     program: str
     temporary: Path
 
-    def compile_program(self, source: Path, output: Path, *, arch: str | None, flags: Sequence[str]) -> Compiled:
+    def compile_program(
+        self,
+        source: Path,
+        output: Path,
+        *,
+        arch: str | None,
+        flags: Sequence[str],
+        cudart: Literal["shared", "static"] = "shared",
+    ) -> Compiled:
         """A program at `output` for `arch` ("sm_90"; "native": the GPUs that are here; None: what nvcc takes unasked).
 
-        It is linked with the shared CUDA runtime, between which and the program one can get without changing either;
-        `flags` come last, so they have the last word. Raises `EvidenceError` for a source that is no file, or
-        has a name that nvcc would have a shell interpret.
+        With the shared CUDA runtime one can get between it and the program without changing either; the static one is
+        found wherever the program is run. `flags` come last, so they have the last word. Raises `EvidenceError` for a
+        source that is no file, or has a name that nvcc would have a shell interpret.
         """
-        if not source.is_file():
-            raise EvidenceError(f"{source}: no such file", "frx bench takes two CUDA source files")
-        if NOT_FOR_SHELLS.search(str(source.absolute())):
-            raise EvidenceError(f"{source}: nvcc would hand this name to a shell", "rename the file or its folder")
-        named = any(flag.startswith(_NAMES_ARCHITECTURE) for flag in flags)
-        asked = () if arch is None or named else (f"-arch={arch}",)
-        # Of what is called otherwise nvcc has to be told that it is CUDA. It would then take objects in `flags` for it.
-        language = () if source.suffix == ".cu" else ("-x", "cu")
         # An absolute path cannot be taken for an option.
-        said = [*language, "-cudart", "shared", *asked, "-Xptxas=-v", *flags]
+        said = [*_language(source), "-cudart", cudart, *_architecture(arch, flags), "-Xptxas=-v", *flags]
         ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
         text = ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")
         found = parse_report(text), tuple(dict.fromkeys(_ARCHITECTURE.findall(text)))
@@ -78,6 +79,16 @@ class Nvcc:
         if not os.access(output, os.X_OK):
             return Compiled(None, *found, "nvcc has made no program: leave -c, -ptx and the like out of the flags")
         return Compiled(output, *found, "")
+
+    def compile_ptx(self, source: Path, output: Path, *, arch: str | None, flags: Sequence[str]) -> str | None:
+        """PTX at `output` for `arch`, or what nvcc takes unasked; what nvcc had to say if there is none. `flags` and
+        errors as above."""
+        said = [*_language(source), "-ptx", *_architecture(arch, flags), *flags]
+        ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
+        text = (ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")).strip()
+        if ran.problem is not None:
+            return text if ran.ending is Ending.EXITED and text else f"nvcc: {ran.problem}"
+        return None if output.is_file() else "nvcc has made no PTX: leave -c, -cubin and the like out of the flags"
 
     def compile_library(self, source: Path, output: Path) -> str | None:
         """A shared library of C++ that knows the headers of CUDA, but is not linked with it; what is wrong, if any."""
@@ -99,6 +110,20 @@ class Nvcc:
     def _run(self, arguments: Sequence[str]) -> ProgramRun:
         environment = {**os.environ, "TMPDIR": str(self.temporary)}
         return run_program([self.program, *arguments], limit_seconds=LIMIT_SECONDS, environment=environment)
+
+
+def _language(source: Path) -> Sequence[str]:
+    """What tells nvcc that `source` is CUDA, where its name does not; nvcc would then take objects in flags for it."""
+    if not source.is_file():
+        raise EvidenceError(f"{source}: no such file", "name CUDA source files")
+    if NOT_FOR_SHELLS.search(str(source.absolute())):
+        raise EvidenceError(f"{source}: nvcc would hand this name to a shell", "rename the file or its folder")
+    return () if source.suffix == ".cu" else ("-x", "cu")
+
+
+def _architecture(arch: str | None, flags: Sequence[str]) -> Sequence[str]:
+    named = any(flag.startswith(_NAMES_ARCHITECTURE) for flag in flags)
+    return () if arch is None or named else (f"-arch={arch}",)
 
 
 def find_nvcc() -> str | None:

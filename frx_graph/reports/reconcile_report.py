@@ -45,15 +45,18 @@ def render_reconciliation(result: ReconcileResult, *, top: int, width: int, colo
         if kernel.overloaded:
             said = f"{one_line(kernel.name, _NAME)} is several kernels of the source, which cannot be told apart"
             print_wrapped(console, said, width)
-    _diagnoses(console, result.diagnoses, top, width)
+    print_diagnoses(console, "DIAGNOSES", result.diagnoses, top, width)
     _unreconciled(console, result.unreconciled, width)
     shown = {(one.diagnosis, one.kernel) for one in result.diagnoses[:top]}
-    _missing(console, result.missing_evidence, shown, top, width)
+    print_missing_evidence(console, result.missing_evidence, shown, top, width)
     return out.getvalue()
 
 
-def _diagnoses(console: Console, found: Sequence[ReconciledDiagnosisPart], top: int, width: int) -> None:
-    print_title(console, "DIAGNOSES")
+def print_diagnoses(
+    console: Console, title: str, found: Sequence[ReconciledDiagnosisPart], top: int, width: int
+) -> None:
+    """The first `top`, with what speaks for and against each."""
+    print_title(console, title)
     if not found:
         print_wrapped(console, "None that these layers tell.", width)
     for number, one in enumerate(found[:top], start=1):
@@ -88,10 +91,10 @@ def _unreconciled(console: Console, found: Sequence[UnreconciledPart], width: in
         console.print(Text(f"{INDENT}{len(found) - _UNRECONCILED} more: --json has all"))
 
 
-def _missing(
+def print_missing_evidence(
     console: Console, found: Sequence[MissingEvidencePart], shown: set[tuple[str, str]], top: int, width: int
 ) -> None:
-    """Of the diagnoses that are shown, and of those that would hold then."""
+    """Of the diagnoses and kernels that are `shown`, and of those that would hold then."""
     wanted = [one for one in found if one.confidence is None or (one.diagnosis, one.kernel) in shown]
     if not wanted:
         return

@@ -63,7 +63,7 @@ def gpu_view(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
         if occupancy < FULL_PCT:
             by = block_limits(limits, *needs)
             limiters = tuple(limiter for limiter, blocks in by.items() if blocks == min(by.values()))
-    seconds, flops, moved = kernel.seconds, _float32_operations(kernel.values), _dram_bytes(kernel.values)
+    seconds, flops, moved = kernel.seconds, _float32_operations(kernel.values), dram_bytes(kernel.values)
     peak, bandwidth = profile.float32_flops, profile.bandwidth_bytes_per_s
     return GpuView(
         profile=profile,
@@ -105,7 +105,8 @@ def _float32_operations(values: Mapping[str, float]) -> float | None:
     return add + mul + 2 * fma
 
 
-def _dram_bytes(values: Mapping[str, float]) -> float | None:
+def dram_bytes(values: Mapping[str, float]) -> float | None:
+    """Bytes read and written, as they were counted; None where they were not."""
     if "dram_bytes" in values:
         return values["dram_bytes"]
     if "dram_bytes_read" in values and "dram_bytes_written" in values:

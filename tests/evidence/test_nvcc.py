@@ -48,6 +48,21 @@ def test_a_source_is_cuda_whatever_it_is_called(compiler: Nvcc, tmp_path: Path) 
 
 
 @needs_nvcc
+def test_ptx(compiler: Nvcc, tmp_path: Path) -> None:
+    path, output = source(tmp_path / "a.txt", NO_MAIN), compiler.temporary / "a.ptx"
+    assert compiler.compile_ptx(path, output, arch="sm_90", flags=()) is None
+    assert ".target sm_90" in output.read_text()
+    assert compiler.compile_ptx(path, output, arch="sm_90", flags=["-arch=sm_80"]) is None
+    assert ".target sm_80" in output.read_text()
+    output.unlink()
+    said = compiler.compile_ptx(source(path, "__global__ void f() { x = 1; }"), output, arch=None, flags=())
+    assert said is not None
+    assert 'identifier "x" is undefined' in said
+    with pytest.raises(EvidenceError, match="no such file"):
+        compiler.compile_ptx(tmp_path / "none.cu", output, arch=None, flags=())
+
+
+@needs_nvcc
 def test_flags_have_the_last_word_and_are_words(compiler: Nvcc, tmp_path: Path) -> None:
     path = source(tmp_path / "a.cu", "#include <cstdio>\nint main() { std::puts(WORD); }\n")
     found = compiled(compiler, path, '-DWORD="one two"', arch=None)

@@ -1,0 +1,133 @@
+"""The half of `frx analyze` that puts files of two sides beside each other: `--before` and `--after`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.cli.comparison_output import show_comparison
+from frx_graph.errors import OptionError
+from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.layer_files import read_layers
+from frx_graph.passes.comparison.comparison import compare_layers
+from frx_graph.passes.layers import Layers
+from frx_graph.progress import stages
+from frx_graph.reports.compare_gaps import NextCommand
+from frx_graph.rules.gpu_profile import GpuProfile
+
+Before = Annotated[Path | None, typer.Option("--before", help="Compare this file, told by its content, ...")]
+After = Annotated[Path | None, typer.Option("--after", help="... with this one.")]
+BeforeSource = Annotated[Path | None, typer.Option(help="CUDA source of what there was.")]
+BeforePtx = Annotated[Path | None, typer.Option(help="PTX of what there was.")]
+BeforeNcu = Annotated[Path | None, typer.Option(help="What Nsight Compute has measured of it.")]
+AfterSource = Annotated[Path | None, typer.Option(help="CUDA source of what is meant to be better.")]
+AfterPtx = Annotated[Path | None, typer.Option(help="PTX of what is meant to be better.")]
+AfterNcu = Annotated[Path | None, typer.Option(help="What Nsight Compute has measured of it.")]
+BeforeLabel = Annotated[str | None, typer.Option(help="What the report calls it; the file's name otherwise.")]
+AfterLabel = Annotated[str | None, typer.Option(help="What the report calls it; the file's name otherwise.")]
+Baseline = Annotated[Path | None, typer.Option("--baseline", help="Deprecated: --before.", hidden=True)]
+Optimized = Annotated[Path | None, typer.Option("--optimized", help="Deprecated: --after.", hidden=True)]
+
+_KINDS = {
+    "source": (FileKind.CUDA,),
+    "ptx": (FileKind.PTX,),
+    "ncu": (FileKind.NCU_CSV, FileKind.NCU_REPORT),
+}
+_SUFFIXES = {"ptx": ".ptx", "ncu": ".csv"}
+
+
+@dataclass(frozen=True, slots=True)
+class SideFiles:
+    """What was given of one side; `word` is `before` or `after`."""
+
+    word: str
+    any: Path | None
+    source: Path | None
+    ptx: Path | None
+    ncu: Path | None
+    label: str | None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All of them."""
+        return tuple(path for _, path in self._options() if path is not None)
+
+    @property
+    def given(self) -> bool:
+        """Whether anything was."""
+        return bool(self.paths) or self.label is not None
+
+    def typed(self) -> Iterator[str]:
+        """As they are typed."""
+        for option, path in self._options():
+            if path is not None:
+                yield from (option, str(path))
+        if self.label is not None:
+            yield from (f"--{self.word}-label", self.label)
+
+    def layers(self, gpu: GpuProfile | None) -> Layers:
+        """What the files hold. Raises `OptionError` for one that is not of the kind that its option names, and for a
+        trace."""
+        for kind, expected in _KINDS.items():
+            path = getattr(self, kind)
+            if path is not None and (told := file_kind(path)) not in expected:
+                raise OptionError(f"--{self.word}-{kind} {path} is {told.value}", f"--{self.word} tells by the content")
+        found = read_layers(self.paths, gpu)
+        if found.trace is not None:
+            raise OptionError(
+                f"--{self.word} {self.any} is a trace", "source, PTX and Nsight Compute's files are compared"
+            )
+        return found
+
+    def _options(self) -> Iterator[tuple[str, Path | None]]:
+        yield f"--{self.word}", self.any
+        for kind in _KINDS:
+            yield f"--{self.word}-{kind}", getattr(self, kind)
+
+
+def renamed(current: Path | None, deprecated: Path | None, option: str, old: str) -> Path | None:
+    """The value of an option that had another name, which is said. Raises `OptionError` where both are given."""
+    if deprecated is None:
+        return current
+    if current is not None:
+        raise OptionError(f"{old} is the old name of {option}", f"leave {old} out")
+    typer.echo(f"frx: {old} is deprecated: {option}", err=True)
+    return deprecated
+
+
+def analyze_sides(
+    before: SideFiles,
+    after: SideFiles,
+    gpu: GpuProfile | None,
+    gpu_model: str | None,
+    *,
+    as_document: bool,
+    top: int,
+    output: Path | None,
+) -> int:
+    """Compare them and write the report; the exit code. Raises `OptionError` where one side has no file."""
+    for side, other in ((before, after), (after, before)):
+        if not side.paths:
+            raise OptionError(f"--{other.word} has nothing to be compared with", f"--{side.word} FILE")
+    with stages() as progress:
+        progress(f"reading {before.paths[0]}")
+        layers_a = before.layers(gpu)
+        progress(f"reading {after.paths[0]}")
+        layers_b = after.layers(gpu)
+    label_a, label_b = (side.label or str(side.paths[0]) for side in (before, after))
+    found = compare_layers(layers_a, layers_b, label_a, label_b, gpu=gpu)
+    typed = ["frx", "analyze", *before.typed(), *after.typed()]
+    typed += [] if gpu_model is None else ["--gpu-model", gpu_model]
+    sides = (layers_a, layers_b)
+    again = NextCommand(typed, for_ptx=_to_add(sides, "ptx"), for_gpu=(), for_ncu=(_to_add(sides, "ncu"),))
+    return show_comparison(found, again, as_document=as_document, top=top, output=output)
+
+
+def _to_add(sides: Sequence[Layers], kind: str) -> tuple[str, ...]:
+    """Options for the sides that have no such file."""
+    words = [word for word, layers in zip(("before", "after"), sides, strict=True) if getattr(layers, kind) is None]
+    return tuple(text for word in words for text in (f"--{word}-{kind}", f"{word}{_SUFFIXES[kind]}"))

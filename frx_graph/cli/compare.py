@@ -1,0 +1,144 @@
+"""`frx compare`: two CUDA sources beside each other, with as much evidence as is wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.cli.build_option import BuildFlags, flag_words
+from frx_graph.cli.comparison_output import show_comparison
+from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.gpus_present import gpu_names
+from frx_graph.evidence.ncu.profiler import find_ncu
+from frx_graph.evidence.nvcc import Nvcc, find_nvcc
+from frx_graph.layer_files import read_layers
+from frx_graph.passes.comparison.comparison import compare_layers
+from frx_graph.passes.layers import Layers
+from frx_graph.program_layers import Build, compiled_program, compiled_ptx, measured_program, source_layer
+from frx_graph.progress import stages
+from frx_graph.reports.compare_gaps import NextCommand
+from frx_graph.reports.plain_text import one_line
+from frx_graph.rules.gpu_profile import GpuProfile
+from frx_graph.termination import cleaned_up_when_terminated
+
+_ELSEWHERE = "measure where there is one, and give the exports: --ncu-a a.csv --ncu-b b.csv"
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="A CUDA source: what there is.")],
+    b: Annotated[Path, typer.Argument(help="What is meant to be better.")],
+    with_ptx: Annotated[bool, typer.Option("--with-ptx", help="Compile both to PTX: registers, spills.")] = False,
+    with_ncu: Annotated[
+        bool, typer.Option("--with-ncu", help="Compile and run both under Nsight Compute; needs a GPU.")
+    ] = False,
+    ncu_a: Annotated[Path | None, typer.Option(help="What Nsight Compute has measured of A; nothing is run.")] = None,
+    ncu_b: Annotated[Path | None, typer.Option(help="The same of B.")] = None,
+    build_flags: BuildFlags = "",
+    gpu_model: GpuModel = None,
+    as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_compare_v1.")] = False,
+) -> None:
+    """Compare two CUDA sources: what changed, which is better, by which evidence, and what is not known. Exit code 0: B
+    is not worse; 1: B is worse, or has regressions; 2: an error, or the evidence does not tell."""
+    if with_ncu and (ncu_a is not None or ncu_b is not None):
+        raise OptionError("--with-ncu measures, --ncu-a and --ncu-b are measured already", "take one of both")
+    flags = flag_words(build_flags)
+    if flags and not (with_ptx or with_ncu):
+        raise OptionError("--build-flags is for what is compiled", "--with-ptx or --with-ncu")
+    for path in (a, b):
+        if (kind := file_kind(path)) is not FileKind.CUDA:
+            raise OptionError(f"{path} is no CUDA source but {kind.value}", f"frx analyze --before {a} --after {b}")
+    gpu = cuda_gpu(gpu_model)
+    ncu = _ncu() if with_ncu else None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(cleaned_up_when_terminated())
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-compare-", ignore_cleanup_errors=True))
+        build = Build(Nvcc(_nvcc(), Path(folder)), flags, gpu) if with_ptx or with_ncu else None
+        with stages() as progress:
+            sides = [
+                _Side(source, name, export, build).read(with_ptx, with_ncu, progress, gpu)
+                for source, name, export in ((a, "a", ncu_a), (b, "b", ncu_b))
+            ]
+        # Both are compiled before the first one runs, and no spinner is in the way of what they print.
+        layers_a, layers_b = (side.layers if ncu is None else side.measured(ncu, gpu) for side in sides)
+    found = compare_layers(layers_a, layers_b, str(a), str(b), gpu=gpu, whole_runs=with_ncu)
+    typed = ["frx", "compare", str(a), str(b)]
+    typed += ["--with-ptx"] if with_ptx else []
+    for option, value in (("--ncu-a", ncu_a), ("--ncu-b", ncu_b), ("--gpu-model", gpu_model)):
+        typed += [] if value is None else [option, str(value)]
+    typed += ["--build-flags", build_flags] if flags else []
+    for_gpu = ("--gpu-model", "H100") if gpu_model is None and not flags else ()
+    again = NextCommand(typed, for_ptx=("--with-ptx",), for_gpu=for_gpu, for_ncu=_for_ncu(ncu_a, ncu_b))
+    raise typer.Exit(show_comparison(found, again, as_document=as_document))
+
+
+def _for_ncu(ncu_a: Path | None, ncu_b: Path | None) -> tuple[tuple[str, ...], ...]:
+    """What to add: to run them, or to take what was measured elsewhere."""
+    files = (*(("--ncu-a", "a.csv") if ncu_a is None else ()), *(("--ncu-b", "b.csv") if ncu_b is None else ()))
+    return (("--with-ncu",), files) if ncu_a is None and ncu_b is None else (files,)
+
+
+def _ncu() -> str:
+    """The profiler. Raises `EvidenceError` where there is none, or nothing that it could measure."""
+    program = find_ncu()
+    if program is None:
+        raise EvidenceError("there is no ncu on the PATH, nor under CUDA_HOME", _ELSEWHERE)
+    if not gpu_names():
+        raise EvidenceError("there is no NVIDIA GPU here that ncu could measure on", _ELSEWHERE)
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One side before anything runs; `program` is None where nothing is to."""
+
+    source: Path
+    layers: Layers
+    program: Path | None
+
+    def measured(self, ncu: str, gpu: GpuProfile | None) -> Layers:
+        """With what its program measures."""
+        assert self.program is not None
+        typer.echo(
+            f"frx: measuring {one_line(str(self.source))} with ncu, which runs each kernel several times", err=True
+        )
+        return replace(self.layers, ncu=measured_program(self.source, self.program, ncu, gpu))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A source, called `a` or `b`, with what was measured of it already, and how it is compiled, if it is."""
+
+    path: Path
+    name: str
+    export: Path | None
+    build: Build | None
+
+    def read(self, with_ptx: bool, with_ncu: bool, progress: Callable[[str], None], gpu: GpuProfile | None) -> _Read:
+        """All that can be had of it without running it."""
+        progress(f"reading {self.path}")
+        source = source_layer(self.path)
+        given = Layers() if self.export is None else read_layers([self.export], gpu)
+        if self.export is not None and given.ncu is None:
+            said = f"--ncu-{self.name} {self.export} is nothing that Nsight Compute has written"
+            raise OptionError(said, "a .csv or .ncu-rep")
+        ptx, program = None, None
+        if self.build is not None:
+            progress(f"compiling {self.path}")
+            ptx = compiled_ptx(self.path, self.build, self.name) if with_ptx else None
+            program = compiled_program(self.path, self.build, self.name) if with_ncu else None
+        return _Read(self.path, Layers(source, ptx, given.ncu), program)
+
+
+def _nvcc() -> str:
+    program = find_nvcc()
+    if program is None:
+        raise EvidenceError("there is no nvcc", "install the CUDA toolkit, or set CUDA_HOME")
+    return program

@@ -1,0 +1,79 @@
+"""Which kernel of one side is which of the other: by name, and where that differs, by what the name begins with.
+
+A template argument, a parameter or a namespace may differ between two versions of a kernel; its name in the source
+seldom does. What has one counterpart only is paired, never one of several.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from frx_graph.evidence.kernel_signature import kernel_signature
+
+T = TypeVar("T")
+
+
+class MatchedBy(enum.StrEnum):
+    """Why two kernels are taken for versions of one."""
+
+    NAME = "name"
+    BASE_NAME = "base_name"
+    """The same function, with other template arguments, parameters or namespaces."""
+    ONLY_KERNEL = "only_kernel"
+    """Other names, but each side has this one alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair(Generic[T]):
+    """Two versions of a kernel."""
+
+    a: T
+    b: T
+    by: MatchedBy
+
+
+@dataclass(frozen=True, slots=True)
+class Matching(Generic[T]):
+    """All kernels of both sides. The order of `pairs` is that of `a`."""
+
+    pairs: tuple[Pair[T], ...]
+    only_a: tuple[T, ...]
+    only_b: tuple[T, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every kernel has its counterpart."""
+        return not self.only_a and not self.only_b
+
+
+def match_kernels(
+    a: Sequence[T], b: Sequence[T], name: Callable[[T], str], place: Callable[[T], Hashable] = lambda _: None
+) -> Matching[T]:
+    """Kernels of `a` and `b` by `name`; of several of one name those at the same `place`, such as a device."""
+    left, right = dict(enumerate(a)), dict(enumerate(b))
+    pairs: dict[int, Pair[T]] = {}
+
+    def pair(key: Callable[[T], Hashable], by: MatchedBy) -> None:
+        ours, theirs = _unique(left, key), _unique(right, key)
+        for same in ours.keys() & theirs.keys():
+            i, j = ours[same], theirs[same]
+            pairs[i] = Pair(left.pop(i), right.pop(j), by)
+
+    pair(lambda kernel: (name(kernel), place(kernel)), MatchedBy.NAME)
+    pair(name, MatchedBy.NAME)
+    pair(lambda kernel: kernel_signature(name(kernel)).function, MatchedBy.BASE_NAME)
+    if len(a) == len(b) == 1:
+        pair(lambda _: None, MatchedBy.ONLY_KERNEL)
+    return Matching(tuple(pairs[i] for i in sorted(pairs)), tuple(left.values()), tuple(right.values()))
+
+
+def _unique(kernels: dict[int, T], key: Callable[[T], Hashable]) -> dict[Hashable, int]:
+    """Those whose key no other has."""
+    found: dict[Hashable, int | None] = {}
+    for number, kernel in kernels.items():
+        of = key(kernel)
+        found[of] = None if of in found else number
+    return {of: number for of, number in found.items() if number is not None}
