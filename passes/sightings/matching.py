@@ -144,9 +144,10 @@ def _same_place(sighting: Sighting, claim: Claim) -> bool:
 
 
 def _same_file(one: str, other: str) -> bool:
-    """One path ends with the other: profilers cut the beginning off."""
+    """Same name in a folder of the same name, as far as both tell it: profilers cut the beginning off, and a program
+    lies elsewhere on another machine."""
     ours, theirs = PurePath(one).parts, PurePath(other).parts
-    shared = min(len(ours), len(theirs))
+    shared = min(len(ours), len(theirs), 2)
     return shared > 0 and ours[-shared:] == theirs[-shared:]
 
 

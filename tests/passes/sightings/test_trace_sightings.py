@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from run_traces import RunTrace, Tensor
+from run_traces import RunTrace
+from run_traces import Tensor as Seen
+from torch import Tensor, nn
 
+from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.measurement import Measurement, Provenance
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
+from frx_graph.passes.confidence import CONFIRMED, INFERRED
+from frx_graph.passes.sightings.corroboration import corroborated
 from frx_graph.passes.sightings.sighting import RunFile, SeenCall, Setting, Work
 from frx_graph.passes.sightings.trace_sightings import OUTSIDE, trace_sightings
 from frx_graph.passes.trace.analysis import analyse_trace
-from frx_graph.records import CopyKind, OperandRole
+from frx_graph.passes.trace.findings import copies_at_sites
+from frx_graph.passes.trace.kernel_names import CONVERSIONS as CONVERSION_KERNELS
+from frx_graph.passes.trace.kernel_names import kernel_class
+from frx_graph.records import CopyKind, Effort, Finding, OperandRole, Risk, Saving, Severity
+
+TRACES = Path(__file__).parents[2] / "data" / "traces"
 
 TO_LAST, FROM_LAST = "void cudnn::ops::nchwToNhwcKernel<float>(int)", "void cudnn::ops::nhwcToNchwKernel<float>(int)"
 GEMM = "volta_sgemm_64x64_nt"
-IMAGE: Tensor = ((8, 64, 32, 32), (65536, 1024, 32, 1))
-WEIGHT: Tensor = ((64, 64, 3, 3), (576, 9, 3, 1))
+IMAGE: Seen = ((8, 64, 32, 32), (65536, 1024, 32, 1))
+WEIGHT: Seen = ((64, 64, 3, 3), (576, 9, 3, 1))
 
 
 def read(trace: RunTrace, tmp_path: Path) -> RunFile:
@@ -142,3 +155,62 @@ def test_inductors_copies_are_what_is_left_of_clones(tmp_path: Path) -> None:
     (copy,) = file.sightings
     assert copy.calls == (SeenCall("aten::clone"),)
     assert copy.kinds == frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
+
+
+@pytest.mark.parametrize("name", ["kineto_resnet50_two_steps.pt.trace.json.gz", "hta_alexnet_one_forward.json.gz"])
+def test_each_conversion_of_a_real_run_is_in_one_finding_and_in_one_sighting(name: str) -> None:
+    analysis = analyse_trace(read_torch_trace(TRACES / name))
+    conversions = [
+        index for index, one in enumerate(analysis.tree.activities) if kernel_class(one.name) in CONVERSION_KERNELS
+    ]
+    assert len(conversions) == 6
+    led = Counter(index for group in copies_at_sites(analysis) for copy in group.copies for index in copy.activities)
+    assert [led[index] for index in conversions] == [1] * 6
+    seen = [one for one in trace_sightings(analysis).sightings if one.work is Work.CONVERSION]
+    assert sum(one.count for one in seen) == 6
+    assert all(one.calls and one.calls[-1].operator == "aten::conv2d" for one in seen)
+
+
+def test_a_real_run_confirms_the_convolution_that_it_converts_for(analyse: Any, copy_at: Any) -> None:
+    """ResNet-50 on a V100 in single precision: one of its convolutions converts, a strided one of 256 channels."""
+
+    class Bottleneck(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv2 = nn.Conv2d(256, 256, 3, stride=2, padding=1, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.conv2(x)
+
+    facts = analyse(Bottleneck(), torch.randn(32, 256, 28, 28)).facts
+    (op,) = (op for op in facts.ops if op.operator == "aten.convolution")
+    site = CallSite("/venv/torchvision/models/resnet.py", 131, "forward", "model.layer3.0.conv2")
+    findings = []
+    for rule, roles in (("FRX001", (OperandRole.INPUT, OperandRole.OUTPUT)), ("FRX007", (OperandRole.WEIGHT,))):
+        names = {OperandRole.INPUT: op.inputs[0], OperandRole.WEIGHT: op.inputs[1], OperandRole.OUTPUT: op.outputs[0]}
+        copies = [copy_at(facts, op.node, names[role], kind=CopyKind.REORDER, role=role) for role in roles]
+        findings.append(
+            Finding(
+                rule=rule,
+                title="a finding",
+                severity=Severity.LOW,
+                site=site,
+                nodes=(op.node,),
+                count_per_step=len(roles),
+                bytes_per_step=None,
+                saving=Saving(),
+                effort=Effort.ONE_LINE,
+                risk=Risk.LOW,
+                fix="a fix",
+                confidence=INFERRED,
+                copies=tuple(replace(copy, site=site) for copy in copies),
+                graph_id=facts.graph_id,
+            )
+        )
+    file = trace_sightings(analyse_trace(read_torch_trace(TRACES / "kineto_resnet50_two_steps.pt.trace.json.gz")))
+    setting = Setting("cuda", compiled=False)
+    (images, weights), refusals = corroborated(findings, {facts.graph_id: facts}, [file], setting)
+    assert (images.confidence, weights.confidence) == (CONFIRMED, CONFIRMED)
+    assert [fact.text for fact in images.evidence][-1] == "seen 2× a step, predicted 2×"
+    assert [fact.text for fact in weights.evidence][-1] == "seen 1× a step, predicted 1×"
+    assert not any("nchw" in refusal.subject.lower() for refusal in refusals)
