@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 import torch
+from mutations import mutated
 from ncu_exports import Launch, nvtx_cell, nvtx_export
 from run_traces import RunTrace
 from torch import Tensor, nn
@@ -306,3 +308,34 @@ def test_what_cannot_be_read_is_an_error_before_the_model_runs(
 
     with pytest.raises(EvidenceError, match=message):
         frx_graph.advise(never, (X,), evidence=[make(tmp_path)])
+
+
+def whole_files(folder: Path) -> dict[str, bytes]:
+    """One of each kind that is read."""
+    conv = nvtx_cell("aten::convolution, seq = 1, sizes = [[4, 16, 24, 24], [32, 16, 3, 3], [32], [], []]")
+    return {
+        "trace": gpu_trace(folder / "gpu.json", converts=True).read_bytes(),
+        "export": nvtx_export([(Launch(0, TO_LAST), conv), (Launch(1, TO_LAST), "")]).encode(),
+        "log": (Path(__file__).parent / "data" / "onednn" / "onednn-3.12.0.log").read_bytes(),
+        "code": b"import torch._inductor\nx = async_compile.cpp_pybinding()\n    def call(self, args):\n"
+        b"        buf0 = empty_strided_cpu((4, 16, 24, 24), (9216, 1, 384, 16), torch.float32)\n"
+        b"        cpp_fused_clone_0(arg0_1, buf0)\n",
+    }
+
+
+@pytest.mark.parametrize("kind", ["trace", "export", "log", "code"])
+def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    whole = whole_files(tmp_path)[kind]
+    path = tmp_path / kind
+    path.write_bytes(whole)
+    assert read_run_file(path).sightings
+    chance = random.Random(1)
+    refused = 0
+    for _ in range(200):
+        path.write_bytes(mutated([whole], (b"(", b")", b"none", b"[[", b"src:f32"), chance))
+        try:
+            read_run_file(path)
+        except EvidenceError as error:
+            refused += 1
+            assert len(str(error).splitlines()) == 1
+    assert refused < 200

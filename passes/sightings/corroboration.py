@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from frx_graph.byte_text import bytes_text
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
+from frx_graph.passes.layouts.layout_findings import seconds_text
 from frx_graph.passes.sightings.claims import Claim, claims
 from frx_graph.passes.sightings.matching import Belonging, agree, belonging, same_tensor
 from frx_graph.passes.sightings.sighting import QuietCall, RunFile, SeenCall, Setting, Sighting
@@ -123,7 +124,7 @@ def _extent_text(sighting: Sighting) -> str:
     unit = " a step" if sighting.steps is not None else " in the file"
     parts = [f"{sighting.count / steps:g}×{unit}"]
     if sighting.seconds is not None:
-        parts.append(f"{1e6 * sighting.seconds / steps:.3g} us")
+        parts.append(seconds_text(sighting.seconds / steps))
     if sighting.bytes is not None:
         parts.append(bytes_text(round(sighting.bytes / steps)))
     return ", ".join(parts)

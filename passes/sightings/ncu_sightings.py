@@ -40,8 +40,11 @@ _TORCH_RANGE = re.compile(
     r"(?:, input_op_ids = \[.*\])?"
 )
 """As `getNvtxStr` of torch/csrc/profiler/util.cpp writes it: `aten::conv2d, seq = 3, sizes = [[8, 3, 9, 9], []]`."""
-_SIZES = re.compile(r"\[(?:\[[\d, ]*\](?:, )?)*\]")
-_SHAPE = re.compile(r"\[([\d, ]*)\]")
+_LONGEST = 4096
+"""Characters of a name that is looked into: an operator of a hundred operands has as many."""
+_ONE_SHAPE = r"\[(?:[0-9]{1,18}(?:, [0-9]{1,18})*)?\]"
+_SIZES = re.compile(rf"\[(?:{_ONE_SHAPE}(?:, {_ONE_SHAPE})*)?\]")
+_SHAPE = re.compile(r"\[([0-9, ]*)\]")
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*|\w+Backward\d+(?:, .*)?")
 _ELEMENTWISE = re.compile(
     r"(?:^|[ :])(?:elementwise|unrolled_elementwise)_kernel<(?P<threads>\d{1,4}), (?P<each>\d{1,3}),"
@@ -141,7 +144,9 @@ def _around(names: tuple[str, ...]) -> tuple[tuple[SeenCall, ...], tuple[str, ..
     ranges: list[str] = []
     backward = False
     for name in names:
-        if _BACKWARD.fullmatch(name):
+        if len(name) > _LONGEST:
+            ranges.append(name)
+        elif _BACKWARD.fullmatch(name):
             backward = True
         elif (found := _TORCH_RANGE.fullmatch(name)) is not None:
             calls.append(SeenCall(found["name"], _operands(found["sizes"])))
@@ -155,7 +160,7 @@ def _operands(sizes: str | None) -> tuple[Operand, ...] | None:
     """The shapes of what are tensors; None where there are none, or lists of tensors among them."""
     if sizes is None or _SIZES.fullmatch(sizes) is None:
         return None
-    shapes = [tuple(int(size) for size in text.replace(" ", "").split(",") if size) for text in _SHAPE.findall(sizes)]
+    shapes = [tuple(int(size) for size in text.split(", ") if size) for text in _SHAPE.findall(sizes)]
     return tuple(Operand(shape, None) for shape in shapes if shape) or None
 
 

@@ -58,7 +58,7 @@ def test_what_was_seen_is_evidence_with_its_numbers_and_its_place(program: Any) 
     assert refusals == []
     assert changed.confidence == CONFIRMED
     fact, counted = changed.evidence
-    assert fact.text == "conversion seen: nchwToNhwcKernel under aten::convolution, 2× a step, 20 us, 1.50 kB"
+    assert fact.text == "conversion seen: nchwToNhwcKernel under aten::convolution, 2× a step, 20.0 us, 1.50 kB"
     assert (fact.source, fact.basis) == ("run.json, correlation 7", Basis.OBSERVED)
     assert fact.measurements == (FACT,)
     assert counted.text == "seen 2× a step, predicted 1×"

@@ -111,12 +111,32 @@ def test_without_times_of_all_the_time_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", ["[[8, 64], [[1], [2]]]", "[[8, 64]", "[8, 64]", "[[-1, 2]]", "[[8, 64], [x]]", "[]", "[[], []]"]
+    "sizes",
+    [
+        "[[8, 64], [[1], [2]]]",
+        "[[8, 64]",
+        "[8, 64]",
+        "[[-1, 2]]",
+        "[[8, 64], [x]]",
+        "[]",
+        "[[], []]",
+        f"[[{'9' * 5000}]]",
+        "[[8,, 64]]",
+    ],
 )
 def test_sizes_that_are_none_of_tensors_are_not_known(tmp_path: Path, sizes: str) -> None:
     cell = nvtx_cell(f"aten::cat, seq = 1, sizes = {sizes}")
     (seen,) = read(tmp_path / "a.csv", (Launch(0, TO_LAST), cell)).sightings
     assert [call.operands for call in seen.calls] in ([None], [])
+
+
+def test_a_name_without_end_is_not_looked_into() -> None:
+    """It would take hours: the square of its length."""
+    gathered = NcuSightings()
+    names = ("aten::x, sizes = [" + "], input_op_ids = [" * 50_000,)
+    gathered.add(KernelLaunch("0", "1", TO_LAST, "0", "9.0", None, None, "a", 1, {}, ranges=names))
+    (seen,) = gathered.run_file("a").sightings
+    assert (seen.calls, seen.ranges) == ((), names)
 
 
 @given(st.lists(st.text(max_size=60), max_size=4), st.text(max_size=60), st.integers())
