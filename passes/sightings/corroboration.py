@@ -89,10 +89,10 @@ def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:
         text = f"and {len(rest)} more kinds of such work, {count}× in all"
         facts.append(Evidence(text, rest[0].file.source, Basis.OBSERVED, measurements))
     per_step = {one.sighting.steps is not None for one in seen} == {True}
-    if per_step and finding.copies:
+    if per_step and any(copy.kind in ordered[0].file.shows for copy in finding.copies):
         steps = max(one.sighting.steps or 1 for one in seen)
         a_step = sum(one.sighting.count for one in seen) / steps
-        predicted = sum(copy.count for copy in finding.copies)
+        predicted = sum(copy.count for copy in finding.copies if copy.kind in ordered[0].file.shows)
         facts.append(
             Evidence(f"seen {a_step:g}× a step, predicted {predicted}×", ordered[0].file.source, Basis.OBSERVED)
         )

@@ -65,6 +65,16 @@ def test_what_was_seen_is_evidence_with_its_numbers_and_its_place(program: Any) 
     assert replace(changed, confidence=finding.confidence, evidence=()) == finding
 
 
+def test_only_copies_that_a_file_shows_are_counted_against_it(program: Any) -> None:
+    first = program.convolutions[0]
+    finding = program.finding("FRX001", first, INPUT, OperandRole.OUTPUT)
+    inside, outside = finding.copies
+    finding = replace(finding, copies=(replace(inside, kind=CopyKind.OPERATOR), outside))
+    file = replace(seen(program.call(first)), shows=frozenset({CopyKind.OPERATOR}))
+    (changed,), _ = corroborated([finding], program.graphs, [file], GPU)
+    assert changed.evidence[-1].text == "seen 2× a step, predicted 1×"
+
+
 def test_without_steps_all_counts_are_of_the_file(program: Any) -> None:
     first = program.convolutions[0]
     file = seen(program.call(first), steps=None, seconds=None, bytes=None)
