@@ -89,9 +89,9 @@ def advise(
     check_call(model, args, kwargs)
     name = target or type(model).__name__
     seen = []
-    for path in evidence:
+    for path in dict.fromkeys(map(Path, evidence)):
         progress(f"reading {path}")
-        seen.append(read_run_file(Path(path)))
+        seen.append(read_run_file(path))
     started = time.perf_counter()
     progress("capturing the model")
     capture = capture_model(model, args, kwargs, train=train, origin=name, as_eager=inner == "eager")

@@ -25,10 +25,11 @@ recorded may have been another version of the program, or another library."""
 _GRADES: Final = (ASSUMED, MODELLED, INFERRED, MEASURED)
 
 
-def seen_in_a_run(confidence: float, *, here: bool) -> float:
-    """Of a finding whose copies or conversions a recorded run shows. `here`: in the setting (device, compiler) that the
-    advice is for, so it is confirmed; what was seen elsewhere makes it one grade surer, up to measured at most."""
-    if here:
+def seen_in_a_run(confidence: float, *, itself: bool) -> float:
+    """Of a finding of which a recorded run shows something. `itself`: the copies or conversions, in the setting
+    (device, compiler) that the advice is for, so it is confirmed. What was seen in another setting, or is only what
+    such a layout leads to, makes it one grade surer, up to measured at most."""
+    if itself:
         return max(confidence, CONFIRMED)
     return next((grade for grade in _GRADES if grade > confidence), confidence)
 

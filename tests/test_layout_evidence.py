@@ -93,7 +93,7 @@ def churn_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_trace_of_the_program_confirms_its_copies(churn_trace: Path) -> None:
-    before, after = advise(Churn(), X), advise(Churn(), X, evidence=[churn_trace])
+    before, after = advise(Churn(), X), advise(Churn(), X, evidence=[churn_trace, str(churn_trace)])
     (asked,), (was,) = of_rule(after, "FRX002"), of_rule(before, "FRX002")
     assert (was.confidence < CONFIRMED, asked.confidence) == (True, CONFIRMED)
     seen, counted = observed(asked, "churn.json.gz")

@@ -15,7 +15,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.layouts.layout_findings import seconds_text
 from frx_graph.passes.sightings.claims import Claim, claims
 from frx_graph.passes.sightings.matching import Belonging, agree, belonging, same_tensor
-from frx_graph.passes.sightings.sighting import QuietCall, RunFile, SeenCall, Setting, Sighting
+from frx_graph.passes.sightings.sighting import QuietCall, RunFile, SeenCall, Setting, Sighting, Work
 from frx_graph.passes.trace.kernel_names import function_name
 from frx_graph.records import Basis, CopyKind, Evidence, Finding, Refusal
 
@@ -66,9 +66,10 @@ def _confirmed(finding: Finding, seen: Sequence[_Seen]) -> Finding:
     for one in seen:
         by_file[one.file.source].append(one)
     evidence = [fact for found in by_file.values() for fact in _evidence(finding, found)]
+    itself = any(one.here and one.sighting.work is not Work.UNCOALESCED for one in seen)
     return replace(
         finding,
-        confidence=confidence.seen_in_a_run(finding.confidence, here=any(one.here for one in seen)),
+        confidence=confidence.seen_in_a_run(finding.confidence, itself=itself),
         evidence=(*finding.evidence, *evidence),
     )
 
@@ -81,7 +82,8 @@ def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:
         sighting = one.sighting
         elsewhere = "" if one.here else f", in another setting than advised on ({_setting_text(one.file.setting)})"
         text = f"{_work_text(sighting)}, {_extent_text(sighting)}{elsewhere}"
-        facts.append(_fact(text, f"{one.file.source}, {sighting.where}", sighting))
+        source = f"{one.file.source}, {sighting.where}"
+        facts.append(Evidence(text, source, Basis.OBSERVED, sighting.measurements))
     rest = ordered[_SIGHTINGS:]
     if rest:
         count = sum(one.sighting.count for one in rest)
@@ -97,10 +99,6 @@ def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:
             Evidence(f"seen {a_step:g}× a step, predicted {predicted}×", ordered[0].file.source, Basis.OBSERVED)
         )
     return facts
-
-
-def _fact(text: str, source: str, sighting: Sighting) -> Evidence:
-    return Evidence(text, source, Basis.OBSERVED, sighting.measurements)
 
 
 def _work_text(sighting: Sighting) -> str:

@@ -34,7 +34,6 @@ FACT = Measurement("time_per_step", 2e-5, "s", "nchwToNhwcKernel", Provenance("r
 
 def seen(call: SeenCall, *, setting: Setting = GPU, count: int = 4, **fields: Any) -> RunFile:
     sighting = Sighting(
-        work=Work.CONVERSION,
         kernels=("void nchwToNhwcKernel<float>(int)",),
         where="correlation 7",
         count=count,
@@ -42,7 +41,7 @@ def seen(call: SeenCall, *, setting: Setting = GPU, count: int = 4, **fields: An
         kinds=CONVERSIONS,
         roles=frozenset({INPUT}),
         measurements=(FACT,),
-        **{"steps": 2, "seconds": 4e-5, "bytes": 3000, **fields},
+        **{"work": Work.CONVERSION, "steps": 2, "seconds": 4e-5, "bytes": 3000, **fields},
     )
     return RunFile("run.json", setting, (sighting,), shows=frozenset({CopyKind.REORDER}))
 
@@ -89,6 +88,14 @@ def test_what_was_seen_elsewhere_says_so_and_counts_less(program: Any) -> None:
     (changed,), _ = corroborated([finding], program.graphs, [seen(program.call(first))], CPU)
     assert changed.confidence == MEASURED
     assert changed.evidence[0].text.endswith(", in another setting than advised on (cuda, not compiled)")
+
+
+def test_uncoalesced_access_is_what_a_layout_leads_to_and_not_itself(program: Any) -> None:
+    first = program.convolutions[0]
+    file = seen(program.call(first), work=Work.UNCOALESCED, detail="17.5 sectors for each global load of a warp")
+    (changed,), _ = corroborated([program.finding("FRX001", first, INPUT)], program.graphs, [file], GPU)
+    assert changed.confidence == MEASURED
+    assert "(17.5 sectors for each global load of a warp)" in changed.evidence[0].text
 
 
 def test_what_belongs_to_none_is_named_with_the_reason(program: Any) -> None:
@@ -203,7 +210,7 @@ def test_evidence_that_matches_nothing_changes_nothing(program: Any, chains: Any
 
 @pytest.mark.parametrize("now", [0.0, 0.3, 0.42, ASSUMED, MODELLED, 0.8, INFERRED, MEASURED, CONFIRMED, 1.0])
 def test_confidence_moves_the_right_way_and_stays_between_0_and_1(now: float) -> None:
-    here, elsewhere = confidence.seen_in_a_run(now, here=True), confidence.seen_in_a_run(now, here=False)
+    here, elsewhere = (confidence.seen_in_a_run(now, itself=itself) for itself in (True, False))
     certain, uncertain = (confidence.not_seen_in_a_run(now, same_strides=same) for same in (True, False))
     assert now <= elsewhere <= here <= 1.0
     assert 0.0 <= certain <= uncertain <= now
