@@ -66,3 +66,37 @@ def wide_export(names: Sequence[str], units: Sequence[str], *launches: tuple[Lau
     rows = [row(*IDENTITY, *names), row(*("" for _ in IDENTITY), *units)]
     rows += [row(*launch.cells, *values) for launch, values in launches]
     return "\n".join((*rows, ""))
+
+
+NVTX = (
+    "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
+    "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
+)
+
+
+def nvtx_cell(*ranges: str) -> str:
+    """A cell of the first column, with the ranges that are open, the outermost first."""
+    return "58960 " + "".join(f' "<default domain>:{name}:none:none:none:none:none:none" ' for name in ranges)
+
+
+def nvtx_export(
+    launches: Sequence[tuple[Launch, str]],
+    metrics: Sequence[tuple[str, str, str]] = (("gpu__time_duration.sum", "us", "6.75"),),
+    *,
+    wide: bool = True,
+) -> str:
+    """What `--nvtx` adds: two columns before the kernel's name. `metrics` are name, unit and value, of each launch."""
+    at = IDENTITY.index("Kernel Name")
+
+    def cells(launch: Launch, ranges: str) -> tuple[str, ...]:
+        return (*launch.cells[:at], ranges.replace('"', '""'), "", *launch.cells[at:])
+
+    header = (*IDENTITY[:at], *NVTX, *IDENTITY[at:])
+    if wide:
+        rows = [row(*header, *(name for name, _, _ in metrics))]
+        rows.append(row(*("" for _ in header), *(unit for _, unit, _ in metrics)))
+        rows += [row(*cells(*launch), *(value for _, _, value in metrics)) for launch in launches]
+    else:
+        rows = [row(*header, *METRIC)]
+        rows += [row(*cells(*launch), RAW, *one) for launch in launches for one in metrics]
+    return "\n".join((*rows, ""))

@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -25,6 +26,7 @@ from frx_graph.evidence.measurement_cache import MeasuredOperators
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.layout_evidence import read_run_file
 from frx_graph.observe import check_observable, observe_step
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
@@ -33,6 +35,8 @@ from frx_graph.passes.costs.operator_costs import roofline_points, step_traffic
 from frx_graph.passes.detectors import DETECTORS
 from frx_graph.passes.layouts.regions import anchor_signatures
 from frx_graph.passes.ranking import rank
+from frx_graph.passes.sightings.corroboration import corroborated
+from frx_graph.passes.sightings.sighting import RunFile, Setting
 from frx_graph.passes.spans import layout_spans
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice_report import AdviceReport
@@ -65,26 +69,34 @@ def advise(
     inner: str = "eager",
     measure: bool = True,
     target: str | None = None,
+    evidence: Sequence[str | Path] = (),
     progress: Progress = lambda _stage: None,
 ) -> AdviceReport:
     """Ranked layout fixes for one call of `model(*args, **kwargs)`; nothing of the model is changed.
 
     With `train` the backward is analysed, too; with `observe` one real step is run and its copies are shown beside the
     predicted ones. `measure` lets operators be run by themselves for a moment where the operator layout contract does
-    not settle what they do. `inner` is the compiler that the program will run under. Raises `TargetError` if the model
-    itself raises or the call cannot be made, `CaptureError` if nothing of it can be captured, `OptionError` for an
-    unknown `inner`.
+    not settle what they do. `inner` is the compiler that the program will run under. `evidence` are files of runs of
+    this program (profiler traces, Nsight Compute exports, oneDNN logs, code that Inductor has written): what they show
+    is led back to the findings, which become surer or less sure.
+
+    Raises `EvidenceError` for a file that cannot be read, `TargetError` if the model itself raises or the call cannot
+    be made, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner`.
     """
     check_inner(inner)
     if observe:
         check_observable(inner)
     check_call(model, args, kwargs)
     name = target or type(model).__name__
+    seen = []
+    for path in dict.fromkeys(map(Path, evidence)):
+        progress(f"reading {path}")
+        seen.append(read_run_file(path))
     started = time.perf_counter()
     progress("capturing the model")
     capture = capture_model(model, args, kwargs, train=train, origin=name, as_eager=inner == "eager")
     captured_s = time.perf_counter() - started
-    report = advise_capture(capture, target=name, inner=inner, measure=measure, progress=progress)
+    report = advise_capture(capture, target=name, inner=inner, measure=measure, evidence=seen, progress=progress)
     advice = replace(report.advice, timings=replace(report.advice.timings, capture_s=captured_s))
     if observe:
         progress("observing one real step")
@@ -110,11 +122,12 @@ def advise_capture(
     target: str,
     inner: str = "eager",
     measure: bool = True,
+    evidence: Sequence[RunFile] = (),
     progress: Progress = lambda _stage: None,
 ) -> AdviceReport:
     """Advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
-    `inner` is the compiler of the graphs that do not name one themselves.
+    `inner` is the compiler of the graphs that do not name one themselves, `evidence` what files of runs show.
     """
     started = time.perf_counter()
     with _collector_paused():
@@ -138,12 +151,15 @@ def advise_capture(
         outcomes = [outcome for analysis in analyses for outcome in _outcomes(analysis)]
         summaries = tuple(map(_summary, analyses))
     findings = [outcome for outcome in outcomes if isinstance(outcome, Finding)]
+    graphs = {subject.facts.graph_id: subject.facts for subject in subjects}
+    findings, belonging_to_none = corroborated(findings, graphs, evidence, Setting(device.type, inner == "inductor"))
     refusals = [
         *(Refusal(failure.subject, failure.reason, site=failure.site) for failure in capture.failures),
         *_between_graphs(capture),
         *_unmeasured(measured),
         *no_profile,
         *(outcome for outcome in outcomes if isinstance(outcome, Refusal)),
+        *belonging_to_none,
     ]
     elapsed = time.perf_counter() - started
     inners = ", ".join(dict.fromkeys(subject.inner for subject in subjects)) or inner

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.measurement import Measurement
 
 
 class Severity(enum.StrEnum):
@@ -105,11 +106,12 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One fact that supports a finding: what was read or measured, where it came from."""
+    """One fact about a finding: what was read or measured, where it came from, and the numbers that it rests on."""
 
     text: str
     source: str
     basis: Basis = Basis.PREDICTED
+    measurements: tuple[Measurement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

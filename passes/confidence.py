@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+CONFIRMED: Final = 0.99
+"""Predicted, and then seen in a run of the program."""
 MEASURED: Final = 0.95
 """The thing itself was seen: the copy stands in the program or in the trace, or this very call was run and copied."""
 INFERRED: Final = 0.85
@@ -16,3 +18,25 @@ MODELLED: Final = 0.7
 """The cause is certain; how much a fix saves follows from a model of the compiler or of the device."""
 ASSUMED: Final = 0.5
 """It also needs something that was not looked at here: a device that is not at hand, what a library does inside."""
+CONTRADICTED: Final = 0.3
+"""A run of the same operators, on operands of the same shapes and strides, showed none of it. It is not zero: what was
+recorded may have been another version of the program, or another library."""
+
+_GRADES: Final = (ASSUMED, MODELLED, INFERRED, MEASURED)
+
+
+def seen_in_a_run(confidence: float, *, itself: bool) -> float:
+    """Of a finding of which a recorded run shows something. `itself`: the copies or conversions, in the setting
+    (device, compiler) that the advice is for, so it is confirmed. What was seen in another setting, or is only what
+    such a layout leads to, makes it one grade surer, up to measured at most."""
+    if itself:
+        return max(confidence, CONFIRMED)
+    return next((grade for grade in _GRADES if grade > confidence), confidence)
+
+
+def not_seen_in_a_run(confidence: float, *, same_strides: bool) -> float:
+    """Of a finding whose operators ran, in the setting that the advice is for, without what it says of them. Where
+    their strides were not recorded they may have been others: then it is one grade less sure."""
+    if same_strides:
+        return min(confidence, CONTRADICTED)
+    return next((grade for grade in reversed(_GRADES) if grade < confidence), min(confidence, CONTRADICTED))

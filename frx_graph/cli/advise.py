@@ -32,6 +32,10 @@ def advise(
     observe: Annotated[
         bool | None, typer.Option("--observe/--no-observe", help="Run one step and show the copies it really made.")
     ] = None,
+    evidence: Annotated[
+        list[Path] | None,
+        typer.Option(help="A trace, Nsight Compute export, oneDNN log or Inductor code of a run; may be repeated."),
+    ] = None,
     format: Annotated[Format | None, typer.Option("--format", help="Output format.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
     select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
@@ -75,6 +79,7 @@ def advise(
                 observe=config.observe if observe is None else observe,
                 inner=inner or config.inner or "eager",
                 target=target,
+                evidence=evidence or (),
                 progress=progress,
             )
         except SystemExit as error:

@@ -6,6 +6,11 @@ import re
 from collections.abc import Iterator
 
 _SERIAL = re.compile(r"(?:_\d+)+$")
+_COPIES_AND_VIEWS = re.compile(
+    r"(?:triton_poi|cpp)_fused_(?:(?:clone|contiguous|copy|view|_unsafe_view|permute|transpose|t|reshape|expand|slice|select"
+    r"|unsqueeze|squeeze)_)+\d+"
+)
+_COPIES = re.compile(r"_(?:clone|contiguous|copy)_")
 _IDENTIFIER = re.compile(r"^(?!true$|false$)[A-Za-z_][\w:]*(?: const)?[*&]?$")
 _CAST = re.compile(r"\([^()]*\)\d+")
 """An enumerator as the demangler writes it: `(cudnnKernelDataType_t)2`."""
@@ -14,6 +19,11 @@ _CAST = re.compile(r"\([^()]*\)\d+")
 def generated_name(name: str) -> str:
     """A loop that Inductor generated: what it fuses. `cpp_fused_convolution_relu_3` → `cpp_fused_convolution_relu`."""
     return _SERIAL.sub("", name)
+
+
+def only_copies(name: str) -> bool:
+    """True for a loop that Inductor generated and that fuses nothing but copies and views."""
+    return _COPIES_AND_VIEWS.fullmatch(name) is not None and _COPIES.search(name) is not None
 
 
 def device_kernel_name(name: str) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from frx_graph.evidence.measurement import Measurement, Provenance
+
 _PREFIXES = ("onednn_verbose,", "dnnl_verbose,")
 _COLUMNS = (
     "operation",
@@ -31,6 +33,7 @@ _ITEMSIZE = MappingProxyType(
     {"f64": 8, "s64": 8, "f32": 4, "tf32": 4, "s32": 4, "f16": 2, "bf16": 2, "s8": 1, "u8": 1, "boolean": 1}
     | {"f8_e4m3": 1, "f8_e5m2": 1}
 )
+_MOST_BYTES = 1 << 62
 _TERM = re.compile(r"([a-z]+)([0-9]{1,18})")
 _SIZES = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*")
 
@@ -59,15 +62,25 @@ class MemoryDescriptor:
         """Bytes per element; None for a type that this module does not know."""
         return _ITEMSIZE.get(self.dtype)
 
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of the elements; None where shape or type are not known, or no memory could hold them."""
+        if self.dims is None or self.itemsize is None:
+            return None
+        size = math.prod(self.dims) * self.itemsize
+        return size if size < _MOST_BYTES else None
+
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One executed primitive."""
+    """One executed primitive, at `line` of the log, from 1; `seconds` is None where the log does not tell."""
 
     kind: str
     implementation: str
     prop_kind: str
     arguments: tuple[MemoryDescriptor, ...]
+    line: int = 0
+    seconds: float | None = None
 
     def argument(self, name: str) -> MemoryDescriptor | None:
         """The descriptor of `src`, `wei`, `bia` or `dst`."""
@@ -83,6 +96,17 @@ class Primitive:
     def outputs(self) -> tuple[MemoryDescriptor, ...]:
         """What the primitive writes."""
         return tuple(d for d in self.arguments if d.tag and d.argument in self._written)
+
+    def measurements(self, source: str) -> Iterator[Measurement]:
+        """Each number of its line as a fact of its own; `source` is the log."""
+        subject = f"{self.kind} {self.implementation}"
+        if self.seconds is not None:
+            yield Measurement("duration", self.seconds, "s", subject, Provenance(source, self.line, "exec_time"))
+        for descriptor in self.arguments:
+            size = descriptor.bytes
+            if size is not None:
+                at = Provenance(source, self.line, f"{descriptor.argument} {descriptor.format}")
+                yield Measurement(f"{descriptor.argument}_bytes", float(size), "byte", subject, at)
 
     @property
     def _written(self) -> tuple[str, ...]:
@@ -112,7 +136,7 @@ def implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
 
 def _primitives(lines: Iterable[str]) -> Iterator[Primitive]:
     columns: Sequence[str] = _COLUMNS
-    for line in lines:
+    for number, line in enumerate(lines, start=1):
         fields = _fields(line)
         if fields is None:
             continue
@@ -122,7 +146,7 @@ def _primitives(lines: Iterable[str]) -> Iterator[Primitive]:
             continue
         row = _row(fields, columns)
         if row is not None and row.get("operation") == "exec":
-            yield _primitive(row)
+            yield _primitive(row, number)
 
 
 def _row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, str] | None:
@@ -158,7 +182,7 @@ def _template(fields: Sequence[str]) -> list[str] | None:
     return None
 
 
-def _primitive(row: Mapping[str, str]) -> Primitive:
+def _primitive(row: Mapping[str, str], line: int) -> Primitive:
     kind = row.get("primitive", "")
     dims = _dims(kind, row.get("problem_desc", ""))
     return Primitive(
@@ -170,6 +194,8 @@ def _primitive(row: Mapping[str, str]) -> Primitive:
             for text in row.get("memory_descriptors", "").split()
             if (descriptor := _descriptor(text, dims)) is not None
         ),
+        line=line,
+        seconds=_seconds(row.get("exec_time", "")),
     )
 
 
@@ -184,6 +210,11 @@ def _descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryDescrip
     argument, dtype, _, _, tag, *rest = fields
     strides = rest[0] if len(rest) > 1 else ""
     return MemoryDescriptor(argument, dtype, tag, strides, dims.get(argument))
+
+
+def _seconds(text: str) -> float | None:
+    """From milliseconds, which is what oneDNN writes."""
+    return float(text) / 1e3 if _is_number(text) and float(text) >= 0 else None
 
 
 def _is_number(text: str) -> bool:

@@ -25,6 +25,9 @@ class LayoutReorder:
     argument: str
     result: bool
     """True if the primitive wrote the tensor, false if it read it."""
+    reorder: Primitive
+    served: Primitive | None
+    """None for a lone reorder, which counts as that of an input."""
 
 
 def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...]:
@@ -45,7 +48,7 @@ def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...
         itemsize, shape = source.itemsize, source.dims
         if itemsize is None or shape is None or math.prod(shape) == 0:
             continue
-        argument, role, result = _served(primitives, position, source, target, taken)
+        argument, role, result, served = _served(primitives, position, source, target, taken)
         found.append(
             LayoutReorder(
                 shape=shape,
@@ -55,6 +58,8 @@ def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...
                 role=role,
                 argument=argument,
                 result=result,
+                reorder=primitive,
+                served=served,
             )
         )
     return tuple(found)
@@ -66,8 +71,8 @@ def _served(
     source: MemoryDescriptor,
     target: MemoryDescriptor,
     taken: set[tuple[int, str]],
-) -> tuple[str, str, bool]:
-    """Argument name, role, and whether it was written.
+) -> tuple[str, str, bool, Primitive | None]:
+    """Argument name, role, whether it was written, and by which primitive it was written or read.
 
     First as the result of the primitive before, then as an operand of the one behind. Every argument is converted once,
     so that two of equal shape and format are told apart by order.
@@ -77,14 +82,24 @@ def _served(
         for written in primitives[before].outputs:
             if (before, written.argument) not in taken and _same(primitives[before], written, source):
                 taken.add((before, written.argument))
-                return written.argument, "weight" if written.argument.startswith("wei") else "output", True
+                return (
+                    written.argument,
+                    "weight" if written.argument.startswith("wei") else "output",
+                    True,
+                    primitives[before],
+                )
     behind = next((i for i in range(position + 1, len(primitives)) if primitives[i].kind != "reorder"), None)
     if behind is not None:
         for read in primitives[behind].inputs:
             if (behind, read.argument) not in taken and _same(primitives[behind], read, target):
                 taken.add((behind, read.argument))
-                return read.argument, "weight" if read.argument.startswith("wei") else "input", False
-    return "src", "input", False
+                return (
+                    read.argument,
+                    "weight" if read.argument.startswith("wei") else "input",
+                    False,
+                    primitives[behind],
+                )
+    return "src", "input", False, None
 
 
 def _same(primitive: Primitive, argument: MemoryDescriptor, reordered: MemoryDescriptor) -> bool:

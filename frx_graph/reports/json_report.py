@@ -7,7 +7,8 @@ import math
 
 from frx_graph.advice import Advice, Environment, GraphSummary
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
-from frx_graph.records import Copy, Finding, Refusal
+from frx_graph.evidence.measurement import Measurement
+from frx_graph.records import Copy, Evidence, Finding, Refusal
 from frx_graph.reports.plain_text import encodable
 from frx_graph.reports.quantities import finite
 from frx_graph.reports.schema import (
@@ -17,7 +18,9 @@ from frx_graph.reports.schema import (
     EvidenceModel,
     FindingModel,
     GraphModel,
+    MeasurementModel,
     PeakModel,
+    ProvenanceModel,
     RefusalModel,
     RooflinePointModel,
     SavingModel,
@@ -104,14 +107,31 @@ def _finding_model(finding: Finding) -> FindingModel:
         risk=finding.risk,
         fix=encodable(finding.fix),
         confidence=finding.confidence,
-        evidence=tuple(
-            EvidenceModel(text=encodable(fact.text), source=encodable(fact.source), basis=fact.basis)
-            for fact in finding.evidence
-        ),
+        evidence=tuple(map(_evidence_model, finding.evidence)),
         basis=finding.basis,
         copies=tuple(_copy_model(copy) for copy in finding.copies),
         graph_id=encodable(finding.graph_id) or None,
         modules=tuple(encodable(module) for module in finding.modules),
+    )
+
+
+def _evidence_model(fact: Evidence) -> EvidenceModel:
+    return EvidenceModel(
+        text=encodable(fact.text),
+        source=encodable(fact.source),
+        basis=fact.basis,
+        measurements=tuple(map(_measurement_model, fact.measurements)),
+    )
+
+
+def _measurement_model(fact: Measurement) -> MeasurementModel:
+    at = fact.provenance
+    return MeasurementModel(
+        metric=encodable(fact.metric),
+        value=finite(fact.value),
+        unit=encodable(fact.unit),
+        subject=encodable(fact.subject),
+        provenance=ProvenanceModel(source=encodable(at.source), line=at.line, name=encodable(at.name)),
     )
 
 

@@ -67,13 +67,38 @@ class SavingModel(_Model):
     copies took."""
 
 
+class ProvenanceModel(_Model):
+    """Where a number stands."""
+
+    source: str
+    """A file, or the program that said it."""
+    line: int | None = Field(ge=1)
+    """Null where the source has no lines."""
+    name: str
+    """What the source calls it."""
+
+
+class MeasurementModel(_Model):
+    """One number from outside."""
+
+    metric: str
+    value: float | None
+    """Null where it is not finite."""
+    unit: str
+    subject: str
+    """What was measured: a launch of a kernel, an operator."""
+    provenance: ProvenanceModel
+
+
 class EvidenceModel(_Model):
-    """One fact that supports a finding."""
+    """One fact about a finding."""
 
     text: str
     source: str
     """Where it was read or measured."""
     basis: Basis
+    measurements: tuple[MeasurementModel, ...] = ()
+    """The numbers that it rests on, as far as they were read from files of a run."""
 
 
 class FindingModel(_Model):

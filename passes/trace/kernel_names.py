@@ -12,6 +12,8 @@ import enum
 import functools
 import re
 
+from frx_graph.evidence.kernel_name import only_copies
+
 
 class KernelClass(enum.StrEnum):
     """What bounds a kernel and what it is for."""
@@ -59,11 +61,6 @@ _PATTERNS: tuple[tuple[re.Pattern[str], KernelClass], ...] = tuple(
         (r"elementwise_kernel|^multi_tensor_apply|^fused_dropout|^triton_poi_", KernelClass.POINTWISE),
     )
 )
-_TRITON_COPY = re.compile(
-    r"triton_poi_fused_(?:(?:clone|contiguous|copy|view|_unsafe_view|permute|transpose|t|reshape|expand|slice|select"
-    r"|unsqueeze|squeeze)_)+\d+"
-)
-_TRITON_COPIES = re.compile(r"_(?:clone|contiguous|copy)_")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -78,7 +75,7 @@ def kernel_class(name: str) -> KernelClass:
 
 def is_compiled_copy(name: str) -> bool:
     """True for a kernel of Inductor's that fuses nothing but copies and views."""
-    return _TRITON_COPY.fullmatch(name) is not None and _TRITON_COPIES.search(name) is not None
+    return name.startswith("triton_") and only_copies(name)
 
 
 def function_name(name: str) -> str:

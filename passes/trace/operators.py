@@ -93,10 +93,13 @@ def is_operator(operator: Operator) -> bool:
 
 def is_hot(operator: Operator) -> bool:
     """True for the operators whose inner copies are worth a finding, custom operators among them."""
-    if operator.annotation:
-        return False
-    namespace = _namespace(operator.name)
-    return operator.name in _HOT or (namespace is not None and namespace not in _LIBRARY_NAMESPACES)
+    return not operator.annotation and is_hot_name(operator.name)
+
+
+def is_hot_name(name: str) -> bool:
+    """The same of an operator that is known by its name alone."""
+    namespace = _namespace(name)
+    return name in _HOT or (namespace is not None and namespace not in _LIBRARY_NAMESPACES)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ncu_exports import Launch, nvtx_export
+from run_traces import RunTrace
 
 from frx_graph.cli.main import run
 
@@ -151,6 +153,32 @@ def test_observed_stands_beside_predicted(frx: Frx) -> None:
     assert [c["bytes"] for c in document["observed"]] == [2 * 4 * 256 * 256 * 4] * 2
 
 
+def test_files_of_runs_are_led_back_and_what_is_left_is_named(frx: Frx, models: Path) -> None:
+    trace = RunTrace()
+    strided, dense = ((4, 256, 256), (65536, 1, 256)), ((4, 256, 256), (65536, 256, 1))
+    trace.frame("models.py(7): forward", 0, 100, "main.py:3")
+    for start, line in ((10, 8), (40, 9)):
+        trace.frame("<built-in method contiguous>", start, start + 25, f"models.py:{line}")
+        trace.op("aten::contiguous", start + 1, start + 24, strided)
+        trace.op("aten::copy_", start + 2, start + 20, dense, strided)
+    trace.write(models / "run.json")
+    copy = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(int)>(int, T2)"
+    (models / "report.csv").write_text(nvtx_export([(Launch(0, copy, grid="(512, 1, 1)"), "")]))
+    _, out, _ = frx(
+        "advise", "models.py:churn", "--evidence", "run.json", "--evidence", "report.csv", "--format", "json"
+    )
+    document = json.loads(out)
+    copies = [finding for finding in document["findings"] if finding["rule"] == "FRX002"]
+    assert {finding["site"]["line"] for finding in copies} == {8, 9}
+    for finding in copies:
+        assert finding["confidence"] == 0.99
+        (fact,) = [fact for fact in finding["evidence"] if fact["measurements"]]
+        assert (fact["source"].startswith("run.json, ts "), fact["basis"]) == (True, "observed")
+    (left,) = [one for one in document["refusals"] if "report.csv" in one["subject"]]
+    assert left["subject"] == "1× elementwise_kernel in report.csv, line 3"
+    assert left["reason"].startswith("belongs to no finding: it may belong to any of FRX002 (models.py:8), FRX002 (mod")
+
+
 def test_select_and_ignore(frx: Frx) -> None:
     assert frx("advise", "models.py:churn", "--select", "FRX012")[0] == 0
     code, out, _ = frx("advise", "models.py:churn", "--select", "FRX002", "--format", "json")
@@ -208,6 +236,8 @@ def test_configuration_is_read_from_pyproject(frx: Frx, models: Path) -> None:
         (("advise", "models.py:churn", "--format", "pdf"), "pdf"),
         (("advise", "models.py:churn", "--output", "no/such/folder/x.html"), "no such folder"),
         (("advise", "models.py:churn", "--baseline", "missing.json"), "missing.json"),
+        (("advise", "models.py:churn", "--evidence", "missing.json"), "missing.json: no such file"),
+        (("advise", "models.py:churn", "--evidence", "models.py"), "models.py: neither its name nor its content"),
         (("advise", "models.py:churn", "--inner", "inducter"), "did you mean 'inductor'"),
         (("advise", "models.py:churn", "--top", "0"), "--top"),
         (("advise",), "target"),

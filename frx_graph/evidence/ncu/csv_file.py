@@ -20,6 +20,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.export import Form, NcuExport
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import Read, known_metric
+from frx_graph.evidence.ncu.nvtx import nvtx_columns, range_names
 from frx_graph.evidence.number_format import NumberFormat, are_plain, is_missing, parse_number, told_format
 from frx_graph.evidence.text_lines import TextLines, text_lines
 
@@ -189,6 +190,7 @@ class _Reader:
         self._export = export
         self._known: dict[tuple[str, str], Read | None] = {}
         self._identity = tuple(table.columns.get(name, _NO_COLUMN) for name in _IDENTITY)
+        self._ranges = nvtx_columns(table.header)
 
     def long(self) -> Iterator[KernelLaunch]:
         """Launches of a table whose rows are metrics, those of one launch together."""
@@ -317,6 +319,7 @@ class _Reader:
             names=seen.names,
             rules=tuple(seen.rules),
             device_name=seen.device_name,
+            ranges=tuple(name for column in self._ranges if column < len(row) for name in range_names(row[column])),
         )
 
 

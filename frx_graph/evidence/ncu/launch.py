@@ -45,6 +45,8 @@ class KernelLaunch:
     rules: tuple[NcuRule, ...] = ()
     device_name: str = ""
     """As the driver calls the device; empty where the file does not say."""
+    ranges: tuple[str, ...] = ()
+    """Names of the NVTX ranges in which it was launched, the outermost first; empty where the file has none."""
 
     @property
     def threads_per_block(self) -> int | None:

@@ -1,0 +1,127 @@
+"""Reads the code that Inductor has written: which of its loops do nothing but copy, and what they write.
+
+It is what `TORCH_LOGS=output_code` prints, with the logger's prefix before each line, and what `output_code.py` of
+`TORCH_COMPILE_DEBUG=1` holds. Nothing of it is run: allocations, reuse and calls are told by their lines.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from frx_graph.evidence.kernel_name import only_copies
+from frx_graph.evidence.measurement import Measurement, Provenance
+
+_PREFIX = "[__output_code] "
+_SIZES = r"\((?:\d{1,18}, ?)*(?:\d{1,18})?\)"
+_ALLOCATION = re.compile(
+    rf"\s*(?P<name>\w+) = empty_strided_(?P<device>[a-z]+)(?:_pinned)?\((?P<shape>{_SIZES}), (?P<strides>{_SIZES}), "
+    r"torch\.(?P<dtype>\w+)\)"
+)
+_VIEW = re.compile(
+    rf"\s*(?P<name>\w+) = reinterpret_tensor\((?P<of>\w+), (?P<shape>{_SIZES}), (?P<strides>{_SIZES}), \d+\)"
+)
+_CALL = re.compile(r"\s*(?P<kernel>(?:cpp|triton)_\w+?)(?:\.run)?\((?P<arguments>.*)\)\s*")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_NUMBER = re.compile(r"\d+")
+_MOST_BYTES = 1 << 62
+_BEGINS = "    def call(self, args):"
+_BEGINS_EARLIER = "def call(args):"
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedBuffer:
+    """Memory of a compiled graph, as it is laid out. `dtype` is None for a type that is not known."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype | None
+    device: str
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of the elements; None where the dtype is not known, or no memory could hold them."""
+        size = None if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize
+        return size if size is not None and size < _MOST_BYTES else None
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedCopy:
+    """A call, at `line` of the file, from 1, of a loop that copies into `target` and does nothing else."""
+
+    kernel: str
+    target: GeneratedBuffer
+    line: int
+
+    def measurements(self, source: str) -> Iterator[Measurement]:
+        """What the call writes; `source` is the file."""
+        size = self.target.bytes
+        if size is not None:
+            at = Provenance(source, self.line, self.target.name)
+            yield Measurement("bytes_written", float(size), "byte", self.kernel, at)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedCode:
+    """All of a file: its copies, and how many graphs and calls of loops there are in it."""
+
+    copies: tuple[GeneratedCopy, ...]
+    graphs: int
+    calls: int
+
+
+def read_inductor_code(lines: Iterable[str]) -> GeneratedCode:
+    """The copies of all graphs, in order; sizes that are symbols are not known, and what has them is left out."""
+    buffers: dict[str, GeneratedBuffer] = {}
+    unwritten: set[str] = set()
+    copies: list[GeneratedCopy] = []
+    graphs = calls = 0
+    for number, raw in enumerate(lines, start=1):
+        line = raw.rpartition(_PREFIX)[2].rstrip("\r\n")
+        if line.startswith((_BEGINS, _BEGINS_EARLIER)):
+            graphs += 1
+            buffers.clear()
+            unwritten.clear()
+        elif (buffer := _buffer(line, buffers)) is not None:
+            buffers[buffer.name] = buffer
+            unwritten.add(buffer.name)
+        elif (call := _CALL.fullmatch(line)) is not None and graphs:
+            calls += 1
+            # A loop writes what was allocated and not yet been given to anybody.
+            names = _NAME.findall(call["arguments"])
+            written = [name for name in dict.fromkeys(names) if name in unwritten]
+            unwritten.difference_update(written)
+            if only_copies(call["kernel"]):
+                copies.extend(GeneratedCopy(call["kernel"], buffers[name], number) for name in written)
+        elif unwritten:
+            unwritten.difference_update(_NAME.findall(line))
+    return GeneratedCode(tuple(copies), graphs, calls)
+
+
+def _buffer(line: str, known: dict[str, GeneratedBuffer]) -> GeneratedBuffer | None:
+    found = _ALLOCATION.match(line)
+    if found is not None:
+        dtype = getattr(torch, found["dtype"], None)
+        shape, strides = _numbers(found["shape"]), _numbers(found["strides"])
+        if len(shape) != len(strides):
+            return None
+        return GeneratedBuffer(
+            found["name"], shape, strides, dtype if isinstance(dtype, torch.dtype) else None, found["device"]
+        )
+    found = _VIEW.match(line)
+    of = None if found is None else known.get(found["of"])
+    if found is None or of is None:
+        return None
+    shape, strides = _numbers(found["shape"]), _numbers(found["strides"])
+    if len(shape) != len(strides):
+        return None
+    return GeneratedBuffer(found["name"], shape, strides, of.dtype, of.device)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, _NUMBER.findall(text)))
