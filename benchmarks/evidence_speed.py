@@ -2,11 +2,11 @@
 
     python benchmarks/evidence_speed.py FILE_OR_FOLDER... [--rounds 5] [--json FILE]
 
-Files are told apart as `frx analyze` tells them. All of one kind are read one after the other, `--rounds` times, in a
-process of their own, from opening a file to its findings: without imports, reports, and ptxas. The rate is the median of
-the rounds, by processor time, since other work may share the machine; bytes are those of the text, so of a gzipped
-trace those of its JSON. Memory is the process's largest resident set, beside what it had before the first file. Files
-that cannot be read count for nothing, and are counted.
+Files are told apart as `frx analyze` tells them. All of one kind are read one after the other, `--rounds` times, in
+a process of their own, from opening a file to its findings: without imports, reports, and ptxas. The rate is the
+median of the rounds, by processor time, since other work may share the machine; bytes are those of the text, so of a
+gzipped trace those of its JSON. Memory is the process's largest resident set, beside what it had before the first
+file. Files that cannot be read count for nothing, and are counted.
 
 Exit code 1 where a kind is slower than was aimed at, or nothing could be read at all.
 """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from frx_graph.evidence.cuda.polynomial import Polynomial, number
+from frx_graph.evidence.cuda.polynomial import MOST_TERMS, Polynomial, number
 from frx_graph.evidence.cuda.values import ANYTHING, Symbols
+
+_MOST_PRODUCTS = 10 * MOST_TERMS
+"""Of terms, when two numbers are multiplied: so many do not cancel down to what can be gone on with."""
 
 
 def arithmetic(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
@@ -13,6 +16,8 @@ def arithmetic(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) 
     if sign == "-":
         return one - other
     if sign == "*":
+        if len(one.terms) * len(other.terms) > _MOST_PRODUCTS:
+            return symbols.fresh("long", symbols.of(one) | symbols.of(other))
         return one * other
     by = other.constant
     if sign in ("/", "%"):

@@ -71,12 +71,12 @@ def call(state: State, node: Node) -> Value:
         if len(values) == 2 and short in calls.PRODUCTS:
             return state.symbols.kept(numbers[0] * numbers[1])
     inlined = state.functions.get(short)
-    if inlined is not None and len(state.through) < MOST_INLINED and short not in state.through:
+    if inlined is not None and state.inlining.left <= 0:
+        state.complete = False
+    elif inlined is not None and len(state.through) < MOST_INLINED and short not in state.through:
         through, state.through = state.through, (*state.through, short)
-        try:
-            result = state.inline(state, inlined, values)
-        finally:
-            state.through = through
+        result = state.inline(state, inlined, values)
+        state.through = through
         if result is not None:
             return result
     state.add(_called(state, node, name, calls.is_pure(plain), values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Mapping
 
@@ -13,9 +14,9 @@ from frx_graph.evidence.cuda.declarations import declarator, element_type, param
 from frx_graph.evidence.cuda.expressions import EVALUATORS
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.source import Kernel, LaunchBounds, Parameter, Space
-from frx_graph.evidence.cuda.state import State
+from frx_graph.evidence.cuda.state import Inlining, State
 from frx_graph.evidence.cuda.statements import inline, run
-from frx_graph.evidence.cuda.syntax import Tree, enclosing, line_of, said
+from frx_graph.evidence.cuda.syntax import Tree, around, line_of, nearest, said
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -33,7 +34,9 @@ def kernel_nodes(tree: Tree) -> tuple[list[Node], list[str]]:
         node = tree.root.descendant_for_byte_range(at.start(), at.end())
         if node is None or node.type in ("comment", "string_content", "preproc_arg", "raw_string_content"):
             continue
-        definition = enclosing(node, "function_definition", "declaration", "field_declaration", "ERROR")
+        definition = nearest(
+            around(tree.root, node), "function_definition", "declaration", "field_declaration", "ERROR"
+        )
         if definition is not None and definition.type == "function_definition":
             body = definition.child_by_field_name("body")
             if body is not None and at.start() < body.start_byte:
@@ -52,7 +55,8 @@ def device_functions(tree: Tree) -> dict[str, Node]:
     found: dict[str, list[Node]] = {}
     for at in _DEVICE.finditer(tree.text):
         node = tree.root.descendant_for_byte_range(at.start(), at.end())
-        definition = enclosing(node, "function_definition", "comment", "declaration") if node is not None else None
+        holders = around(tree.root, node) if node is not None else []
+        definition = nearest(holders, "function_definition", "comment", "declaration")
         if definition is None or definition.type != "function_definition":
             continue
         body = definition.child_by_field_name("body")
@@ -99,11 +103,12 @@ def read_kernel(
     arrays: Mapping[str, Pointer],
     macros: frozenset[str],
     searched: dict[int, Changes],
+    inlining: Inlining,
 ) -> Kernel:
     """One kernel, with everything that its threads do."""
     body = node.child_by_field_name("body")
     assert body is not None
-    state = State(tree.text, constants, functions, macros, EVALUATORS, inline, body, searched)
+    state = State(tree.text, constants, functions, macros, EVALUATORS, inline, body, searched, inlining)
     state.names.update(arrays)
     state.plane = tree.text.find(b"threadIdx.y", node.start_byte, node.end_byte) >= 0
     parameters, rows = _parameters(tree.text, node)
@@ -116,7 +121,7 @@ def read_kernel(
     run(state, body)
     events = sorted(state.events, key=lambda event: event.step.order)
     return Kernel(
-        name=_full_name(tree.text, node),
+        name=_full_name(tree, node),
         line=line_of(node),
         template=_template(tree.text, node),
         parameters=tuple(parameters),
@@ -124,7 +129,7 @@ def read_kernel(
         arrays=tuple(state.arrays),
         events=tuple(events),
         read=frozenset(_WORD.findall(tree.text[body.start_byte : body.end_byte].decode("utf-8", "replace"))),
-        complete=not node.has_error,
+        complete=state.complete and not node.has_error,
     )
 
 
@@ -156,14 +161,12 @@ def _function_name(text: bytes, node: Node) -> str:
     return said(text, inner.child_by_field_name("declarator")) if inner is not None else said(text, node)[:40]
 
 
-def _full_name(text: bytes, node: Node) -> str:
-    names = [_function_name(text, node)]
-    outer = node.parent
-    while outer is not None:
+def _full_name(tree: Tree, node: Node) -> str:
+    names = [_function_name(tree.text, node)]
+    for outer in around(tree.root, node)[1:]:
         if outer.type in _HOLDERS:
-            name = said(text, outer.child_by_field_name("name"))
+            name = said(tree.text, outer.child_by_field_name("name"))
             names += [name] if name else []
-        outer = outer.parent
     return "::".join(reversed(names))
 
 
@@ -180,8 +183,10 @@ def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> Laun
     end = body.start_byte if body is not None else node.end_byte
     # Before all else of a definition it stands outside of its node, behind what stands before.
     begin = max((tree.text.rfind(mark, 0, node.start_byte) for mark in (b"}", b";", b"#", b">")), default=-1)
-    for at, text in tree.bounds.items():
-        if begin < at < end:
+    places = list(tree.bounds)
+    for at in places[bisect.bisect_right(places, begin) :][:1]:
+        text = tree.bounds[at]
+        if at < end:
             parts = _split(text)
             values = [fold(part, constants) for part in parts]
             return LaunchBounds(text, values[0], values[1] if len(values) > 1 else None)

@@ -11,7 +11,7 @@ from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.source import Extent, Launch
-from frx_graph.evidence.cuda.syntax import Tree, enclosing, line_of, said
+from frx_graph.evidence.cuda.syntax import Tree, around, line_of, nearest, said
 
 _LAUNCH = re.compile(rb"<<<")
 _DIM3 = re.compile(r"^(?:dim3\s*)?[({](.*)[)}]$", re.DOTALL)
@@ -30,6 +30,8 @@ _WORD_ENDS = re.compile(r"\w")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
 """Characters of what a size is set to."""
+_MOST_EXTENT = 1_000
+"""Characters of a grid in which it is looked for whether it is rounded up."""
 _FOLLOWED = 3
 """Names that stand for names: `threads` of `dim3 block(threads)`."""
 _MOST_BYTES = 1 << 16
@@ -44,11 +46,11 @@ def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
         node = tree.root.descendant_for_byte_range(at.start(), at.end())
         if node is None or node.type in ("comment", "string_content", "preproc_arg", "raw_string_content"):
             continue
-        syntax = enclosing(node, "kernel_call_syntax")
-        call = enclosing(node, "call_expression")
+        holders = around(tree.root, node)
+        syntax, call = nearest(holders, "kernel_call_syntax"), nearest(holders, "call_expression")
         if syntax is None or call is None or syntax.start_byte in found:
             continue
-        function = enclosing(call, "function_definition") or call
+        function = nearest(holders[holders.index(call) :], "function_definition") or call
         if function.start_byte not in known:
             known[function.start_byte] = _Names(tree.text, function, constants)
         found[syntax.start_byte] = _launch(tree.text, known[function.start_byte].before(call), call, syntax)
@@ -105,7 +107,7 @@ class _Names:
             if value is None:
                 break
             full, follow = value, follow - 1
-        rounded = _rounds_up(self._spelled(full))
+        rounded = _rounds_up(self._spelled(full)[:_MOST_EXTENT])
         inside = _DIM3.match(full.strip())
         if inside is None:
             return Extent(text, (self.number(full), 1, 1) if self._is_number(full) else (None, None, None), rounded)

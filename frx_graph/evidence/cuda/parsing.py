@@ -10,6 +10,7 @@ from frx_graph.evidence.cuda.constants import file_constants, function_macros
 from frx_graph.evidence.cuda.kernels import device_functions, file_arrays, kernel_nodes, read_kernel
 from frx_graph.evidence.cuda.launches import read_launches
 from frx_graph.evidence.cuda.source import CudaSource
+from frx_graph.evidence.cuda.state import Inlining
 from frx_graph.evidence.cuda.syntax import coverage, parse_tree
 from frx_graph.evidence.text_lines import whole_text
 from frx_graph.evidence.uncollected import uncollected
@@ -17,6 +18,9 @@ from frx_graph.evidence.uncollected import uncollected
 EXPECTED = "CUDA source, with a __global__ function or a <<<launch>>>"
 _MARKS = ("__global__", "<<<")
 """Without either there is nothing to be found, which need not be parsed."""
+_MOST_SEARCHED = 200_000_000
+"""Characters in which the parser looks for the end of comments that have none, for each of them to the end of the file:
+200 KB of them took 15 s."""
 MOST_CHARACTERS = 64 << 20
 """The longest source file that is known, of generated kernels, has a tenth."""
 
@@ -31,6 +35,10 @@ def parse_cuda(text: str, source: str) -> CudaSource:
     nothing = EvidenceError(f"{source}: no kernel and no launch, expected {EXPECTED}")
     if not any(mark in text for mark in _MARKS):
         raise nothing
+    closed = text.rfind("*/") + 1
+    never_closed = text.count("/*", closed)
+    if never_closed * (len(text) - closed) > _MOST_SEARCHED:
+        raise EvidenceError(f"{source}: {never_closed:,} comments begin and none of them ends, expected {EXPECTED}")
     with uncollected():
         found = _read(text, source)
     if not found.kernels and not found.launches and not found.unread:
@@ -46,6 +54,7 @@ def _read(text: str, source: str) -> CudaSource:
     arrays = file_arrays(tree) if nodes else {}
     macros = function_macros(text)
     searched: dict[int, Changes] = {}
-    kernels = tuple(read_kernel(tree, node, constants, functions, arrays, macros, searched) for node in nodes)
+    inlining = Inlining()
+    kernels = tuple(read_kernel(tree, node, constants, functions, arrays, macros, searched, inlining) for node in nodes)
     launches = read_launches(tree, constants)
     return CudaSource(source, kernels, launches, tuple(unread), coverage(tree))

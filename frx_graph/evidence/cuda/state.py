@@ -20,11 +20,21 @@ MOST_EVENTS = 20_000
 """Of one kernel, with what it calls; generated kernels have a tenth."""
 MOST_INLINED = 2
 """Device functions within device functions that are looked into."""
+MOST_CONDITIONS = 200
+"""That are kept of those around one place; a kernel with as many early returns is generated."""
 _TEXT = 160
 _NOT_KNOWN = Stride(StrideKind.UNKNOWN, None, None)
 
 
 Evaluator = Callable[["State", Node], Value]
+
+
+@dataclass(slots=True)
+class Inlining:
+    """Statements of device functions that may still be gone through in a file, for all its kernels: functions that call
+    functions multiply."""
+
+    left: int = 100_000
 
 
 @dataclass(slots=True)
@@ -42,6 +52,9 @@ class State:
     """The function's that is being gone through."""
     searched: dict[int, Changes]
     """What loops change in the functions of the file, by where their bodies begin."""
+    inlining: Inlining
+    complete: bool = True
+    """False: something was passed over, because there is too much of it."""
     plane: bool = False
     """The kernel's blocks have, or may have, more than one dimension."""
     names: dict[str, Value] = field(default_factory=dict)
@@ -78,6 +91,15 @@ class State:
         """Keeps an event, as long as there are not too many."""
         if len(self.events) < MOST_EVENTS:
             self.events.append(event)
+        else:
+            self.complete = False
+
+    def require(self, condition: Condition) -> None:
+        """From here on it holds."""
+        if len(self.conditions) < MOST_CONDITIONS:
+            self.conditions += (condition,)
+        else:
+            self.complete = False
 
     def changes(self, loop: Node) -> Mapping[str, list[Change]]:
         """What a loop of this function changes, by name."""

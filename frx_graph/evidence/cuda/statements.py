@@ -29,10 +29,10 @@ def run(state: State, node: Node | None) -> None:
     if node is None or state.depth >= DEEPEST:
         return
     state.depth += 1
-    try:
-        _run(state, node)
-    finally:
-        state.depth -= 1
+    if state.through:
+        state.inlining.left -= 1
+    _run(state, node)
+    state.depth -= 1
 
 
 def inline(state: State, function: Node, values: list[Value]) -> Value | None:
@@ -244,18 +244,19 @@ def _branch(state: State, node: Node) -> None:
     if leaves:
         # Who goes on has not been there.
         if other is None:
-            state.conditions += (decision.condition(state.symbols, negated=True, early=True),)
+            state.require(decision.condition(state.symbols, negated=True, early=True))
         return
     if other is not None and _leaves(other):
         state.names = after
-        state.conditions += (decision.condition(state.symbols, early=True),)
+        state.require(decision.condition(state.symbols, early=True))
         return
     _merge(state, after, _decides(decision.varies))
 
 
 def _arm(state: State, node: Node | None, condition: Condition, arm: tuple[int, int]) -> None:
     conditions, arms = state.conditions, state.arms
-    state.conditions, state.arms = (*conditions, condition), (*arms, arm)
+    state.require(condition)
+    state.arms = (*arms, arm)
     run(state, node)
     state.conditions, state.arms = conditions, arms
 
@@ -357,7 +358,7 @@ def _loop(state: State, node: Node) -> None:
     head = state.step(node)
     before = state.conditions
     if condition is not None and node.type != "do_statement":
-        state.conditions += (condition,)
+        state.require(condition)
     run(state, body)
     if node.type == "for_statement":
         evaluate_update = node.child_by_field_name("update")

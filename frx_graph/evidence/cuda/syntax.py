@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import tree_sitter_cuda
@@ -63,12 +63,21 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(reversed(current.children))
 
 
-def enclosing(node: Node, *types: str) -> Node | None:
-    """The nearest node of one of `types` that holds `node`, or is it."""
-    current: Node | None = node
-    while current is not None and current.type not in types:
-        current = current.parent
-    return current
+def around(root: Node, node: Node) -> list[Node]:
+    """The node, and all that hold it, from the nearest to the root. On one way down: each `parent` takes a whole way."""
+    found, current = list[Node](), root
+    while current != node:
+        found.append(current)
+        inner = current.child_with_descendant(node)
+        if inner is None:
+            break
+        current = inner
+    return [node, *reversed(found)]
+
+
+def nearest(nodes: Iterable[Node], *types: str) -> Node | None:
+    """The first of one of `types`."""
+    return next((node for node in nodes if node.type in types), None)
 
 
 def said(text: bytes, node: Node | None) -> str:
