@@ -64,7 +64,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def around(root: Node, node: Node) -> list[Node]:
-    """The node, and all that hold it, from the nearest to the root. On one way down: each `parent` takes a whole way."""
+    """The node, and all that hold it, from the nearest to the root. One way down: each `parent` takes a whole one."""
     found, current = list[Node](), root
     while current != node:
         found.append(current)

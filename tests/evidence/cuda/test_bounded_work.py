@@ -1,4 +1,4 @@
-"""However a file is made, what is done for it grows with its size. Work is counted, no time is measured."""
+"""However a file is made, the work that it takes grows with its size. Work is counted, not timed."""
 
 from __future__ import annotations
 
