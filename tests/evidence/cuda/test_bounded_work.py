@@ -87,5 +87,5 @@ def test_a_file_without_a_kernel_is_not_parsed(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_constants_of_long_lines_end(text: str) -> None:
-    """Each of these took minutes with a search that goes back."""
+    """A search that goes back would read such a line again for each of its characters."""
     assert file_constants(f"#define N 3\n{text}\n") == {"N": 3}
