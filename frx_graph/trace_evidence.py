@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.evidence.trace.torch_trace import TorchTrace, read_torch_trace
-from frx_graph.evidence.trace.uncollected import uncollected
+from frx_graph.evidence.uncollected import uncollected
 from frx_graph.passes.ranking import rank
 from frx_graph.passes.timeline.analysis import RunAnalysis, analyse_run
 from frx_graph.passes.trace.analysis import TraceAnalysis, analyse_trace

@@ -29,4 +29,4 @@ class CudaDetector:
 def launches_of(source: CudaSource, kernel: Kernel) -> tuple[Launch, ...]:
     """The launches of a kernel in its own file."""
     name = kernel.name.split("<", 1)[0].rsplit("::", 1)[-1]
-    return tuple(launch for launch in source.launches if launch.name == name)
+    return source.launches_by_name.get(name, ())

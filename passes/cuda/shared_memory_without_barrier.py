@@ -8,6 +8,7 @@ can be on a thread's way.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from frx_graph.evidence.cuda.source import (
@@ -24,6 +25,8 @@ from frx_graph.evidence.cuda.source import (
 )
 from frx_graph.passes.cuda.finding import CudaDetector, Sight
 
+_MOST_PENDING = 256
+"""Writes of one array between two barriers that a read is compared with: the last ones."""
 WARP = 32
 """Threads that any block may be taken to have."""
 
@@ -42,14 +45,14 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 
 def races(events: Sequence[Event]) -> Iterator[tuple[Access, Access]]:
     """The write and the read, once for each array."""
-    pending: dict[str, list[Access]] = {}
+    pending: dict[str, deque[Access]] = {}
     done: set[str] = set()
     for event in events:
         if isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and not event.pure):
             pending.clear()
         elif isinstance(event, Access) and event.space is Space.SHARED and event.base not in done:
             if event.use is Use.WRITE:
-                pending.setdefault(event.base, []).append(event)
+                pending.setdefault(event.base, deque(maxlen=_MOST_PENDING)).append(event)
             elif event.use is Use.READ:
                 write = next((one for one in pending.get(event.base, ()) if _others(one, event)), None)
                 if write is not None:

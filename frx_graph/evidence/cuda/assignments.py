@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import bisect
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tree_sitter import Node
+from tree_sitter import Node, Query, QueryCursor
 
-from frx_graph.evidence.cuda.syntax import said, walk
+from frx_graph.evidence.cuda.syntax import cuda_language, said, walk
 
-_CONDITIONAL = frozenset(["if_statement", "switch_statement", "while_statement", "for_statement", "do_statement"])
+_QUERY = """
+(assignment_expression) @assigned
+(update_expression argument: (identifier)) @stepped
+(pointer_expression "&" argument: (identifier) @address)
+(gnu_asm_output_operand value: (_) @output)
+[(if_statement) (switch_statement) (while_statement) (for_statement) (do_statement)] @conditional
+(for_range_loop) @range
+"""
 _STEPS = {"+=": 1, "-=": -1}
+_LOADS = frozenset(["subscript_expression", "call_expression", "pointer_expression"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,53 +36,110 @@ class Change:
     """`++` and `--`: there is no `by`, it is 1."""
 
 
-def changes(loop: Node) -> Mapping[str, list[Change]]:
-    """By name, what happens to it in a loop, its head included; declarations are not changes."""
-    found: dict[str, list[Change]] = {}
-    waiting = [(child, False) for child in loop.children if child != loop.child_by_field_name("initializer")]
-    while waiting:
-        node, nested = waiting.pop()
-        if node.type == "assignment_expression":
-            left, sign = node.child_by_field_name("left"), said(node.child_by_field_name("operator"))
-            right = node.child_by_field_name("right")
-            name = _root(left)
-            if name is not None:
-                step = _STEPS.get(sign) if left is not None and left.type == "identifier" else None
-                by = right if step is not None else None
-                found.setdefault(name, []).append(Change(step or 0, by, right, not nested))
-        elif node.type == "update_expression":
-            inner = node.child_by_field_name("argument")
-            if inner is not None and inner.type == "identifier":
-                up = any(child.type == "++" for child in node.children)
-                found.setdefault(said(inner), []).append(Change(1 if up else -1, None, None, not nested, True))
-        elif node.type == "pointer_expression" and node.children[0].type == "&":
-            inner = node.child_by_field_name("argument")
-            if inner is not None and inner.type == "identifier":
-                found.setdefault(said(inner), []).append(Change(0, None, None, False))
-        elif node.type == "gnu_asm_output_operand":
-            value = node.child_by_field_name("value")
-            if value is not None:
-                found.setdefault(said(value), []).append(Change(0, None, None, False))
-        inside = nested or node.type in _CONDITIONAL
-        waiting.extend((child, inside) for child in node.named_children)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A change, or a statement that may contain some, which has no `name` and no `change`. `inside` counts the
+    conditional statements around what stands in it."""
+
+    end: int
+    start: int
+    inside: int
+    name: str | None = None
+    change: Change | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """In this order a node comes before all that stands in it, and these from the last to the first."""
+        return -self.end, self.start
 
 
-def identifiers(node: Node) -> set[str]:
+class Changes:
+    """Of all loops of one function, whose body is searched once, by the parser's own means: most nodes are none."""
+
+    def __init__(self, text: bytes, body: Node) -> None:
+        self._entries = _entries(text, body)
+        self._places = [entry.place for entry in self._entries]
+
+    def of(self, loop: Node) -> Mapping[str, list[Change]]:
+        """By name, what happens to it in a loop, its head included; declarations are not changes."""
+        initializer = loop.child_by_field_name("initializer")
+        passed = (initializer.start_byte, initializer.end_byte) if initializer is not None else (0, 0)
+        start, end = loop.byte_range
+        found: dict[str, list[Change]] = {}
+        at = bisect.bisect_left(self._places, (-end, start))
+        inside = self._entries[at].inside
+        for index in range(at + 1, len(self._entries)):
+            entry = self._entries[index]
+            if entry.start < start:
+                break
+            if entry.name is None or entry.change is None or passed[0] <= entry.start < passed[1]:
+                continue
+            once = entry.change.once and entry.inside == inside
+            change = entry.change if once == entry.change.once else replace(entry.change, once=False)
+            found.setdefault(entry.name, []).append(change)
+        return found
+
+
+def identifiers(text: bytes, node: Node) -> set[str]:
     """The names in an expression."""
-    return {said(inner) for inner in walk(node) if inner.type == "identifier"}
+    return {said(text, inner) for inner in walk(node) if inner.type == "identifier"}
 
 
 def loads(node: Node) -> bool:
     """True of an expression whose value may come from memory, or from somewhere that is not looked into."""
-    return any(inner.type in ("subscript_expression", "call_expression", "pointer_expression") for inner in walk(node))
+    return any(inner.type in _LOADS for inner in walk(node))
 
 
-def _root(node: Node | None) -> str | None:
+@functools.cache
+def _query() -> Query:
+    return Query(cuda_language(), _QUERY)
+
+
+def _entries(text: bytes, body: Node) -> Sequence[_Entry]:
+    found = []
+    for kind, nodes in QueryCursor(_query()).captures(body).items():
+        for node in nodes:
+            start, end = node.byte_range
+            found.append((-end, start, kind, node))
+    found.sort(key=lambda one: one[:2])
+    entries: list[_Entry] = []
+    around: list[int] = []
+    for negative_end, start, kind, node in found:
+        # Of conditional statements those are left behind that begin after the end of this.
+        while around and around[-1] >= -negative_end:
+            around.pop()
+        if kind == "conditional":
+            around.append(start)
+        named = _change(text, kind, node)
+        if named is not None:
+            entries.append(_Entry(-negative_end, start, len(around), *named))
+        elif kind in ("conditional", "range"):
+            entries.append(_Entry(-negative_end, start, len(around)))
+    return entries
+
+
+def _change(text: bytes, kind: str, node: Node) -> tuple[str, Change] | None:
+    if kind == "assigned":
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        name = _root(text, left)
+        if name is None or left is None:
+            return None
+        sign = said(text, node.child_by_field_name("operator"))
+        step = _STEPS.get(sign) if left.type == "identifier" else None
+        return name, Change(step or 0, right if step is not None else None, right, True)
+    if kind == "stepped":
+        up = any(child.type == "++" for child in node.children)
+        return said(text, node.child_by_field_name("argument")), Change(1 if up else -1, None, None, True, one=True)
+    if kind in ("address", "output"):
+        return said(text, node), Change(0, None, None, False)
+    return None
+
+
+def _root(text: bytes, node: Node | None) -> str | None:
     """The name that an assignment changes; of an element of an array none, of a structure's part the structure."""
     while node is not None and node.type in ("parenthesized_expression", "field_expression"):
         if node.type == "field_expression":
             node = node.child_by_field_name("argument")
         else:
             node = node.named_children[0] if node.named_children else None
-    return said(node) if node is not None and node.type == "identifier" else None
+    return said(text, node) if node is not None and node.type == "identifier" else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.expressions import evaluate, number_of
+from frx_graph.evidence.cuda.evaluation import evaluate, number_of
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Condition
 from frx_graph.evidence.cuda.state import DEEPEST, State
@@ -40,7 +40,8 @@ class Several:
 class Decision:
     """A condition that was read once, and can be taken as it is or negated."""
 
-    node: Node
+    line: int
+    text: str
     tests: Test | Several
     varies: Varies
 
@@ -48,8 +49,8 @@ class Decision:
         """What it says of the threads for which it holds; of the others, if negated."""
         found = _facts(symbols, self.tests, negated)
         return Condition(
-            line=line_of(self.node),
-            text=said(self.node)[:_TEXT],
+            line=self.line,
+            text=self.text,
             thread=found.thread,
             lane=found.lane,
             single=found.single,
@@ -73,7 +74,7 @@ class _Facts:
 def decide(state: State, node: Node) -> Decision:
     """Reads a condition, and what it does to memory."""
     tests = _read(state, node, 0)
-    return Decision(node, tests, _varies(state.symbols, tests))
+    return Decision(line_of(node), said(state.text, node)[:_TEXT], tests, _varies(state.symbols, tests))
 
 
 def _read(state: State, node: Node, depth: int) -> Test | Several:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -10,18 +11,20 @@ from collections.abc import Callable, Mapping
 _MOST_CHARACTERS = 200
 """Of an expression that is worth folding; longer ones are not of numbers alone."""
 _MOST = 1 << 63
-_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n\\]+)$", re.MULTILINE)
+_DEFINE = re.compile(r"\n[ \t]*+#[ \t]*+define[ \t]++(\w++)[ \t]++([^\n\\]++)$", re.MULTILINE)
 _CONSTANT = re.compile(
-    r"^[ \t]*(?:(?:static|inline|__device__|__constant__)[ \t]{1,9}){0,4}(?:const|constexpr)[ \t]{1,9}"
+    r"\n[ \t]*(?:(?:static|inline|__device__|__constant__)[ \t]{1,9}){0,4}(?:const|constexpr)[ \t]{1,9}"
     r"(?:static[ \t]{1,9})?"
     r"(?:(?:unsigned|int|long|short|size_t|u?int\d\d?_t|auto)[ \t]{1,9}){1,4}"
     r"(\w+)[ \t]{0,9}=[ \t]{0,9}([^;,{}]{1,200});",
     re.MULTILINE,
 )
-"""Bounded throughout, so that a line of blanks is read once."""
-_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.MULTILINE)
+"""Bounded throughout, so that a line of blanks is read once. All three begin with what `re` finds fast."""
+_MACRO = re.compile(r"\n[ \t]*+#[ \t]*+define[ \t]++(\w++)\(")
 _SUFFIX = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b")
-_COMMENT = re.compile(r"//.*|/\*.*?\*/")
+_COMMENT = re.compile(r"//.*|/\*.*?(?:\*/|$)", re.MULTILINE)
+_WHOLE = re.compile(r"[\w\s()+*/%<>&|\\-]*")
+"""What an expression of whole numbers is written with, once comments are gone."""
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)")
 _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -66,12 +69,23 @@ def fold(text: str, names: Mapping[str, int]) -> int | None:
         return int(text)
     if len(text) > _MOST_CHARACTERS:
         return None
-    plain = _COMMENT.sub(" ", _SUFFIX.sub(r"\1", text))
+    tree = _parsed(text)
+    try:
+        return _value(tree, names) if tree is not None else None
+    except (ValueError, KeyError, ZeroDivisionError, RecursionError, OverflowError):
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> ast.expr | None:
+    """The same expression is met again and again: as a size in each launch, as a constant that depends on others."""
+    plain = _COMMENT.sub(" ", _SUFFIX.sub(r"\1", text)) if not text.isidentifier() else text
+    if _WHOLE.fullmatch(plain) is None:
+        return None
     plain = _SIZEOF.sub(lambda found: str(TYPE_BYTES.get(plain_type(found[1]), found[1])), plain)
     try:
-        tree = ast.parse(re.sub(r"(?<!/)/(?!/)", "//", plain).strip(), mode="eval")
-        return _value(tree.body, names)
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError, OverflowError):
+        return ast.parse(plain.replace("/", "//").strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
@@ -79,6 +93,7 @@ def file_constants(text: str) -> dict[str, int]:
     """Names that stand for one number throughout the file. One that is defined twice, differently, is not among them:
     which of the two holds depends on the build."""
     raw: dict[str, set[str]] = {}
+    text = f"\n{text}"
     for found in (*_DEFINE.finditer(text), *_CONSTANT.finditer(text)):
         raw.setdefault(found[1], set()).add(_COMMENT.sub(" ", found[2]).strip())
     known: dict[str, int] = {}
@@ -97,7 +112,7 @@ def file_constants(text: str) -> dict[str, int]:
 
 def function_macros(text: str) -> frozenset[str]:
     """Names of the file's macros with arguments. What they do with these, a parser of the file as it is cannot see."""
-    return frozenset(_MACRO.findall(text))
+    return frozenset(_MACRO.findall(f"\n{text}"))
 
 
 def _value(node: ast.expr, names: Mapping[str, int]) -> int:

@@ -27,7 +27,7 @@ class Declarator:
     """`(*name)[size]`: a pointer to an array."""
 
 
-def declarator(node: Node | None) -> Declarator | None:
+def declarator(text: bytes, node: Node | None) -> Declarator | None:
     """None for what declares no variable."""
     pointers, reference, restrict, rows = 0, False, False, False
     sizes: list[Node | None] = []
@@ -35,45 +35,46 @@ def declarator(node: Node | None) -> Declarator | None:
     for _ in range(_DEEPEST):
         if node is None:
             return None
-        if node.type == "init_declarator":
+        kind = node.type
+        if kind in ("identifier", "field_identifier"):
+            # The outermost brackets are the last ones.
+            return Declarator(said(text, node), pointers, reference, tuple(reversed(sizes)), value, restrict, rows)
+        if kind == "init_declarator":
             value = node.child_by_field_name("value")
-        elif node.type == "pointer_declarator":
+        elif kind == "pointer_declarator":
             pointers += 1
-            restrict = restrict or any(said(child).startswith("__restrict") for child in node.children)
+            restrict = restrict or any(said(text, child).startswith("__restrict") for child in node.children)
             rows = rows or bool(sizes)
-        elif node.type == "reference_declarator":
+        elif kind == "reference_declarator":
             reference = True
             node = next((child for child in node.named_children), None)
             continue
-        elif node.type == "array_declarator":
+        elif kind == "array_declarator":
             sizes.append(node.child_by_field_name("size"))
-        elif node.type == "parenthesized_declarator":
+        elif kind == "parenthesized_declarator":
             node = next((child for child in node.named_children), None)
             continue
-        elif node.type in ("identifier", "field_identifier"):
-            # The outermost brackets are the last ones.
-            return Declarator(said(node), pointers, reference, tuple(reversed(sizes)), value, restrict, rows)
         else:
             return None
         node = node.child_by_field_name("declarator")
     return None
 
 
-def element_type(node: Node) -> str:
+def element_type(text: bytes, node: Node) -> str:
     """The type that a declaration begins with, without qualifiers."""
-    words = [said(child) for child in node.children if child.type in _TYPES]
+    words = [said(text, child) for child in node.children if child.type in _TYPES]
     return plain_type(" ".join(words))
 
 
-def parameter(node: Node) -> Parameter | None:
+def parameter(text: bytes, node: Node) -> Parameter | None:
     """A kernel's parameter; None for one without a name."""
-    found = declarator(node.child_by_field_name("declarator"))
+    found = declarator(text, node.child_by_field_name("declarator"))
     if found is None:
         return None
-    qualifiers = [said(child) for child in node.children if child.type == "type_qualifier"]
+    qualifiers = [said(text, child) for child in node.children if child.type == "type_qualifier"]
     return Parameter(
         name=found.name,
-        type=element_type(node) + " *" * max(0, found.pointers - 1),
+        type=element_type(text, node) + " *" * max(0, found.pointers - 1),
         pointer=found.pointers > 0 or bool(found.sizes),
         const="const" in qualifiers,
         restrict=found.restrict,

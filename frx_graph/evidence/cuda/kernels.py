@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Mapping
 
 from tree_sitter import Node
 
+from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.declarations import declarator, element_type, parameter
+from frx_graph.evidence.cuda.expressions import EVALUATORS
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.source import Kernel, LaunchBounds, Parameter, Space
-from frx_graph.evidence.cuda.state import State
+from frx_graph.evidence.cuda.state import Inlining, State
 from frx_graph.evidence.cuda.statements import inline, run
-from frx_graph.evidence.cuda.syntax import Tree, enclosing, line_of, said
+from frx_graph.evidence.cuda.syntax import Tree, around, line_of, nearest, said
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_GLOBAL = re.compile(rb"\b__global__\b")
-_DEVICE = re.compile(rb"\b__device__\b")
-_NAME = re.compile(rb"__global__[^;{}()]*?\b(\w+)\s*\(", re.DOTALL)
+_GLOBAL = re.compile(rb"__global__(?<!\w__global__)\b")
+_DEVICE = re.compile(rb"__device__(?<!\w__device__)\b")
+_NAME = re.compile(rb"__global__[^;{}()]{0,500}?\b(\w{1,500})\s{0,100}\(", re.DOTALL)
 _HOLDERS = ("namespace_definition", "class_specifier", "struct_specifier")
 
 
@@ -31,7 +34,9 @@ def kernel_nodes(tree: Tree) -> tuple[list[Node], list[str]]:
         node = tree.root.descendant_for_byte_range(at.start(), at.end())
         if node is None or node.type in ("comment", "string_content", "preproc_arg", "raw_string_content"):
             continue
-        definition = enclosing(node, "function_definition", "declaration", "field_declaration", "ERROR")
+        definition = nearest(
+            around(tree.root, node), "function_definition", "declaration", "field_declaration", "ERROR"
+        )
         if definition is not None and definition.type == "function_definition":
             body = definition.child_by_field_name("body")
             if body is not None and at.start() < body.start_byte:
@@ -50,12 +55,13 @@ def device_functions(tree: Tree) -> dict[str, Node]:
     found: dict[str, list[Node]] = {}
     for at in _DEVICE.finditer(tree.text):
         node = tree.root.descendant_for_byte_range(at.start(), at.end())
-        definition = enclosing(node, "function_definition", "comment", "declaration") if node is not None else None
+        holders = around(tree.root, node) if node is not None else []
+        definition = nearest(holders, "function_definition", "comment", "declaration")
         if definition is None or definition.type != "function_definition":
             continue
         body = definition.child_by_field_name("body")
         if body is not None and at.start() < body.start_byte:
-            name = _function_name(definition)
+            name = _function_name(tree.text, definition)
             nodes = found.setdefault(name, [])
             if definition not in nodes:
                 nodes.append(definition)
@@ -74,16 +80,18 @@ def file_arrays(tree: Tree) -> dict[str, Pointer]:
                 waiting.append(child)
             if child.type != "declaration":
                 continue
-            words = {said(one) for one in child.children} | {one.type for one in child.children}
+            words = {said(tree.text, one) for one in child.children if one.type in _QUALIFIERS}
+            words |= {one.type for one in child.children}
             space = next((space for word, space in _SPACES.items() if word in words), None)
             for one in child.children_by_field_name("declarator"):
-                declared = declarator(one)
+                declared = declarator(tree.text, one)
                 if space is not None and declared is not None and len(declared.sizes) == 1:
                     base = Base(declared.name, space, "volatile" in words)
-                    found[declared.name] = Pointer(base, ZERO, element_type(child))
+                    found[declared.name] = Pointer(base, ZERO, element_type(tree.text, child))
     return found
 
 
+_QUALIFIERS = ("type_qualifier", "storage_class_specifier")
 _SPACES = {"__constant__": Space.CONSTANT, "__shared__": Space.SHARED, "__device__": Space.GLOBAL}
 
 
@@ -94,35 +102,38 @@ def read_kernel(
     functions: Mapping[str, Node],
     arrays: Mapping[str, Pointer],
     macros: frozenset[str],
+    searched: dict[int, Changes],
+    inlining: Inlining,
 ) -> Kernel:
     """One kernel, with everything that its threads do."""
-    state = State(constants, functions, macros, inline)
+    body = node.child_by_field_name("body")
+    assert body is not None
+    state = State(tree.text, constants, functions, macros, EVALUATORS, inline, body, searched, inlining)
     state.names.update(arrays)
-    state.plane = b"threadIdx.y" in (node.text or b"")
-    parameters, rows = _parameters(node)
+    state.plane = tree.text.find(b"threadIdx.y", node.start_byte, node.end_byte) >= 0
+    parameters, rows = _parameters(tree.text, node)
     for one in parameters:
         if one.pointer and one.name not in rows:
             state.names[one.name] = Pointer(Base(one.name, Space.GLOBAL), ZERO, one.type)
         elif not one.pointer:
             state.names[one.name] = state.symbols.same(one.name, UNIFORM)
             state.symbols.given.add(one.name)
-    body = node.child_by_field_name("body")
     run(state, body)
     events = sorted(state.events, key=lambda event: event.step.order)
     return Kernel(
-        name=_full_name(node),
+        name=_full_name(tree, node),
         line=line_of(node),
-        template=_template(node),
+        template=_template(tree.text, node),
         parameters=tuple(parameters),
         launch_bounds=_launch_bounds(tree, node, constants),
         arrays=tuple(state.arrays),
         events=tuple(events),
-        read=frozenset(_WORD.findall(said(body))),
-        complete=not node.has_error,
+        read=frozenset(_WORD.findall(tree.text[body.start_byte : body.end_byte].decode("utf-8", "replace"))),
+        complete=state.complete and not node.has_error,
     )
 
 
-def _parameters(node: Node) -> tuple[list[Parameter], set[str]]:
+def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
     """All parameters, and the names of those whose elements are not simply one behind the other."""
     inner: Node | None = node.child_by_field_name("declarator")
     while inner is not None and inner.type != "function_declarator":
@@ -130,39 +141,41 @@ def _parameters(node: Node) -> tuple[list[Parameter], set[str]]:
     listed = inner.child_by_field_name("parameters") if inner is not None else None
     found, rows = [], set()
     for child in listed.named_children if listed is not None else ():
-        one = parameter(child) if child.type in ("parameter_declaration", "optional_parameter_declaration") else None
+        one = (
+            parameter(text, child)
+            if child.type in ("parameter_declaration", "optional_parameter_declaration")
+            else None
+        )
         if one is not None:
             found.append(one)
-            said_by = declarator(child.child_by_field_name("declarator"))
+            said_by = declarator(text, child.child_by_field_name("declarator"))
             if said_by is not None and (said_by.rows or len(said_by.sizes) > 1):
                 rows.add(one.name)
     return found, rows
 
 
-def _function_name(node: Node) -> str:
+def _function_name(text: bytes, node: Node) -> str:
     inner: Node | None = node.child_by_field_name("declarator")
     while inner is not None and inner.type != "function_declarator":
         inner = inner.child_by_field_name("declarator") or next(iter(inner.named_children), None)
-    return said(inner.child_by_field_name("declarator")) if inner is not None else said(node)[:40]
+    return said(text, inner.child_by_field_name("declarator")) if inner is not None else said(text, node)[:40]
 
 
-def _full_name(node: Node) -> str:
-    names = [_function_name(node)]
-    outer = node.parent
-    while outer is not None:
+def _full_name(tree: Tree, node: Node) -> str:
+    names = [_function_name(tree.text, node)]
+    for outer in around(tree.root, node)[1:]:
         if outer.type in _HOLDERS:
-            name = said(outer.child_by_field_name("name"))
+            name = said(tree.text, outer.child_by_field_name("name"))
             names += [name] if name else []
-        outer = outer.parent
     return "::".join(reversed(names))
 
 
-def _template(node: Node) -> tuple[str, ...]:
+def _template(text: bytes, node: Node) -> tuple[str, ...]:
     outer = node.parent
     if outer is None or outer.type != "template_declaration":
         return ()
     parameters = outer.child_by_field_name("parameters")
-    return tuple(said(child) for child in parameters.named_children) if parameters is not None else ()
+    return tuple(said(text, child) for child in parameters.named_children) if parameters is not None else ()
 
 
 def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> LaunchBounds | None:
@@ -170,8 +183,10 @@ def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> Laun
     end = body.start_byte if body is not None else node.end_byte
     # Before all else of a definition it stands outside of its node, behind what stands before.
     begin = max((tree.text.rfind(mark, 0, node.start_byte) for mark in (b"}", b";", b"#", b">")), default=-1)
-    for at, text in tree.bounds.items():
-        if begin < at < end:
+    places = list(tree.bounds)
+    for at in places[bisect.bisect_right(places, begin) :][:1]:
+        text = tree.bounds[at]
+        if at < end:
             parts = _split(text)
             values = [fold(part, constants) for part in parts]
             return LaunchBounds(text, values[0], values[1] if len(values) > 1 else None)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 import re
-from collections.abc import Mapping
+from collections import ChainMap
+from operator import itemgetter
 
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.source import Extent, Launch
-from frx_graph.evidence.cuda.syntax import Tree, enclosing, line_of, said
+from frx_graph.evidence.cuda.syntax import Tree, around, line_of, nearest, said
 
 _LAUNCH = re.compile(rb"<<<")
 _DIM3 = re.compile(r"^(?:dim3\s*)?[({](.*)[)}]$", re.DOTALL)
@@ -22,17 +24,21 @@ _ROUNDED = re.compile(
 """`(n + b - 1) / b`, `(n - 1) / b + 1`, and what is called so."""
 _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 """`(n + 255) / 256`."""
-_SETS = re.compile(r"\b([A-Za-z_]\w*)\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))")
+_SETS = re.compile(r"\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))")
+"""What stands behind a name that is set, or may be."""
+_WORD_ENDS = re.compile(r"\w")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
 """Characters of what a size is set to."""
+_MOST_EXTENT = 1_000
+"""Characters of a grid in which it is looked for whether it is rounded up."""
 _FOLLOWED = 3
 """Names that stand for names: `threads` of `dim3 block(threads)`."""
 _MOST_BYTES = 1 << 16
 """Of a function in which sizes are looked for."""
 
 
-def read_launches(tree: Tree, constants: Mapping[str, int]) -> tuple[Launch, ...]:
+def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
     """All launches of a file, in its order; not those in comments and macros."""
     found: dict[int, Launch] = {}
     known: dict[int, _Names] = {}
@@ -40,42 +46,40 @@ def read_launches(tree: Tree, constants: Mapping[str, int]) -> tuple[Launch, ...
         node = tree.root.descendant_for_byte_range(at.start(), at.end())
         if node is None or node.type in ("comment", "string_content", "preproc_arg", "raw_string_content"):
             continue
-        syntax = enclosing(node, "kernel_call_syntax")
-        call = enclosing(node, "call_expression")
+        holders = around(tree.root, node)
+        syntax, call = nearest(holders, "kernel_call_syntax"), nearest(holders, "call_expression")
         if syntax is None or call is None or syntax.start_byte in found:
             continue
-        function = enclosing(call, "function_definition") or call
+        function = nearest(holders[holders.index(call) :], "function_definition") or call
         if function.start_byte not in known:
-            known[function.start_byte] = _Names(function, constants)
-        found[syntax.start_byte] = _launch(known[function.start_byte].before(call), call, syntax)
+            known[function.start_byte] = _Names(tree.text, function, constants)
+        found[syntax.start_byte] = _launch(tree.text, known[function.start_byte].before(call), call, syntax)
     return tuple(found.values())
 
 
-def _launch(known: _Names, call: Node, syntax: Node) -> Launch:
+def _launch(text: bytes, known: _Names, call: Node, syntax: Node) -> Launch:
     arguments = [child for child in syntax.named_children if child.type != "comment"]
-    shared = said(arguments[2]) if len(arguments) > 2 else None
+    shared = said(text, arguments[2]) if len(arguments) > 2 else None
     return Launch(
-        kernel=said(call.child_by_field_name("function")),
+        kernel=said(text, call.child_by_field_name("function")),
         line=line_of(call),
-        grid=known.extent(arguments[0] if arguments else None),
-        block=known.extent(arguments[1] if len(arguments) > 1 else None),
+        grid=known.extent(said(text, arguments[0] if arguments else None)),
+        block=known.extent(said(text, arguments[1] if len(arguments) > 1 else None)),
         shared=shared,
         shared_bytes=None if shared is None else known.number(shared),
-        stream=said(arguments[3]) if len(arguments) > 3 else None,
+        stream=said(text, arguments[3]) if len(arguments) > 3 else None,
     )
 
 
 class _Names:
     """What the names in a launch stand for: constants of the file, and variables that its function sets once."""
 
-    def __init__(self, function: Node, constants: Mapping[str, int]) -> None:
-        self._text = (function.text or b"")[:_MOST_BYTES].decode("latin-1")
+    def __init__(self, text: bytes, function: Node, constants: dict[str, int]) -> None:
+        self._text = text[function.start_byte : function.end_byte][:_MOST_BYTES].decode("latin-1")
         self._start = function.start_byte
         self._end = 0
         self._constants = constants
-        self._sets: dict[str, list[re.Match[str]]] = {}
-        for found in _SETS.finditer(self._text):
-            self._sets.setdefault(found[1], []).append(found)
+        self._sets: dict[str, list[tuple[int, re.Match[str]]]] = {}
 
     def before(self, call: Node) -> _Names:
         """As they stand at a launch."""
@@ -87,24 +91,23 @@ class _Names:
         value = fold(text, self._constants)
         if value is not None or follow == 0 or len(text) > 200:
             return value
-        names = dict(self._constants)
-        for name in set(_NAME.findall(text)) - set(names):
-            said_once = self._set(name)
+        names = ChainMap[str, int]({}, self._constants)
+        for name in set(_NAME.findall(text)):
+            said_once = self._set(name) if name not in self._constants else None
             inner = self.number(said_once, follow - 1) if said_once is not None else None
             if inner is not None:
                 names[name] = inner
         return fold(text, names)
 
-    def extent(self, node: Node | None) -> Extent:
+    def extent(self, text: str) -> Extent:
         """A grid or a block."""
-        text = said(node)
         full, follow = text, _FOLLOWED
         while follow and _NAME.fullmatch(full) and full not in self._constants:
             value = self._set(full)
             if value is None:
                 break
             full, follow = value, follow - 1
-        rounded = _rounds_up(self._spelled(full))
+        rounded = _rounds_up(self._spelled(full)[:_MOST_EXTENT])
         inside = _DIM3.match(full.strip())
         if inside is None:
             return Extent(text, (self.number(full), 1, 1) if self._is_number(full) else (None, None, None), rounded)
@@ -125,12 +128,13 @@ class _Names:
         """What a variable is set to, if that is done once before the launch."""
         if name[0].isdigit():
             return None
-        sets = [one for one in self._sets.get(name, ()) if one.start() < self._end]
-        # `f(block)` and `block(16)` look alike: only a declaration sets it.
-        sets = [one for one in sets if one[2] not in "({" or self._declares(one)]
-        if len(sets) != 1 or sets[0][2] not in ("=", "(", "{"):
+        if name not in self._sets:
+            self._sets[name] = self._found(name)
+        sets = self._sets[name][: bisect.bisect_left(self._sets[name], self._end, key=itemgetter(0))]
+        if len(sets) != 1 or sets[0][1][1] not in ("=", "(", "{"):
             return None
-        sign, rest = sets[0][2], self._text[sets[0].end() : sets[0].end() + _MOST_VALUE]
+        sign, end = sets[0][1][1], sets[0][1].end()
+        rest = self._text[end : end + _MOST_VALUE]
         if sign == "=":
             # `int a = 1, b = 2;`
             parts = _arguments(rest.partition(";")[0])
@@ -138,8 +142,25 @@ class _Names:
         inside = _balanced(rest)
         return None if inside is None else f"({inside})"
 
-    def _declares(self, at: re.Match[str]) -> bool:
-        statement = self._text[max(0, at.start() - _MOST_VALUE) : at.start()]
+    def _found(self, name: str) -> list[tuple[int, re.Match[str]]]:
+        """Where a name is set in the function, or changed, and what stands behind it there."""
+        sets = []
+        at = self._text.find(name)
+        while at >= 0:
+            end = at + len(name)
+            found = _SETS.match(self._text, end)
+            # `f(block)` and `block(16)` look alike: only a declaration sets it.
+            if (
+                found is not None
+                and not _WORD_ENDS.match(self._text, at - 1)
+                and (found[1] not in "({" or self._declares(at))
+            ):
+                sets.append((at, found))
+            at = self._text.find(name, end)
+        return sets
+
+    def _declares(self, at: int) -> bool:
+        statement = self._text[max(0, at - _MOST_VALUE) : at]
         return _DECLARES.search(re.split(r"[;{}]", statement)[-1]) is not None
 
 

@@ -5,41 +5,56 @@ from __future__ import annotations
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import file_constants, function_macros
 from frx_graph.evidence.cuda.kernels import device_functions, file_arrays, kernel_nodes, read_kernel
 from frx_graph.evidence.cuda.launches import read_launches
 from frx_graph.evidence.cuda.source import CudaSource
+from frx_graph.evidence.cuda.state import Inlining
 from frx_graph.evidence.cuda.syntax import coverage, parse_tree
-from frx_graph.evidence.text_lines import text_lines
+from frx_graph.evidence.text_lines import whole_text
+from frx_graph.evidence.uncollected import uncollected
 
 EXPECTED = "CUDA source, with a __global__ function or a <<<launch>>>"
+_MARKS = ("__global__", "<<<")
+"""Without either there is nothing to be found, which need not be parsed."""
+_MOST_SEARCHED = 200_000_000
+"""Characters in which the parser looks for the end of comments that have none, for each of them to the end of the file:
+200 KB of them took 15 s."""
 MOST_CHARACTERS = 64 << 20
 """The longest source file that is known, of generated kernels, has a tenth."""
 
 
 def read_cuda(path: Path) -> CudaSource:
     """What the file at `path` holds. Raises `EvidenceError` for what has neither kernels nor launches."""
-    with text_lines(path, EXPECTED, longest=MOST_CHARACTERS) as lines:
-        size, kept = 0, []
-        for line in lines:
-            size += len(line)
-            if size > MOST_CHARACTERS:
-                raise EvidenceError(f"{path}: longer than {MOST_CHARACTERS:,} characters")
-            kept.append(line)
-    return parse_cuda("".join(kept), str(path))
+    return parse_cuda(whole_text(path, EXPECTED, longest=MOST_CHARACTERS), str(path))
 
 
 def parse_cuda(text: str, source: str) -> CudaSource:
     """What stands in `text`. Raises `EvidenceError`, which names `source`, if there is no kernel and no launch."""
-    content = text.encode("utf-8", "replace")
-    tree = parse_tree(content)
+    nothing = EvidenceError(f"{source}: no kernel and no launch, expected {EXPECTED}")
+    if not any(mark in text for mark in _MARKS):
+        raise nothing
+    closed = text.rfind("*/") + 1
+    never_closed = text.count("/*", closed)
+    if never_closed * (len(text) - closed) > _MOST_SEARCHED:
+        raise EvidenceError(f"{source}: {never_closed:,} comments begin and none of them ends, expected {EXPECTED}")
+    with uncollected():
+        found = _read(text, source)
+    if not found.kernels and not found.launches and not found.unread:
+        raise nothing
+    return found
+
+
+def _read(text: str, source: str) -> CudaSource:
+    tree = parse_tree(text.encode("utf-8", "replace"))
     constants = file_constants(text)
     nodes, unread = kernel_nodes(tree)
     functions = device_functions(tree) if nodes else {}
     arrays = file_arrays(tree) if nodes else {}
     macros = function_macros(text)
-    kernels = tuple(read_kernel(tree, node, constants, functions, arrays, macros) for node in nodes)
+    searched: dict[int, Changes] = {}
+    inlining = Inlining()
+    kernels = tuple(read_kernel(tree, node, constants, functions, arrays, macros, searched, inlining) for node in nodes)
     launches = read_launches(tree, constants)
-    if not kernels and not launches and not unread:
-        raise EvidenceError(f"{source}: no kernel and no launch, expected {EXPECTED}")
     return CudaSource(source, kernels, launches, tuple(unread), coverage(tree))

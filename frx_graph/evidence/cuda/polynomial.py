@@ -32,6 +32,10 @@ class Polynomial:
 
     def __mul__(self, other: Polynomial) -> Polynomial:
         """The product, of as many terms as both together have; see `fits`."""
+        if len(other.terms) == 1:
+            return self._times(*next(iter(other.terms.items())))
+        if len(self.terms) == 1:
+            return other._times(*next(iter(self.terms.items())))
         terms: dict[Monomial, int] = {}
         for left, by in self.terms.items():
             for right, times in other.terms.items():
@@ -39,11 +43,23 @@ class Polynomial:
                 terms[name] = terms.get(name, 0) + by * times
         return Polynomial({name: value for name, value in terms.items() if value})
 
+    def _times(self, name: Monomial, by: int) -> Polynomial:
+        """The product with one term."""
+        if not name:
+            return self if by == 1 else Polynomial({own: by * value for own, value in self.terms.items()})
+        return Polynomial({tuple(sorted(own + name)): by * value for own, value in self.terms.items()})
+
     def _sum(self, other: Polynomial, sign: int) -> Polynomial:
+        if not other.terms:
+            return self
         terms = dict(self.terms)
         for name, value in other.terms.items():
-            terms[name] = terms.get(name, 0) + sign * value
-        return Polynomial({name: value for name, value in terms.items() if value})
+            total = terms.get(name, 0) + sign * value
+            if total:
+                terms[name] = total
+            else:
+                del terms[name]
+        return Polynomial(terms)
 
     @property
     def constant(self) -> int | None:
@@ -55,9 +71,12 @@ class Polynomial:
     @property
     def fits(self) -> bool:
         """False of one that is too large to go on with."""
-        return len(self.terms) <= MOST_TERMS and all(
-            len(name) <= MOST_FACTORS and abs(value) < MOST_COEFFICIENT for name, value in self.terms.items()
-        )
+        if len(self.terms) > MOST_TERMS:
+            return False
+        for name, value in self.terms.items():
+            if len(name) > MOST_FACTORS or not -MOST_COEFFICIENT < value < MOST_COEFFICIENT:
+                return False
+        return True
 
     def symbols(self) -> Iterator[str]:
         """Every name in it, some more than once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from frx_graph.evidence.cuda.polynomial import Polynomial
 
@@ -239,25 +239,20 @@ class Kernel:
     complete: bool
     """False where the parser met something in it that it does not know."""
 
-    @property
-    def accesses(self) -> tuple[Access, ...]:
-        """In order."""
-        return tuple(event for event in self.events if isinstance(event, Access))
+    accesses: tuple[Access, ...] = field(init=False, repr=False, compare=False)
+    """Of the events, in order; as are the following."""
+    barriers: tuple[Barrier, ...] = field(init=False, repr=False, compare=False)
+    calls: tuple[Call, ...] = field(init=False, repr=False, compare=False)
+    loops: Mapping[int, Loop] = field(init=False, repr=False, compare=False)
+    """By number."""
 
-    @property
-    def barriers(self) -> tuple[Barrier, ...]:
-        """In order."""
-        return tuple(event for event in self.events if isinstance(event, Barrier))
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        """In order."""
-        return tuple(event for event in self.events if isinstance(event, Call))
-
-    @property
-    def loops(self) -> Mapping[int, Loop]:
-        """By number."""
-        return {event.number: event for event in self.events if isinstance(event, Loop)}
+    def __post_init__(self) -> None:
+        # Every detector looks at some of these.
+        set_once = object.__setattr__
+        set_once(self, "accesses", tuple(event for event in self.events if isinstance(event, Access)))
+        set_once(self, "barriers", tuple(event for event in self.events if isinstance(event, Barrier)))
+        set_once(self, "calls", tuple(event for event in self.events if isinstance(event, Call)))
+        set_once(self, "loops", {event.number: event for event in self.events if isinstance(event, Loop)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,3 +311,10 @@ class CudaSource:
     launches: tuple[Launch, ...]
     unread: tuple[str, ...]
     coverage: Coverage
+    launches_by_name: Mapping[str, tuple[Launch, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found: dict[str, list[Launch]] = {}
+        for launch in self.launches:
+            found.setdefault(launch.name, []).append(launch)
+        object.__setattr__(self, "launches_by_name", {name: tuple(those) for name, those in found.items()})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
+from frx_graph.evidence.cuda.assignments import Change, Changes
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Access, Array, Condition, Event, Space, Step, Stride, StrideKind, Use
@@ -19,33 +20,55 @@ MOST_EVENTS = 20_000
 """Of one kernel, with what it calls; generated kernels have a tenth."""
 MOST_INLINED = 2
 """Device functions within device functions that are looked into."""
+MOST_CONDITIONS = 200
+"""That are kept of those around one place; a kernel with as many early returns is generated."""
 _TEXT = 160
 _NOT_KNOWN = Stride(StrideKind.UNKNOWN, None, None)
 
 
+Evaluator = Callable[["State", Node], Value]
+
+
+@dataclass(slots=True)
+class Inlining:
+    """Statements of device functions that may still be gone through in a file, for all its kernels: functions that call
+    functions multiply."""
+
+    left: int = 100_000
+
+
 @dataclass(slots=True)
 class State:
-    """Changed as the reading goes on. `functions` are the device functions of the file by name, `constants` its
+    """Changed as the reading goes on. `text` is the file, `functions` are its device functions by name, `constants` its
     numbers, `macros` those of its macros that take arguments."""
 
+    text: bytes
     constants: Mapping[str, int]
     functions: Mapping[str, Node]
     macros: frozenset[str]
+    evaluators: Mapping[str, Evaluator]
     inline: Callable[[State, Node, list[Value]], Value | None]
+    body: Node
+    """The function's that is being gone through."""
+    searched: dict[int, Changes]
+    """What loops change in the functions of the file, by where their bodies begin."""
+    inlining: Inlining
+    complete: bool = True
+    """False: something was passed over, because there is too much of it."""
     plane: bool = False
     """The kernel's blocks have, or may have, more than one dimension."""
     names: dict[str, Value] = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
     events: list[Event] = field(default_factory=list)
     arrays: list[Array] = field(default_factory=list)
-    conditions: list[Condition] = field(default_factory=list)
-    loops: list[int] = field(default_factory=list)
-    arms: list[tuple[int, int]] = field(default_factory=list)
+    conditions: tuple[Condition, ...] = ()
+    loops: tuple[int, ...] = ()
+    arms: tuple[tuple[int, int], ...] = ()
     inside: list[frozenset[str]] = field(default_factory=list)
     """Of each loop that is being gone through: the symbols that change with its turns."""
     places: set[str] = field(default_factory=set)
     """Names of one element of memory, shared variables that are no arrays and references: to name one is to read it."""
-    through: list[str] = field(default_factory=list)
+    through: tuple[str, ...] = ()
     returned: list[tuple[Value, tuple[Condition, ...]]] = field(default_factory=list)
     """What a device function returns, and below which conditions."""
     kept: dict[str, int] = field(default_factory=dict)
@@ -58,9 +81,9 @@ class State:
         return Step(
             order=len(self.events),
             line=line_of(node),
-            conditions=tuple(self.conditions),
-            loops=tuple(self.loops),
-            arms=tuple(self.arms),
+            conditions=self.conditions,
+            loops=self.loops,
+            arms=self.arms,
             through=self.through[-1] if self.through else None,
         )
 
@@ -68,6 +91,22 @@ class State:
         """Keeps an event, as long as there are not too many."""
         if len(self.events) < MOST_EVENTS:
             self.events.append(event)
+        else:
+            self.complete = False
+
+    def require(self, condition: Condition) -> None:
+        """From here on it holds."""
+        if len(self.conditions) < MOST_CONDITIONS:
+            self.conditions += (condition,)
+        else:
+            self.complete = False
+
+    def changes(self, loop: Node) -> Mapping[str, list[Change]]:
+        """What a loop of this function changes, by name."""
+        start = self.body.start_byte
+        if start not in self.searched:
+            self.searched[start] = Changes(self.text, self.body)
+        return self.searched[start].of(loop)
 
     def number(self) -> int:
         """One that no branch and no loop has yet."""
@@ -89,7 +128,7 @@ class State:
             base=at.base.name,
             space=at.base.space,
             use=use,
-            text=said(node)[:_TEXT],
+            text=said(self.text, node)[:_TEXT],
             element=at.element,
             element_bytes=size,
             offset=at.offset,

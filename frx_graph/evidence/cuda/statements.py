@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.assignments import Change, changes, identifiers, loads
+from frx_graph.evidence.cuda.assignments import Change, identifiers, loads
 from frx_graph.evidence.cuda.conditions import Decision, Several, decide
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.declarations import declarator, element_type
-from frx_graph.evidence.cuda.expressions import cast, evaluate, number_of, place
+from frx_graph.evidence.cuda.evaluation import evaluate, number_of
+from frx_graph.evidence.cuda.places import cast, place
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.source import Array, Branch, Call, Condition, Loop, Space
 from frx_graph.evidence.cuda.state import DEEPEST, State
@@ -28,10 +29,10 @@ def run(state: State, node: Node | None) -> None:
     if node is None or state.depth >= DEEPEST:
         return
     state.depth += 1
-    try:
-        _run(state, node)
-    finally:
-        state.depth -= 1
+    if state.through:
+        state.inlining.left -= 1
+    _run(state, node)
+    state.depth -= 1
 
 
 def inline(state: State, function: Node, values: list[Value]) -> Value | None:
@@ -40,24 +41,26 @@ def inline(state: State, function: Node, values: list[Value]) -> Value | None:
     listed = _parameter_nodes(function)
     if body is None or len(listed) != len(values):
         return None
-    outer, conditions, outside, places = state.names, len(state.conditions), state.returned, state.places
+    outer, conditions, outside, places = state.names, state.conditions, state.returned, state.places
     state.names, state.returned, state.places = {}, [], set()
+    state.body, own = body, state.body
     for node, value in zip(listed, values, strict=True):
-        found = declarator(node.child_by_field_name("declarator"))
+        found = declarator(state.text, node.child_by_field_name("declarator"))
         if found is not None:
             kept = value
             if found.pointers and not isinstance(value, Pointer):
-                kept = unknown_pointer(element_type(node))
-            if isinstance(kept, Pointer) and "volatile" in {said(child) for child in node.children}:
+                kept = unknown_pointer(element_type(state.text, node))
+            if isinstance(kept, Pointer) and "volatile" in {said(state.text, child) for child in node.children}:
                 kept = replace(kept, base=replace(kept.base, volatile=True))
             state.names[found.name] = kept
     run(state, body)
     found_values, state.returned, state.names, state.places = state.returned, outside, outer, places
-    del state.conditions[conditions:]
+    state.body = own
+    state.conditions = conditions
     if not found_values:
         return ZERO
     result = found_values[0][0]
-    decides = UNIFORM.union(*(one.varies for _, below in found_values for one in below[conditions:]))
+    decides = UNIFORM.union(*(one.varies for _, below in found_values for one in below[len(conditions) :]))
     for other, _ in found_values[1:]:
         result = state.symbols.join(result, other, decides)
     return result
@@ -81,7 +84,7 @@ def _run(state: State, node: Node) -> None:
         for child in node.named_children:
             if child.type in ("identifier", "type_identifier"):
                 # `SYNC;`: a macro, which may be anything.
-                state.add(Call(state.step(child), said(child), False, (), ()))
+                state.add(Call(state.step(child), said(state.text, child), False, (), ()))
             elif not _group_declaration(state, child):
                 evaluate(state, child)
     elif kind == "if_statement":
@@ -92,10 +95,12 @@ def _run(state: State, node: Node) -> None:
         _switch(state, node)
     elif kind == "return_statement":
         for child in node.named_children[:1]:
-            state.returned.append((evaluate(state, child), tuple(state.conditions)))
+            state.returned.append((evaluate(state, child), state.conditions))
     elif kind == "function_definition":
         # A macro before a block, `FOR_EACH(i, n) { … }`, looks like one.
-        state.add(Call(state.step(node), said(node.child_by_field_name("declarator"))[:_TEXT], False, (), ()))
+        state.add(
+            Call(state.step(node), said(state.text, node.child_by_field_name("declarator"))[:_TEXT], False, (), ())
+        )
         run(state, node.child_by_field_name("body"))
     elif kind in ("preproc_if", "preproc_ifdef", "preproc_elif"):
         _alternatives(state, node)
@@ -106,10 +111,10 @@ def _run(state: State, node: Node) -> None:
 
 
 def _block(state: State, node: Node) -> None:
-    before = len(state.conditions)
+    before = state.conditions
     for child in node.named_children:
         run(state, child)
-    del state.conditions[before:]
+    state.conditions = before
 
 
 def _alternatives(state: State, node: Node) -> None:
@@ -117,16 +122,16 @@ def _alternatives(state: State, node: Node) -> None:
     before = dict(state.names)
     alternative = node.child_by_field_name("alternative")
     which = state.number()
-    state.arms.append((which, 0))
+    arms, state.arms = state.arms, (*state.arms, (which, 0))
     for child in node.named_children:
         if child not in (alternative, node.child_by_field_name("condition"), node.child_by_field_name("name")):
             run(state, child)
-    state.arms.pop()
+    state.arms = arms
     after, state.names = state.names, dict(before)
     if alternative is not None:
-        state.arms.append((which, 1))
+        state.arms = (*arms, (which, 1))
         run(state, alternative)
-        state.arms.pop()
+        state.arms = arms
     _merge(state, after, ANYTHING)
 
 
@@ -138,17 +143,21 @@ def _group_declaration(state: State, node: Node) -> bool:
     if left.type != "binary_expression" or right.type != "assignment_expression" or left.children[1].type != "<":
         return False
     value = evaluate(state, right.child_by_field_name("right"))
-    state.names[said(right.child_by_field_name("left"))] = value
+    state.names[said(state.text, right.child_by_field_name("left"))] = value
     return True
 
 
 def _declare(state: State, node: Node) -> None:
-    words = {said(child) for child in node.children if child.type in ("type_qualifier", "storage_class_specifier")}
+    words = {
+        said(state.text, child)
+        for child in node.children
+        if child.type in ("type_qualifier", "storage_class_specifier")
+    }
     words |= {child.type for child in node.children}
     shared = "__shared__" in words
-    element = element_type(node)
+    element = element_type(state.text, node)
     for child in node.children_by_field_name("declarator"):
-        found = declarator(child)
+        found = declarator(state.text, child)
         if found is None:
             # A structured binding, or a variable made by a constructor's call.
             _constructed(state, child, element)
@@ -184,7 +193,7 @@ def _declare(state: State, node: Node) -> None:
 
 def _constructed(state: State, node: Node, element: str) -> None:
     inner = node.child_by_field_name("declarator")
-    name = said(inner) if node.type == "function_declarator" else ""
+    name = said(state.text, inner) if node.type == "function_declarator" else ""
     if name:
         state.names[name] = state.symbols.fresh(element, ANYTHING)
 
@@ -235,22 +244,21 @@ def _branch(state: State, node: Node) -> None:
     if leaves:
         # Who goes on has not been there.
         if other is None:
-            state.conditions.append(decision.condition(state.symbols, negated=True, early=True))
+            state.require(decision.condition(state.symbols, negated=True, early=True))
         return
     if other is not None and _leaves(other):
         state.names = after
-        state.conditions.append(decision.condition(state.symbols, early=True))
+        state.require(decision.condition(state.symbols, early=True))
         return
     _merge(state, after, _decides(decision.varies))
 
 
 def _arm(state: State, node: Node | None, condition: Condition, arm: tuple[int, int]) -> None:
-    before = len(state.conditions)
-    state.conditions.append(condition)
-    state.arms.append(arm)
+    conditions, arms = state.conditions, state.arms
+    state.require(condition)
+    state.arms = (*arms, arm)
     run(state, node)
-    state.arms.pop()
-    del state.conditions[before:]
+    state.conditions, state.arms = conditions, arms
 
 
 def _arms(node: Node) -> int:
@@ -328,7 +336,7 @@ def _switch(state: State, node: Node) -> None:
 
 def _loop(state: State, node: Node) -> None:
     _run_initializer(state, node)
-    changed = changes(node)
+    changed = state.changes(node)
     which, line = state.number(), line_of(node)
     counter = f"loop:{line}"
     entry = dict(state.names)
@@ -336,11 +344,11 @@ def _loop(state: State, node: Node) -> None:
         if name in state.names:
             state.names[name] = _at_head(state, name, how, changed, entry, counter)
     if node.type == "for_range_loop":
-        found = declarator(node.child_by_field_name("declarator"))
+        found = declarator(state.text, node.child_by_field_name("declarator"))
         if found is not None:
             state.names[found.name] = state.symbols.fresh(found.name, ANYTHING)
     own = frozenset({counter, *_new_symbols(state, changed, entry)})
-    state.loops.append(which)
+    loops, state.loops = state.loops, (*state.loops, which)
     state.inside.append(own)
     condition_node = node.child_by_field_name("condition")
     decision = decide(state, condition_node) if condition_node is not None else None
@@ -348,19 +356,19 @@ def _loop(state: State, node: Node) -> None:
     body = node.child_by_field_name("body")
     first = len(state.events)
     head = state.step(node)
-    before = len(state.conditions)
+    before = state.conditions
     if condition is not None and node.type != "do_statement":
-        state.conditions.append(condition)
+        state.require(condition)
     run(state, body)
     if node.type == "for_statement":
         evaluate_update = node.child_by_field_name("update")
         if evaluate_update is not None:
             evaluate(state, evaluate_update)
-    del state.conditions[before:]
+    state.conditions = before
     innermost = not any(isinstance(event, Loop) for event in state.events[first:])
-    state.loops.pop()
+    state.loops = loops
     state.inside.pop()
-    text = said(condition_node)[:_TEXT]
+    text = said(state.text, condition_node)[:_TEXT]
     state.add(Loop(head, which, text, _count(state, node, entry, changed), innermost, condition))
     varies = condition.varies if condition is not None else UNIFORM
     for name in changed:
@@ -410,7 +418,7 @@ def _at_head(
 def _step_of(state: State, change: Change, changed: Mapping[str, list[Change]]) -> Polynomial | None:
     if change.one:
         return number(change.sign)
-    if change.by is None or loads(change.by) or identifiers(change.by) & set(changed):
+    if change.by is None or loads(change.by) or identifiers(state.text, change.by) & set(changed):
         return None
     value = evaluate(state, change.by)
     if not isinstance(value, Polynomial):
@@ -426,7 +434,7 @@ def _varies_of(state: State, change: Change, changed: Mapping[str, list[Change]]
     if node is None or not change.once or loads(node):
         return ANYTHING
     varies = UNIFORM
-    for name in identifiers(node):
+    for name in identifiers(state.text, node):
         if name in ("threadIdx", "blockIdx"):
             return ANYTHING
         value = state.names.get(name)
@@ -453,12 +461,12 @@ def _count(state: State, node: Node, entry: Mapping[str, Value], changed: Mappin
     if node.type != "for_statement" or condition is None or condition.type != "binary_expression":
         return None
     left, sign = condition.children[0], condition.children[1].type
-    first = entry.get(said(left))
-    how = changed.get(said(left), [])
+    first = entry.get(said(state.text, left))
+    how = changed.get(said(state.text, left), [])
     if sign not in ("<", "<=") or not isinstance(first, Polynomial) or len(how) != 1:
         return None
     step = _step_of(state, how[0], changed)
-    last = fold(said(condition.children[2]), state.constants)
+    last = fold(said(state.text, condition.children[2]), state.constants)
     if step is None or last is None or first.constant is None or not step.constant or step.constant < 0:
         return None
     length = last - first.constant + (1 if sign == "<=" else 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import tree_sitter_cuda
@@ -17,8 +17,8 @@ from tree_sitter import Language, Node, Parser
 from frx_graph.evidence.cuda.source import Coverage
 
 _ATTRIBUTE = re.compile(
-    rb"\b(?:(?P<bounds>__launch_bounds__)|__(?:cluster_dims|block_size|maxnreg|align)__)\s*\("
-    rb"|\b__(?:grid_constant|forceinline|noinline|inline|tile_global)__\b"
+    rb"__(?<!\w__)(?:(?:(?P<bounds>launch_bounds)|cluster_dims|block_size|maxnreg|align)__\s*\("
+    rb"|(?:grid_constant|forceinline|noinline|inline|tile_global)__\b)"
 )
 _MOST_ATTRIBUTE = 500
 """Bytes in the parentheses of an attribute; what is longer has lost its end."""
@@ -63,21 +63,31 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(reversed(current.children))
 
 
-def enclosing(node: Node, *types: str) -> Node | None:
-    """The nearest node of one of `types` that holds `node`, or is it."""
-    current: Node | None = node
-    while current is not None and current.type not in types:
-        current = current.parent
-    return current
+def around(root: Node, node: Node) -> list[Node]:
+    """The node, and all that hold it, from the nearest to the root. One way down: each `parent` takes a whole one."""
+    found, current = list[Node](), root
+    while current != node:
+        found.append(current)
+        inner = current.child_with_descendant(node)
+        if inner is None:
+            break
+        current = inner
+    return [node, *reversed(found)]
 
 
-def said(node: Node | None) -> str:
-    """Its text, on one line."""
-    if node is None or node.text is None:
+def nearest(nodes: Iterable[Node], *types: str) -> Node | None:
+    """The first of one of `types`."""
+    return next((node for node in nodes if node.type in types), None)
+
+
+def said(text: bytes, node: Node | None) -> str:
+    """What stands in the file `text` at a node, on one line."""
+    if node is None:
         return ""
-    text = node.text.decode("utf-8", "replace")
+    # A node has a `text` of its own, which takes three times as long.
+    found = text[node.start_byte : node.end_byte].decode("utf-8", "replace")
     # Most are a name.
-    return text if text.isidentifier() else " ".join(text.split())
+    return found if found.isidentifier() else " ".join(found.split())
 
 
 def line_of(node: Node) -> int:
@@ -86,8 +96,14 @@ def line_of(node: Node) -> int:
 
 
 @functools.cache
+def cuda_language() -> Language:
+    """The grammar of CUDA."""
+    return Language(tree_sitter_cuda.language())
+
+
+@functools.cache
 def _parser() -> Parser:
-    return Parser(Language(tree_sitter_cuda.language()))
+    return Parser(cuda_language())
 
 
 def _without_attributes(content: bytes) -> tuple[bytes, dict[int, str]]:

@@ -8,6 +8,7 @@ Threads of a warp are taken to be neighbours in x, as they are in blocks of a mu
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,15 @@ from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named
 from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
 
 WARP = 32
+_LONGEST_NAME = 2_000
+"""Characters: each operator that is no sum and no product doubles them, and the longest in real kernels has a third."""
 _MADE = re.compile(r"loop:\d+:(?=[A-Za-z_])|#\d+")
 """What tells symbols apart that have one name in the source."""
 THREAD_X = "threadIdx.x"
 _OF_BLOCKS = ("blockDim.x", "blockIdx.")
 Varies = frozenset[str]
 UNIFORM: Varies = frozenset()
+INDEX_OBJECTS = frozenset(["threadIdx", "blockIdx", "blockDim", "gridDim"])
 ANYTHING: Varies = frozenset({"x", "y", "z", "block", "lane", "data"})
 _KNOWN: dict[str, Varies] = {
     THREAD_X: frozenset({"x", "lane"}),
@@ -80,12 +84,20 @@ class Symbols:
         if isinstance(value, Group):
             return UNIFORM
         offset = value.offset if isinstance(value, Pointer) else value
-        return UNIFORM.union(*(self.varies[symbol] for symbol in offset.symbols()))
+        varies = UNIFORM
+        for name in offset.terms:
+            for symbol in name:
+                varies |= self.varies[symbol]
+        return varies
 
     def fresh(self, hint: str, varies: Varies) -> Polynomial:
         """A symbol that nothing else is."""
         self._made += 1
         return self.same(f"{hint}#{self._made}", varies)
+
+    def kept(self, value: Polynomial) -> Polynomial:
+        """The value, or a symbol for one that is too large to go on with."""
+        return value if value.fits else self.fresh("long", self.of(value))
 
     def same(self, name: str, varies: Varies, *, remainder: bool = False) -> Polynomial:
         """The symbol of this name, made if it is not there yet."""
@@ -94,13 +106,20 @@ class Symbols:
             self.remainders.add(name)
         return named(name)
 
+    def made(self, name: str, varies: Varies, *, remainder: bool = False) -> Polynomial:
+        """The symbol of what a value was made of, which the same value elsewhere is too; of one with too long a name,
+        one that nothing else is."""
+        if len(name) > _LONGEST_NAME:
+            return self.fresh("long", varies)
+        return self.same(name, varies, remainder=remainder)
+
     def lane_slope(self, value: Polynomial) -> Polynomial | None:
         """What it grows by from a thread to the next of its warp, None where that is not known."""
-        slope = value.slope(THREAD_X)
-        if slope is None:
-            return None
-        rest = {symbol for symbol in value.symbols() if symbol != THREAD_X}
-        return None if any("lane" in self.varies[symbol] for symbol in rest) else slope
+        for name in value.terms:
+            for symbol in name:
+                if symbol != THREAD_X and "lane" in self.varies[symbol]:
+                    return None
+        return value.slope(THREAD_X)
 
     def quotient(self, value: Polynomial, by: Polynomial) -> Polynomial:
         """`value / by`, as a symbol that the same quotient elsewhere is too."""
@@ -117,7 +136,7 @@ class Symbols:
         # By whole warps, or by a parameter, it may be the same throughout a warp.
         turns = any(symbol.startswith("loop:") for symbol in by.symbols())
         remainder = turns if divisor is None else divisor % WARP != 0
-        return self.same(f"({value})/({by})", varies, remainder=remainder)
+        return self.made(f"({value})/({by})", varies, remainder=remainder)
 
     def stride(self, offset: Polynomial) -> Stride:
         """How far apart neighbouring threads are."""
@@ -197,6 +216,7 @@ def bank_turns(symbols: Symbols, offset: Polynomial, element_bytes: int | None, 
     return turns[-1] if min(turns) > 1 or max(turns) == 1 else None
 
 
+@functools.lru_cache(maxsize=1024)
 def _turns(step: int, rows: int, width: int, element_bytes: int) -> int:
     """Of a warp `width` threads wide, with elements `step` apart along x and `rows` along y."""
     words: dict[int, set[int]] = {}

@@ -1,0 +1,167 @@
+"""Calls: barriers, shuffles, atomics, cooperative groups, functions of the file, and such as are not known."""
+
+from __future__ import annotations
+
+from tree_sitter import Node
+
+from frx_graph.evidence.cuda import calls
+from frx_graph.evidence.cuda.arithmetic import divided
+from frx_graph.evidence.cuda.constants import fold
+from frx_graph.evidence.cuda.evaluation import evaluate
+from frx_graph.evidence.cuda.places import cast, load
+from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
+from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Call, Use, WarpOperation
+from frx_graph.evidence.cuda.state import MOST_INLINED, State
+from frx_graph.evidence.cuda.syntax import said, walk
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Group, Pointer, Value
+
+_FULL_MASKS = frozenset(["0xffffffff", "0xffffffffu", "0xfffffffful", "~0", "~0u", "-1", "full_mask", "warp_mask"])
+
+
+def call(state: State, node: Node) -> Value:
+    """A call: of what is known by its name, of a function of the file, or of anything else."""
+    function, listed = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+    arguments = [child for child in listed.named_children if child.type != "comment"] if listed is not None else []
+    if function is None:
+        return state.symbols.fresh("call", ANYTHING)
+    if function.type == "field_expression":
+        return _method(state, node, function, arguments)
+    name = said(state.text, function)
+    plain = name.split("<", 1)[0]
+    short = plain.rsplit("::", 1)[-1]
+    if short in state.macros or (short.isupper() and short not in state.functions):
+        # It may take the address of `a[i]` and read four elements from there.
+        state.add(_called(state, node, name, False, []))
+        return state.symbols.fresh(short, ANYTHING)
+    if plain.endswith("_cast") and "<" in name and arguments:
+        return cast(state, name[name.index("<") + 1 : name.rindex(">")], evaluate(state, arguments[0]))
+    group = _group(state, name, short, arguments)
+    if group is not None:
+        return group
+    values = [evaluate(state, argument) for argument in arguments]
+    if short in calls.BARRIERS:
+        state.add(Barrier(state.step(node), calls.BARRIERS[short], said(state.text, node)[:80]))
+        return state.symbols.fresh(short, ANYTHING)
+    if short in ("sync", "wait", "wait_prior") and "::" in plain:
+        first = values[0] if values else None
+        kind = (
+            calls.GROUP_BARRIERS.get(first.kind, BarrierKind.GROUP) if isinstance(first, Group) else BarrierKind.GROUP
+        )
+        state.add(Barrier(state.step(node), kind, said(state.text, node)[:80]))
+        return ZERO
+    if short in calls.LEGACY_WARP or calls.WARP.match(short):
+        mask = None if short in calls.LEGACY_WARP else said(state.text, arguments[0]) if arguments else ""
+        full = mask is not None and mask.lower().replace(" ", "") in _FULL_MASKS
+        state.add(WarpOperation(state.step(node), short, mask, full))
+        return state.symbols.fresh(short, ANYTHING)
+    pointer = values[0] if values and isinstance(values[0], Pointer) else None
+    if calls.ATOMIC.match(short) and pointer is not None:
+        return state.access(node, pointer, Use.ATOMIC)
+    if short in calls.LOADS and pointer is not None:
+        return load(state, node, pointer)
+    if short in calls.STORES and pointer is not None:
+        state.access(node, pointer, Use.WRITE)
+        return ZERO
+    numbers = [value for value in values if isinstance(value, Polynomial)]
+    if len(numbers) == len(values):
+        if len(values) == 1 and short in calls.CONVERSIONS:
+            return numbers[0]
+        if len(values) == 3 and short in calls.FUSED:
+            return state.symbols.kept(numbers[0] * numbers[1] + numbers[2])
+        if len(values) == 2 and short in calls.PRODUCTS:
+            return state.symbols.kept(numbers[0] * numbers[1])
+    inlined = state.functions.get(short)
+    if inlined is not None and state.inlining.left <= 0:
+        state.complete = False
+    elif inlined is not None and len(state.through) < MOST_INLINED and short not in state.through:
+        through, state.through = state.through, (*state.through, short)
+        result = state.inline(state, inlined, values)
+        state.through = through
+        if result is not None:
+            return result
+    state.add(_called(state, node, name, calls.is_pure(plain), values))
+    varies = UNIFORM.union(*(state.symbols.of(value) for value in values))
+    if calls.is_pure(plain) and not any(isinstance(value, Pointer) for value in values):
+        return state.symbols.fresh(short, varies)
+    return state.symbols.fresh(short, ANYTHING)
+
+
+def _called(state: State, node: Node, name: str, pure: bool, values: list[Value]) -> Call:
+    numbers = tuple(value.constant if isinstance(value, Polynomial) else None for value in values)
+    elements = tuple(value.element if isinstance(value, Pointer) else None for value in values)
+    return Call(state.step(node), name, pure, numbers, elements)
+
+
+def _method(state: State, node: Node, function: Node, arguments: list[Node]) -> Value:
+    owner, name = function.child_by_field_name("argument"), said(state.text, function.child_by_field_name("field"))
+    known = state.names.get(said(state.text, owner))
+    if known is None and owner is not None and owner.type == "call_expression":
+        known = evaluate(state, owner)
+    values = [evaluate(state, argument) for argument in arguments]
+    if name in calls.BARRIER_METHODS:
+        kind = calls.BARRIER_METHODS[name]
+        if isinstance(known, Group):
+            kind = calls.GROUP_BARRIERS.get(known.kind, kind)
+        state.add(Barrier(state.step(node), kind, said(state.text, node)[:80]))
+        return ZERO
+    if isinstance(known, Group):
+        rank = _rank(state, known, name)
+        if rank is not None:
+            return rank
+        if name.startswith("shfl") or name in ("any", "all", "ballot"):
+            return state.symbols.fresh(name, ANYTHING)
+        return state.symbols.same(f"{said(state.text, owner)}.{name}", UNIFORM)
+    state.add(_called(state, node, said(state.text, function), False, values))
+    return state.symbols.fresh(name, ANYTHING)
+
+
+def _group(state: State, name: str, short: str, arguments: list[Node]) -> Group | None:
+    if short == "this_thread_block":
+        return Group("block")
+    if short == "this_grid":
+        return Group("grid")
+    if short in ("tiled_partition", "this_cluster", "coalesced_threads", "this_multi_grid", "binary_partition"):
+        if short == "tiled_partition" and "<" in name:
+            size = fold(name[name.index("<") + 1 : name.rindex(">")].split(",")[0], state.constants)
+            return Group("tile", size)
+        if short == "tiled_partition" and len(arguments) == 2:
+            return Group("tile", fold(said(state.text, arguments[1]), state.constants))
+        return Group("other")
+    return None
+
+
+def _rank(state: State, group: Group, name: str) -> Value | None:
+    """The place of a thread in its group, or of its group."""
+    x, y, z = (named(f"threadIdx.{axis}") for axis in "xyz")
+    width, height = named("blockDim.x"), named("blockDim.y")
+    rank = x + y * width + z * width * height
+    if name in ("thread_rank", "meta_group_rank") and group.kind == "tile":
+        if group.size is None or group.size <= 0:
+            return state.symbols.fresh(name, ANYTHING)
+        return divided(state.symbols, "%" if name == "thread_rank" else "/", rank, number(group.size))
+    if name == "thread_rank" and group.kind == "block":
+        return rank
+    if name == "thread_rank" and group.kind == "grid":
+        return named("blockIdx.x") * width + rank + state.symbols.same("blockIdx.yz", frozenset({"block"}))
+    if name == "size" and group.kind == "tile" and group.size is not None:
+        return number(group.size)
+    if name in ("thread_index", "group_index"):
+        return None
+    return state.symbols.fresh(name, ANYTHING) if name == "thread_rank" else None
+
+
+def assembly(state: State, node: Node) -> Value:
+    """`asm(...)`."""
+    code = said(state.text, node.child_by_field_name("assembly_code"))
+    if calls.ASM_BARRIER.search(code):
+        kind = BarrierKind.BLOCK if code.lstrip('"').startswith(("bar.sync", "barrier.sync")) else BarrierKind.ASYNC
+        state.add(Barrier(state.step(node), kind, code[:80]))
+    else:
+        state.add(_called(state, node, "asm", False, []))
+    # Its outputs are not followed: whatever it names is not known any more.
+    for inner in walk(node):
+        if inner.type == "gnu_asm_output_operand":
+            value = inner.child_by_field_name("value")
+            if value is not None and value.type == "identifier":
+                state.names[said(state.text, value)] = state.symbols.fresh("asm", ANYTHING)
+    return state.symbols.fresh("asm", ANYTHING)

@@ -1,0 +1,168 @@
+"""Places in memory: what a subscript, a star, an arrow or a reference names, read or written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tree_sitter import Node
+
+from frx_graph.evidence.cuda.arithmetic import scaled
+from frx_graph.evidence.cuda.constants import plain_type
+from frx_graph.evidence.cuda.evaluation import evaluate, number_of
+from frx_graph.evidence.cuda.polynomial import Polynomial, number
+from frx_graph.evidence.cuda.source import Space, Use
+from frx_graph.evidence.cuda.state import DEEPEST, State
+from frx_graph.evidence.cuda.syntax import said
+from frx_graph.evidence.cuda.values import ANYTHING, INDEX_OBJECTS, UNIFORM, Pointer, Value, unknown_pointer
+
+
+def place(state: State, node: Node) -> Pointer | str | None:
+    """What is written to by an assignment: an element, a name, or None for what cannot be told."""
+    if state.depth >= DEEPEST:
+        return None
+    state.depth += 1
+    found = _place(state, node)
+    state.depth -= 1
+    return found
+
+
+def _place(state: State, node: Node) -> Pointer | str | None:
+    kind = node.type
+    if kind == "identifier":
+        name = said(state.text, node)
+        return scalar(state, name) or name
+    if kind == "subscript_expression":
+        return _element(state, node)
+    if kind == "parenthesized_expression":
+        return place(state, node.named_children[0]) if node.named_children else None
+    if kind == "pointer_expression" and node.children[0].type == "*":
+        found = evaluate(state, node.child_by_field_name("argument"))
+        return found if isinstance(found, Pointer) else None
+    if kind == "field_expression":
+        inner = node.child_by_field_name("argument")
+        if inner is None or inner.type == "identifier":
+            if inner is not None and node.children[1].type == "->":
+                found = evaluate(state, inner)
+                return found if isinstance(found, Pointer) else unknown_pointer("?")
+            # Of a structure only one part is known from here on.
+            name = said(state.text, inner)
+            state.names[name] = state.symbols.fresh(name, ANYTHING)
+            return None
+        found_place = place(state, inner)
+        return found_place if isinstance(found_place, Pointer) else None
+    if kind == "call_expression":
+        # reinterpret_cast<float4&>(x[i]) and its kind.
+        arguments = node.child_by_field_name("arguments")
+        function = said(state.text, node.child_by_field_name("function"))
+        if arguments is not None and "cast" in function and arguments.named_children:
+            return place(state, arguments.named_children[0])
+    return None
+
+
+def assign(state: State, node: Node, at: Pointer | str | None, value: Value) -> None:
+    """Stores a value: in the environment, or in memory."""
+    if isinstance(at, str):
+        state.names[at] = value
+    elif at is not None:
+        state.access(node, at, Use.WRITE)
+        if at.base.space is Space.LOCAL:
+            state.keep(at.base.name, value)
+
+
+def scalar(state: State, name: str) -> Pointer | None:
+    """The place that a name is one for."""
+    if name not in state.places:
+        return None
+    found = state.names.get(name)
+    return found if isinstance(found, Pointer) else None
+
+
+def subscript(state: State, node: Node) -> Value:
+    """`a[i]`."""
+    return load(state, node, _element(state, node))
+
+
+def _element(state: State, node: Node) -> Pointer:
+    """The place of `a[i]`, not read yet; a row of an array is a pointer with fewer dimensions."""
+    base = evaluate(state, node.child_by_field_name("argument"))
+    indices = node.child_by_field_name("indices")
+    index = number_of(state, evaluate(state, indices.named_child(0) if indices and indices.named_child_count else None))
+    if not isinstance(base, Pointer):
+        base = unknown_pointer("?")
+    offset = base.offset + scaled(index, base.inner)
+    if not offset.fits:
+        offset = state.symbols.fresh("offset", state.symbols.of(offset))
+    return Pointer(base.base, offset, base.element, base.inner)
+
+
+def load(state: State, node: Node, at: Pointer) -> Value:
+    """What stands at a place: of a row of an array the row."""
+    if at.inner:
+        return replace(at, inner=at.inner[1:])
+    if at.element.endswith("*"):
+        state.access(node, at, Use.READ)
+        return unknown_pointer(at.element[:-1].strip())
+    return state.access(node, at, Use.READ)
+
+
+def field(state: State, node: Node) -> Value:
+    """`a.b` and `a->b`."""
+    inner, name = node.child_by_field_name("argument"), said(state.text, node.child_by_field_name("field"))
+    owner = said(state.text, inner)
+    if owner in INDEX_OBJECTS and owner not in state.names:
+        return state.symbols.same(f"{owner}.{name}", ANYTHING)
+    arrow = node.children[1].type
+    if inner is not None and inner.type == "identifier" and arrow == ".":
+        value = state.names.get(owner)
+        if isinstance(value, Polynomial):
+            return state.symbols.made(f"({value}).{name}", state.symbols.of(value))
+        return state.symbols.same(f"{owner}.{name}", UNIFORM if value is None else ANYTHING)
+    if arrow == "->":
+        found = evaluate(state, inner)
+        if isinstance(found, Pointer):
+            return state.access(node, found, Use.READ)
+        return state.access(node, unknown_pointer("?"), Use.READ)
+    if inner is not None and owner.endswith((".thread_index()", ".group_index()")):
+        return state.symbols.same(f"{'threadIdx' if owner.endswith('thread_index()') else 'blockIdx'}.{name}", ANYTHING)
+    if inner is not None:
+        at = place(state, inner)
+        if isinstance(at, Pointer):
+            return state.access(node, at, Use.READ)
+        value = state.names.get(at) if isinstance(at, str) else None
+        return state.symbols.fresh(name, ANYTHING if value is None else state.symbols.of(value))
+    return state.symbols.fresh(name, ANYTHING)
+
+
+def dereference(state: State, node: Node) -> Value:
+    """`*p` and `&a`."""
+    inner = node.child_by_field_name("argument")
+    if node.children[0].type == "*":
+        found = evaluate(state, inner)
+        return load(state, node, found) if isinstance(found, Pointer) else state.symbols.fresh("at", ANYTHING)
+    if inner is None:
+        return state.symbols.fresh("address", ANYTHING)
+    at = place(state, inner)
+    if isinstance(at, Pointer):
+        return at
+    if isinstance(at, str) and isinstance(state.names.get(at), Polynomial):
+        # Whoever gets its address may change it.
+        state.names[at] = state.symbols.fresh(at, ANYTHING)
+    return unknown_pointer("?")
+
+
+def cast(state: State, type_text: str, value: Value) -> Value:
+    """A value as another type. Pointers keep where they point to, counted in the new element."""
+    if not isinstance(value, Pointer):
+        return value
+    plain = plain_type(type_text)
+    if not plain.endswith(("*", "&")):
+        return value
+    element = plain[:-1].strip()
+    if value.offset.terms and element != value.element:
+        old, new = state.bytes_of(value.element), state.bytes_of(element)
+        if old is None or new is None:
+            offset = state.symbols.fresh("cast", ANYTHING if state.symbols.of(value) else UNIFORM)
+        else:
+            offset = state.symbols.quotient(value.offset * number(old), number(new))
+        return Pointer(value.base, offset, element)
+    return Pointer(value.base, value.offset, element)

@@ -1,0 +1,91 @@
+"""However a file is made, the work that it takes grows with its size. Work is counted, not timed."""
+
+from __future__ import annotations
+
+import pytest
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.cuda.arithmetic import arithmetic
+from frx_graph.evidence.cuda.constants import file_constants
+from frx_graph.evidence.cuda.parsing import parse_cuda
+from frx_graph.evidence.cuda.polynomial import MOST_TERMS, ZERO, named
+from frx_graph.evidence.cuda.source import Kernel
+from frx_graph.evidence.cuda.state import MOST_CONDITIONS, Inlining, State
+from frx_graph.evidence.cuda.values import ANYTHING, Symbols
+
+
+def kernel(body: str, before: str = "") -> Kernel:
+    (found,) = parse_cuda(f"{before}__global__ void k(int* a, int n) {{\n{body}\n}}", "k.cu").kernels
+    return found
+
+
+def test_names_of_values_do_not_double() -> None:
+    (access,) = kernel("n = n ^ a[0];" + "n = n ^ n;\n" * 60 + "a[n] = 0;").accesses[1:]
+    assert len(str(access.offset)) < 5_000
+
+
+def test_large_products_are_not_multiplied_out() -> None:
+    symbols = Symbols()
+    one = other = ZERO
+    for number in range(MOST_TERMS):
+        one += symbols.same(f"a{number}", ANYTHING)
+        other += symbols.same(f"b{number}", ANYTHING)
+    assert len(arithmetic(symbols, "*", one, other).terms) == 1
+    assert arithmetic(symbols, "*", one, named("a0")) == one * named("a0")
+
+
+def test_conditions_are_no_more_than_are_kept() -> None:
+    found = kernel("if (n) return;\n" * (MOST_CONDITIONS + 50) + "a[0] = 1;")
+    assert max(len(event.step.conditions) for event in found.events) == MOST_CONDITIONS
+    assert not found.complete
+    assert kernel("if (n) return;\n" * MOST_CONDITIONS + "a[0] = 1;").complete
+
+
+def test_functions_that_call_functions_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[int] = []
+    step = State.step
+
+    def counted(state: State, node: object) -> object:
+        passed.append(1)
+        return step(state, node)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(State, "step", counted)
+    g = f"__device__ void g(int* p) {{ {'p[0] = 1;' * 400} }}\n"
+    f = f"__device__ void f(int* p) {{ {'g(p);' * 400} }}\n"
+    found = kernel("f(a);" * 400, g + f)
+    assert not found.complete
+    assert len(passed) < 2 * Inlining().left
+
+
+def test_what_is_within_the_bounds_is_complete() -> None:
+    before = "__device__ void f(int* p) { p[0] = 1; }\n"
+    assert kernel("f(a);" * 50, before).complete
+
+
+def test_comments_that_never_end_are_refused_before_they_are_parsed() -> None:
+    with pytest.raises(EvidenceError, match="60,000 comments begin and none of them ends"):
+        parse_cuda("__global__ void k() {}\n" + "/* x " * 60_000, "x.cu")
+    assert parse_cuda("__global__ void k() {}\n" + "/* x " * 5, "x.cu").kernels
+
+
+def test_a_file_without_a_kernel_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(content: bytes) -> None:
+        raise AssertionError(len(content))
+
+    monkeypatch.setattr("frx_graph.evidence.cuda.parsing.parse_tree", parse)
+    with pytest.raises(EvidenceError, match="no kernel and no launch"):
+        parse_cuda("int x;\n" * 1_000, "x.cu")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#define X " + "/*" * 100_000,
+        "#define X" + " " * 200_000 + "\\",
+        "const int" + " " * 200_000 + "X = 3;",
+        "#define " + "X" * 200_000,
+    ],
+)
+def test_constants_of_long_lines_end(text: str) -> None:
+    """A search that goes back would read such a line again for each of its characters."""
+    assert file_constants(f"#define N 3\n{text}\n") == {"N": 3}
