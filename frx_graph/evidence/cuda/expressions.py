@@ -266,7 +266,10 @@ def _field(state: State, node: Node) -> Value:
     if inner is not None and inner.type == "identifier" and node.children[1].type == ".":
         value = state.names.get(owner)
         if isinstance(value, Polynomial):
-            return state.symbols.same(f"({value}).{name}", state.symbols.of(value))
+            part = f"({value}).{name}"
+            if owner in state.symbols.given:
+                state.symbols.given.add(part)
+            return state.symbols.same(part, state.symbols.of(value))
         return state.symbols.same(f"{owner}.{name}", UNIFORM if value is None else ANYTHING)
     if node.children[1].type == "->":
         found = evaluate(state, inner)
@@ -426,7 +429,11 @@ def _call(state: State, node: Node) -> Value:
         return ZERO
     if short in calls.LEGACY_WARP or calls.WARP.match(short):
         mask = None if short in calls.LEGACY_WARP else said(arguments[0]) if arguments else ""
-        full = mask is not None and mask.lower().replace(" ", "") in _FULL_MASKS
+        value = values[0] if values else None
+        full = mask is not None and (
+            mask.lower().replace(" ", "") in _FULL_MASKS
+            or (isinstance(value, Polynomial) and value.constant in (-1, (1 << WARP) - 1))
+        )
         state.add(WarpOperation(state.step(node), short, mask, full))
         return state.symbols.fresh(short, ANYTHING)
     pointer = values[0] if values and isinstance(values[0], Pointer) else None
