@@ -48,16 +48,16 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 def races(events: Sequence[Event]) -> Iterator[tuple[Access, Access]]:
     """The write and the read, once for each array and way of writing; loops are gone around twice."""
     done: set[tuple[str, bool]] = set()
-    yield from _races((), events, done)
+    yield from _races((), events, done, None)
     for loop in (event for event in events if isinstance(event, Loop)):
         body = [event for event in events if loop.number in event.step.loops]
-        yield from _races(body, body, done)
+        yield from _races(body, body, done, loop)
 
 
 def _races(
-    before: Sequence[Event], events: Sequence[Event], done: set[tuple[str, bool]]
+    before: Sequence[Event], events: Sequence[Event], done: set[tuple[str, bool]], loop: Loop | None
 ) -> Iterator[tuple[Access, Access]]:
-    """Of reads among `events`, of what was written `before`, in the last turn; without one, among themselves."""
+    """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
     pending: dict[str, list[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
         if isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and not event.pure):
@@ -66,7 +66,7 @@ def _races(
             written = pending.setdefault(event.base, [])
             if event.use is not Use.WRITE and turn:
                 for write in written:
-                    if (write.base, write.volatile) not in done and _others(write, event, written, bool(before)):
+                    if (write.base, write.volatile) not in done and _others(write, event, written, loop):
                         done.add((write.base, write.volatile))
                         yield write, event
             if event.use is not Use.READ and not (turn and before):
@@ -78,8 +78,8 @@ def _in_step(access: Access) -> bool:
     return access.volatile and access.space is Space.GLOBAL
 
 
-def _others(write: Access, read: Access, written: Sequence[Access], turned: bool) -> bool:
-    """True if a thread reads here what another has written there; `turned` if that was in the turn before."""
+def _others(write: Access, read: Access, written: Sequence[Access], loop: Loop | None) -> bool:
+    """True if a thread reads here what another has written there, of a `loop` in the turn before."""
     if not _on_one_way(write.step, read.step):
         return False
     if Use.ATOMIC in (write.use, read.use):
@@ -113,7 +113,9 @@ def _others(write: Access, read: Access, written: Sequence[Access], turned: bool
     if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
         return False
     # In `if (i < s) x[i] += x[i + s]` nobody reads what another writes, before `s` changes.
-    return turned or write.step.loops != read.step.loops
+    if loop is not None:
+        return name[0].startswith(f"loop:{loop.step.line}:")
+    return write.step.loops != read.step.loops
 
 
 def _around_atomic(write: Access, read: Access) -> bool:
@@ -124,7 +126,12 @@ def _around_atomic(write: Access, read: Access) -> bool:
     if (read.offset - write.offset).constant == 0:
         return not atomic.step.single or (plain.step.single and plain is write and atomic.step.conditions == ())
     # An element that data chooses is another thread's.
-    return "data" in atomic.varies and bool(plain.varies & {"x", "y"}) and not plain.step.single and _by_place(plain.offset)
+    return (
+        "data" in atomic.varies
+        and bool(plain.varies & {"x", "y"})
+        and not plain.step.single
+        and _by_place(plain.offset)
+    )
 
 
 def _by_place(apart: Polynomial) -> bool:

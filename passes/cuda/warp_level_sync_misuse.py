@@ -2,8 +2,8 @@
 
 Certain of three: shuffles and votes without a mask (`__shfl_down`), which are gone there; those with the mask of a
 whole warp below a condition that holds for a part of it, as `i < n` does for the last; and memory that is `volatile` so
-that a warp sees the writes of its other threads, without `__syncwarp()` between the write and the read. Silent behind an
-early `return`, and on the arm of an `#if` whose other arm has a mask.
+that a warp sees the writes of its other threads, without `__syncwarp()` between the write and the read. Silent
+behind an early `return`, and on the arm of an `#if` whose other arm has a mask.
 """
 
 from __future__ import annotations

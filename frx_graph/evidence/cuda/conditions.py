@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -59,6 +60,7 @@ class Decision:
             data="data" in self.varies,
             early=early,
             ragged=found.ragged,
+            width=found.width,
             varies=self.varies,
         )
 
@@ -71,6 +73,7 @@ class _Facts:
     bounds: bool
     modulo: bool
     ragged: bool = False
+    width: int | None = None
 
 
 def decide(state: State, node: Node) -> Decision:
@@ -122,6 +125,7 @@ def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
             bounds=any(one.bounds for one in found),
             modulo=any(one.modulo for one in found),
             ragged=any(one.ragged for one in found),
+            width=_width(found) if tests.all != negated else None,
         )
     sign = _OPPOSITE[tests.sign] if negated else tests.sign
     varies = symbols.of(tests.difference)
@@ -141,7 +145,14 @@ def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
         bounds=not equal and bool(varies & {"block", *_THREAD}),
         modulo=modulo,
         ragged=step not in (None, 0) and not equal and _is_launched(symbols, tests.difference),
+        width=None if sign != "<" or step != 1 or rest is None else -rest,
     )
+
+
+def _width(found: Sequence[_Facts]) -> int | None:
+    """Of several that must all hold."""
+    widths = [one.width for one in found if one.thread]
+    return None if not widths or None in widths else min(width for width in widths if width is not None)
 
 
 def _rest(difference: Polynomial) -> int | None:

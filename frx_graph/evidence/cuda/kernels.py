@@ -99,7 +99,9 @@ def read_kernel(
     state = State(constants, functions, macros, inline)
     state.names.update(arrays)
     state.plane = b"threadIdx.y" in (node.text or b"")
-    state.generic = frozenset(name for kind, _, name in (one.partition(" ") for one in _template(node)) if kind in ("typename", "class"))
+    state.generic = frozenset(
+        name for kind, _, name in (one.partition(" ") for one in _template(node)) if kind in ("typename", "class")
+    )
     parameters, rows = _parameters(node)
     for one in parameters:
         if one.pointer and one.name not in rows:
