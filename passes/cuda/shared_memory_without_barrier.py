@@ -29,6 +29,8 @@ from frx_graph.passes.cuda.finding import CudaDetector, Sight
 
 WARP = 32
 """Threads that any block may be taken to have."""
+_MOST_THREADS = 1024
+"""Of a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
 _LAST = named("blockDim.x") - number(1)
 """The place of a block's last thread."""
 
@@ -80,7 +82,8 @@ def _in_step(access: Access) -> bool:
 
 def _others(write: Access, read: Access, written: Sequence[Access], loop: Loop | None) -> bool:
     """True if a thread reads here what another has written there, of a `loop` in the turn before."""
-    if not _on_one_way(write.step, read.step):
+    # Offsets in elements of two sizes tell nothing of each other.
+    if write.element != read.element or not _on_one_way(write.step, read.step):
         return False
     if Use.ATOMIC in (write.use, read.use):
         return write.use is not read.use and _around_atomic(write, read)
@@ -108,6 +111,9 @@ def _others(write: Access, read: Access, written: Sequence[Access], loop: Loop |
     if reads is None:
         return False
     if reads != own:
+        # Below a condition on the place, those may read who do not write, and the other way round.
+        if any("x" in one.varies and not one.ragged for one in write.step.conditions):
+            return False
         return _by_place(apart) or (reads == 0 and read.offset == _LAST)
     ((name, times), *more) = apart.terms.items()
     if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
@@ -124,7 +130,7 @@ def _around_atomic(write: Access, read: Access) -> bool:
     if "data" in plain.varies:
         return False
     if (read.offset - write.offset).constant == 0:
-        return not atomic.step.single or (plain.step.single and plain is write and atomic.step.conditions == ())
+        return atomic.stride.kind is StrideKind.BROADCAST and not atomic.step.single
     # An element that data chooses is another thread's.
     return (
         "data" in atomic.varies
@@ -137,7 +143,8 @@ def _around_atomic(write: Access, read: Access) -> bool:
 def _by_place(apart: Polynomial) -> bool:
     """True of a distance that is made of threads' places and counters alone: in memory that several arrays share, it
     leads from one to the other otherwise."""
-    return all("threadIdx." in name or name.startswith("loop:") for name in apart.symbols())
+    near = abs(apart.terms.get((), 0)) < _MOST_THREADS
+    return near and all("threadIdx." in name or name.startswith("loop:") for name in apart.symbols())
 
 
 def _only_single(write: Access) -> bool:

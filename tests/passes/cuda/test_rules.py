@@ -202,15 +202,20 @@ def test_launches_that_are_no_numbers_are_not_judged() -> None:
         ("for (int s = n; s > 0; s /= 2) { if (i < s) x[i] += x[i + s]; __syncthreads(); }", False),
         # A thread's own elements, a block apart.
         (
-            "for (int k = 0; k < n; ++k) { x[i + k * 256] = k; } for (int k = 0; k < n; ++k) { out[i] += x[i + k * 256]; }",
+            "for (int k = 0; k < n; ++k) x[i + k * 256] = k; for (int k = 0; k < n; ++k) out[i] += x[i + k * 256];",
             False,
         ),
+        # Its own eight, four at a time.
+        ("int* y = &x[8 * i]; *(int4*)y = make_int4(n, n, n, n); for (int k = 0; k < 4; ++k) out[i] += y[k];", False),
         ("x[i] = n; out[i] = x[blockDim.x - 1];", True),
         ("x[i] = n; out[i] = x[i];", False),
         # One thread looks at what all have written, or at its own.
         ("x[i] = n; if (i == 0) { for (int k = 0; k < 9; ++k) out[k] = x[k]; }", True),
         ("x[i] = n; if (i == 0) out[0] = x[0];", False),
         ("if (i == 0) x[0] = 0; atomicAdd(&x[0], 1);", True),
+        ("atomicAdd(&x[i], 1); out[i] = x[i];", False),
+        # Another array in the same memory.
+        ("int* y = x + 4096; y[i] = n; for (int k = 0; k < n; ++k) out[i] += x[k];", False),
         ("if (i == 0) x[0] = 0; __syncthreads(); atomicAdd(&x[0], 1);", False),
         # Of two remainders the one may exclude the other.
         ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i + 1];", False),
