@@ -10,7 +10,7 @@ from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.report_file import read_ncu_report
 from frx_graph.evidence.run_log import LogKind, log_kind, read_inductor_file, read_onednn_log
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
-from frx_graph.evidence.trace.uncollected import uncollected
+from frx_graph.evidence.uncollected import uncollected
 from frx_graph.passes.sightings.generated_sightings import generated_sightings
 from frx_graph.passes.sightings.ncu_sightings import NcuSightings
 from frx_graph.passes.sightings.onednn_sightings import onednn_sightings

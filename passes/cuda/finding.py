@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Launch
+from frx_graph.evidence.cuda.source import Access, CudaSource, Event, Kernel, Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,15 @@ class CudaDetector:
 
     rule: str
     detect: Callable[[CudaSource], Iterable[Sight]]
+
+
+def by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:
+    """What happens in each loop, by its number, in the same order; loops within it included."""
+    inside: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        for number in event.step.loops:
+            inside[number].append(event)
+    return inside
 
 
 def launches_of(source: CudaSource, kernel: Kernel) -> tuple[Launch, ...]:

@@ -1,34 +1,41 @@
 """A thread reads from shared memory what another has written, and nothing makes it wait.
 
 Certain only where the two places are known to be different threads': the same array, at offsets that differ by less
-than a warp is wide, or that one thread alone has written. Silent as soon as anything stands between that may be a
-barrier: any barrier of any group, a function or macro that is not known, inline assembly; and where only one of the two
-can be on a thread's way.
+than a warp is wide, by the counter of a loop, or by how they follow the thread's place (a row and a column); what one
+thread alone has written; or what others update atomically. In a loop the next turn reads what the last has written.
+Silent as soon as anything stands between that may be a barrier: any barrier of any group, a function or macro that is
+not known, inline assembly; and where only one of the two can be on a thread's way.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from frx_graph.evidence.cuda.polynomial import Polynomial, named, number
 from frx_graph.evidence.cuda.source import (
     Access,
     Barrier,
     Call,
     CudaSource,
     Event,
+    Loop,
     Space,
     Step,
     StrideKind,
     Use,
     WarpOperation,
 )
-from frx_graph.passes.cuda.finding import CudaDetector, Sight
+from frx_graph.passes.cuda.finding import CudaDetector, Sight, by_loop
 
 _MOST_PENDING = 256
 """Writes of one array between two barriers that a read is compared with: the last ones."""
 WARP = 32
 """Threads that any block may be taken to have."""
+_MOST_THREADS = 1024
+"""Of a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
+_LAST = named("blockDim.x") - number(1)
+"""The place of a block's last thread."""
 
 
 def detect(source: CudaSource) -> Iterator[Sight]:
@@ -44,37 +51,104 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 
 
 def races(events: Sequence[Event]) -> Iterator[tuple[Access, Access]]:
-    """The write and the read, once for each array."""
+    """The write and the read, once for each array and way of writing; loops are gone around twice."""
+    done: set[tuple[str, bool]] = set()
+    yield from _races((), events, done, None)
+    inside = by_loop(events)
+    for loop in (event for event in events if isinstance(event, Loop)):
+        body = inside.get(loop.number, ())
+        yield from _races(body, body, done, loop)
+
+
+def _races(
+    before: Sequence[Event], events: Sequence[Event], done: set[tuple[str, bool]], loop: Loop | None
+) -> Iterator[tuple[Access, Access]]:
+    """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
     pending: dict[str, deque[Access]] = {}
-    done: set[str] = set()
-    for event in events:
+    for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
         if isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and not event.pure):
             pending.clear()
-        elif isinstance(event, Access) and event.space is Space.SHARED and event.base not in done:
-            if event.use is Use.WRITE:
-                pending.setdefault(event.base, deque(maxlen=_MOST_PENDING)).append(event)
-            elif event.use is Use.READ:
-                write = next((one for one in pending.get(event.base, ()) if _others(one, event)), None)
-                if write is not None:
-                    done.add(event.base)
-                    yield write, event
+        elif isinstance(event, Access) and (event.space is Space.SHARED or _in_step(event)):
+            written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
+            if event.use is not Use.WRITE and turn:
+                for write in written:
+                    if (write.base, write.volatile) not in done and _others(write, event, written, loop):
+                        done.add((write.base, write.volatile))
+                        yield write, event
+            if event.use is not Use.READ and not (turn and before):
+                written.append(event)
 
 
-def _others(write: Access, read: Access) -> bool:
-    """True if a thread reads here what another has written there."""
-    if not _on_one_way(write.step, read.step) or "data" in write.varies | read.varies:
+def _in_step(access: Access) -> bool:
+    """True of global memory that is `volatile` for other threads' sake."""
+    return access.volatile and access.space is Space.GLOBAL
+
+
+def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool:
+    """True if a thread reads here what another has written there, of a `loop` in the turn before."""
+    # Offsets in elements of two sizes tell nothing of each other.
+    if write.element != read.element or not _on_one_way(write.step, read.step):
         return False
-    if _only_single(write) and not read.step.single:
-        # Whoever has written, the others have not.
-        return (read.offset - write.offset).constant == 0 and read.stride.kind is StrideKind.BROADCAST
-    if write.step.single or read.step.single:
+    if Use.ATOMIC in (write.use, read.use):
+        return write.use is not read.use and _around_atomic(write, read)
+    if "data" in write.varies | read.varies:
         return False
-    apart, stride = (read.offset - write.offset).constant, write.stride.elements
-    if not apart or not stride or apart % stride:
-        # What lies between a thread's element and its neighbour's may be its own too.
+    apart = read.offset - write.offset
+    if write.step.single:
+        if read.step.single:
+            return False
+        if apart.constant == 0:
+            # Whoever has written, the others have not.
+            return _only_single(write) and read.stride.kind is StrideKind.BROADCAST
+        # Of each warp one thread, or one thread for all: what lies elsewhere is another's.
+        several = "x" in write.varies or any(name.startswith("loop:") for name in write.offset.symbols())
+        return several and write.stride.kind is StrideKind.BROADCAST and _by_place(apart)
+    own, reads = write.stride.elements, read.stride.elements
+    if not own or any(one.offset == read.offset and not one.step.single for one in written):
         return False
-    # Farther away than a warp is wide, there may be no thread.
-    return abs(apart // stride) < WARP
+    if read.step.single:
+        return reads == 0 and "loop:" in str(read.offset) and _by_place(apart)
+    if apart.constant is not None:
+        # What lies between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
+        # there may be no thread.
+        return apart.constant != 0 and apart.constant % own == 0 and abs(apart.constant // own) < WARP
+    if reads is None:
+        return False
+    if reads != own:
+        # Below a condition on the place, those may read who do not write, and the other way round.
+        if any("x" in one.varies and not one.ragged for one in write.step.conditions):
+            return False
+        return _by_place(apart) or (reads == 0 and read.offset == _LAST)
+    ((name, times), *more) = apart.terms.items()
+    if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
+        return False
+    # In `if (i < s) x[i] += x[i + s]` nobody reads what another writes, before `s` changes.
+    if loop is not None:
+        return name[0].startswith(f"loop:{loop.step.line}:")
+    return write.step.loops != read.step.loops
+
+
+def _around_atomic(write: Access, read: Access) -> bool:
+    """Between what all may update and what one thread sets or looks at there is an order only with a barrier."""
+    atomic, plain = (read, write) if read.use is Use.ATOMIC else (write, read)
+    if "data" in plain.varies:
+        return False
+    if (read.offset - write.offset).constant == 0:
+        return atomic.stride.kind is StrideKind.BROADCAST and not atomic.step.single
+    # An element that data chooses is another thread's.
+    return (
+        "data" in atomic.varies
+        and bool(plain.varies & {"x", "y"})
+        and not plain.step.single
+        and _by_place(plain.offset)
+    )
+
+
+def _by_place(apart: Polynomial) -> bool:
+    """True of a distance that is made of threads' places and counters alone: in memory that several arrays share, it
+    leads from one to the other otherwise."""
+    near = abs(apart.terms.get((), 0)) < _MOST_THREADS
+    return near and all("threadIdx." in name or name.startswith("loop:") for name in apart.symbols())
 
 
 def _only_single(write: Access) -> bool:
@@ -82,9 +156,12 @@ def _only_single(write: Access) -> bool:
 
 
 def _on_one_way(one: Step, other: Step) -> bool:
-    """False for two arms of the same branch."""
+    """False for two arms of the same branch, and for two remainders, which may exclude each other."""
     arms = dict(one.arms)
-    return all(arms.get(branch, arm) == arm for branch, arm in other.arms)
+    if any(arms.get(branch, arm) != arm for branch, arm in other.arms):
+        return False
+    first, second = set(one.conditions), set(other.conditions)
+    return not (any(c.modulo for c in first - second) and any(c.modulo for c in second - first))
 
 
 DETECTOR = CudaDetector("shared_memory_without_barrier", detect)

@@ -7,10 +7,10 @@ barrier at most. Loops over tiles load from global memory and are none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from frx_graph.evidence.cuda.source import Access, Barrier, BarrierKind, Call, CudaSource, Kernel, Loop, Space
-from frx_graph.passes.cuda.finding import CudaDetector, Sight
+from frx_graph.evidence.cuda.source import Access, Barrier, BarrierKind, Call, CudaSource, Event, Kernel, Loop, Space
+from frx_graph.passes.cuda.finding import CudaDetector, Sight, by_loop
 
 FEW = 4
 """Accesses: `a[i] += a[i + s]` has 3, a step of a scan 4."""
@@ -22,13 +22,13 @@ MOST = 2
 def detect(source: CudaSource) -> Iterator[Sight]:
     """One sight for a loop."""
     for kernel in source.kernels:
+        inside = by_loop(kernel.events)
         for loop in kernel.loops.values():
             if loop.innermost:
-                yield from _tight(kernel, loop)
+                yield from _tight(kernel, loop, inside.get(loop.number, ()))
 
 
-def _tight(kernel: Kernel, loop: Loop) -> Iterator[Sight]:
-    inside = [event for event in kernel.events if loop.number in event.step.loops]
+def _tight(kernel: Kernel, loop: Loop, inside: Sequence[Event]) -> Iterator[Sight]:
     barriers = [one for one in inside if isinstance(one, Barrier) and one.kind is BarrierKind.BLOCK]
     accesses = [one for one in inside if isinstance(one, Access)]
     shared = [one for one in accesses if one.space is Space.SHARED]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.evidence.cuda.source import Access, Branch, Call, CudaSource, Kernel, Product
+from frx_graph.evidence.cuda.source import Access, Branch, Call, CudaSource, Kernel, Loop, Product
 from frx_graph.passes.cuda.excessive_branching import MANY
 from frx_graph.passes.cuda.finding import CudaDetector, Sight
 
@@ -37,7 +37,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 def _works(kernel: Kernel, branch: Branch, arm: int) -> bool:
     """True if a branch does more than set a variable, which is no branch once compiled."""
     return any(
-        (branch.number, arm) in event.step.arms and isinstance(event, (Access, Call, Product))
+        (branch.number, arm) in event.step.arms and isinstance(event, (Access, Call, Loop, Product))
         for event in kernel.events
     )
 

@@ -13,7 +13,7 @@ from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Call, Use, WarpOperation
 from frx_graph.evidence.cuda.state import MOST_INLINED, State
 from frx_graph.evidence.cuda.syntax import said, walk
-from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Group, Pointer, Value
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Group, Pointer, Value
 
 _FULL_MASKS = frozenset(["0xffffffff", "0xffffffffu", "0xfffffffful", "~0", "~0u", "-1", "full_mask", "warp_mask"])
 
@@ -51,7 +51,11 @@ def call(state: State, node: Node) -> Value:
         return ZERO
     if short in calls.LEGACY_WARP or calls.WARP.match(short):
         mask = None if short in calls.LEGACY_WARP else said(state.text, arguments[0]) if arguments else ""
-        full = mask is not None and mask.lower().replace(" ", "") in _FULL_MASKS
+        value = values[0] if values else None
+        full = mask is not None and (
+            mask.lower().replace(" ", "") in _FULL_MASKS
+            or (isinstance(value, Polynomial) and value.constant in (-1, (1 << WARP) - 1))
+        )
         state.add(WarpOperation(state.step(node), short, mask, full))
         return state.symbols.fresh(short, ANYTHING)
     pointer = values[0] if values and isinstance(values[0], Pointer) else None

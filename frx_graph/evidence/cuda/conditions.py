@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -17,6 +18,7 @@ _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 _RELATIONS = frozenset(["<", "<=", ">", ">="])
 _THREAD = frozenset(["x", "y", "z"])
 _BUILT_IN = ("threadIdx.", "blockIdx.", "blockDim.", "gridDim.")
+_WARPS = f"(blockDim.x)/({WARP})"
 _TEXT = 120
 
 
@@ -58,6 +60,8 @@ class Decision:
             modulo=found.modulo,
             data="data" in self.varies,
             early=early,
+            ragged=found.ragged,
+            width=found.width,
             varies=self.varies,
         )
 
@@ -69,6 +73,8 @@ class _Facts:
     single: bool
     bounds: bool
     modulo: bool
+    ragged: bool = False
+    width: int | None = None
 
 
 def decide(state: State, node: Node) -> Decision:
@@ -119,6 +125,8 @@ def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
             single=together(one.single for one in found),
             bounds=any(one.bounds for one in found),
             modulo=any(one.modulo for one in found),
+            ragged=any(one.ragged for one in found),
+            width=_width(found) if tests.all != negated else None,
         )
     sign = _OPPOSITE[tests.sign] if negated else tests.sign
     varies = symbols.of(tests.difference)
@@ -137,7 +145,15 @@ def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
         single=(sign == "==" and step not in (None, 0)) or (sign == "<" and step == 1 and rest == -1),
         bounds=not equal and bool(varies & {"block", *_THREAD}),
         modulo=modulo,
+        ragged=step not in (None, 0) and not equal and _is_launched(symbols, tests.difference),
+        width=None if sign != "<" or step != 1 or rest is None else -rest,
     )
+
+
+def _width(found: Sequence[_Facts]) -> int | None:
+    """Of several that must all hold."""
+    widths = [one.width for one in found if one.thread]
+    return None if not widths or None in widths else min(width for width in widths if width is not None)
 
 
 def _rest(difference: Polynomial) -> int | None:
@@ -153,10 +169,15 @@ def _is_remainder(symbols: Symbols, difference: Polynomial) -> bool:
     return bool(differing) and all(symbol == THREAD_X or symbol in symbols.remainders for symbol in differing)
 
 
+def _is_launched(symbols: Symbols, difference: Polynomial) -> bool:
+    """True of a limit that a launch gives, by a parameter or as the warps of a block."""
+    return any(len(name) == 1 and (name[0] in symbols.given or name[0] == _WARPS) for name in difference.terms)
+
+
 def _is_told(symbols: Symbols, difference: Polynomial) -> bool:
     """False of a limit that is fixed when it is compiled, and not known here: it may be a multiple of the block, so
     that the condition is the same for all."""
-    return all(
+    return _is_launched(symbols, difference) or all(
         name in symbols.given
         or (symbols.varies[name] & _THREAD and "/" in name)
         or name.startswith(("loop:", *_BUILT_IN))

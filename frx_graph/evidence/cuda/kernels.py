@@ -111,6 +111,11 @@ def read_kernel(
     state = State(tree.text, constants, functions, macros, EVALUATORS, inline, body, searched, inlining)
     state.names.update(arrays)
     state.plane = tree.text.find(b"threadIdx.y", node.start_byte, node.end_byte) >= 0
+    state.generic = frozenset(
+        name
+        for kind, _, name in (one.partition(" ") for one in _template(tree.text, node))
+        if kind in ("typename", "class")
+    )
     parameters, rows = _parameters(tree.text, node)
     for one in parameters:
         if one.pointer and one.name not in rows:

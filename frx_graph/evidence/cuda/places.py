@@ -115,7 +115,10 @@ def field(state: State, node: Node) -> Value:
     if inner is not None and inner.type == "identifier" and arrow == ".":
         value = state.names.get(owner)
         if isinstance(value, Polynomial):
-            return state.symbols.made(f"({value}).{name}", state.symbols.of(value))
+            part = state.symbols.made(f"({value}).{name}", state.symbols.of(value))
+            if owner in state.symbols.given:
+                state.symbols.given.update(part.symbols())
+            return part
         return state.symbols.same(f"{owner}.{name}", UNIFORM if value is None else ANYTHING)
     if arrow == "->":
         found = evaluate(state, inner)

@@ -79,7 +79,11 @@ class Condition:
     """It holds for every second, third, … thread of a warp."""
     data: bool
     early: bool
-    """It stands before a `return` or `continue` that passes over what follows."""
+    """It stands before a `return`: who does not go on has ended."""
+    ragged: bool
+    """Its limit is a number that the launch gives, which need not be a multiple of a warp."""
+    width: int | None
+    """It holds for all threads of a block that is so wide in x; None where that is not known."""
     varies: frozenset[str]
     """What it depends on: x, y, z, block, lane, data."""
 

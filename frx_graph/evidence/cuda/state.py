@@ -57,6 +57,8 @@ class State:
     """False: something was passed over, because there is too much of it."""
     plane: bool = False
     """The kernel's blocks have, or may have, more than one dimension."""
+    generic: frozenset[str] = frozenset()
+    """The template's types."""
     names: dict[str, Value] = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
     events: list[Event] = field(default_factory=list)
@@ -122,7 +124,7 @@ class State:
                 self.symbols.loaded[next(value.symbols())] = self.kept[at.base.name]
             return value
         size = self.bytes_of(at.element)
-        turns = bank_turns(self.symbols, at.offset, size, plane=self.plane) if at.base.space is Space.SHARED else None
+        turns = self._bank_turns(at, size) if at.base.space is Space.SHARED else None
         seen = Access(
             step=self.step(node),
             base=at.base.name,
@@ -143,6 +145,13 @@ class State:
             (symbol,) = value.symbols()
             self.symbols.loaded[symbol] = seen.step.order
         return value
+
+    def _bank_turns(self, at: Pointer, size: int | None) -> int | None:
+        """Of a type that a template leaves open, the fewer of those of 4 and of 8 bytes."""
+        sizes = (4, 8) if size is None and at.element in self.generic else (size,)
+        turns = [bank_turns(self.symbols, at.offset, one, plane=self.plane) for one in sizes]
+        known = [one for one in turns if one is not None]
+        return min(known) if len(known) == len(turns) else None
 
     def keep(self, array: str, value: Value) -> None:
         """Notes from which read the elements of a local array come."""

@@ -244,11 +244,11 @@ def _branch(state: State, node: Node) -> None:
     if leaves:
         # Who goes on has not been there.
         if other is None:
-            state.require(decision.condition(state.symbols, negated=True, early=True))
+            state.require(decision.condition(state.symbols, negated=True, early=_ends(taken)))
         return
     if other is not None and _leaves(other):
         state.names = after
-        state.require(decision.condition(state.symbols, early=True))
+        state.require(decision.condition(state.symbols, early=_ends(other)))
         return
     _merge(state, after, _decides(decision.varies))
 
@@ -300,9 +300,18 @@ def _decides(varies: Varies) -> Varies:
 
 def _leaves(node: Node) -> bool:
     """True of a branch at whose end nobody goes on behind it."""
+    return _last(node) in _LEAVES
+
+
+def _ends(node: Node | None) -> bool:
+    """True of one at whose end a thread has ended, and no barrier waits for it."""
+    return node is not None and _last(node) == "return_statement"
+
+
+def _last(node: Node) -> str:
     while node.type in ("compound_statement", "else_clause") and node.named_children:
         node = node.named_children[-1]
-    return node.type in _LEAVES
+    return node.type
 
 
 def _merge(state: State, other: Mapping[str, Value], decides: Varies) -> None:

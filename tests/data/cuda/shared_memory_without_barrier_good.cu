@@ -26,3 +26,17 @@ __global__ void lanes(float* out) {
     out[threadIdx.x] = part[threadIdx.x ^ 1] + part[threadIdx.x + TILE];
 }
 template __global__ void lanes<1>(float*);
+
+__global__ void halves(float* data) {
+    __shared__ float part[4][256];
+    for (int c = 0; c < 4; ++c) part[c][threadIdx.x] = data[threadIdx.x];
+    __syncthreads();
+    for (int s = 128; s > 0; s >>= 1) {
+        if (threadIdx.x < s) {
+            for (int c = 0; c < 4; ++c) part[c][threadIdx.x] += part[c][threadIdx.x + s];
+        }
+        __syncthreads();
+    }
+    // What it adds up it has written itself.
+    if (threadIdx.x == 0) data[0] = part[0][0];
+}

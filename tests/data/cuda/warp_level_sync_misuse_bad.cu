@@ -12,3 +12,17 @@ __global__ void few(float* data) {
     }
     data[threadIdx.x] = value;
 }
+
+#define EVERY_LANE 0xffffffff
+__global__ void the_last(float* data, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) data[i] = __shfl_xor_sync(EVERY_LANE, data[i], 1);
+}
+
+__global__ void in_global_memory(float* data) {
+    if (threadIdx.x < 32) {
+        volatile float* seen = data;
+        seen[threadIdx.x] += seen[threadIdx.x + 16];
+        seen[threadIdx.x] += seen[threadIdx.x + 8];
+    }
+}

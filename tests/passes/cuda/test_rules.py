@@ -192,3 +192,41 @@ def test_launches_that_are_no_numbers_are_not_judged() -> None:
     assert analysis.findings == ()
     (launch,) = analysis.launches
     assert (launch.threads, launch.suggestion, launch.occupancy) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # What the next turn reads, another has written in this one.
+        ("for (int s = n; s > 0; s /= 2) { if (i < s) x[i] += x[i + s]; }", True),
+        ("for (int s = n; s > 0; s /= 2) { if (i < s) x[i] += x[i + s]; __syncthreads(); }", False),
+        # A thread's own elements, a block apart.
+        (
+            "for (int k = 0; k < n; ++k) x[i + k * 256] = k; for (int k = 0; k < n; ++k) out[i] += x[i + k * 256];",
+            False,
+        ),
+        # Its own eight, four at a time.
+        ("int* y = &x[8 * i]; *(int4*)y = make_int4(n, n, n, n); for (int k = 0; k < 4; ++k) out[i] += y[k];", False),
+        ("x[i] = n; out[i] = x[blockDim.x - 1];", True),
+        ("x[i] = n; out[i] = x[i];", False),
+        # One thread looks at what all have written, or at its own.
+        ("x[i] = n; if (i == 0) { for (int k = 0; k < 9; ++k) out[k] = x[k]; }", True),
+        ("x[i] = n; if (i == 0) out[0] = x[0];", False),
+        ("if (i == 0) x[0] = 0; atomicAdd(&x[0], 1);", True),
+        ("atomicAdd(&x[i], 1); out[i] = x[i];", False),
+        # Another array in the same memory.
+        ("int* y = x + 4096; y[i] = n; for (int k = 0; k < n; ++k) out[i] += x[k];", False),
+        ("if (i == 0) x[0] = 0; __syncthreads(); atomicAdd(&x[0], 1);", False),
+        # Of two remainders the one may exclude the other.
+        ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i + 1];", False),
+    ],
+)
+def test_what_another_thread_has_written(text: str, found: bool) -> None:
+    kernel = "__global__ void k(int* out, int n) { __shared__ int x[9999]; int i = threadIdx.x; " + text + " }"
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(("width", "found"), [(128, False), (256, True)])
+def test_a_barrier_below_a_limit_that_no_block_reaches_is_reached_by_all(width: int, found: bool) -> None:
+    text = "__global__ void k(int* a) { if (threadIdx.x < 128) { a[threadIdx.x] = 1; __syncthreads(); } }\n"
+    assert ("conditional_syncthreads" in rules(text + f"void run(int* a) {{ k<<<1, {width}>>>(a); }}")) == found
