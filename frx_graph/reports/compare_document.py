@@ -388,8 +388,8 @@ def _findings(changes: Iterable[FindingChange]) -> tuple[FindingPart, ...]:
             layer=one.layer,
             code=one.code,
             title=cards[one.code].title if one.layer == "source" else label_title(one.code),
-            kernel_a=None if one.kernel_a is None else encodable(one.kernel_a),
-            kernel_b=None if one.kernel_b is None else encodable(one.kernel_b),
+            kernel_a=None if one.kernel_a is None else encodable(one.kernel_a.name),
+            kernel_b=None if one.kernel_b is None else encodable(one.kernel_b.name),
             count_a=one.a,
             count_b=one.b,
         )

@@ -14,23 +14,31 @@ Layer = Literal["source", "ptx", "ncu"]
 
 
 @dataclass(frozen=True, slots=True)
+class KnownKernel:
+    """What a kernel is known by: its name, and the device that it was measured on; None where it was not."""
+
+    name: str
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A finding of a kernel. `defect`: to have it is worse than not to have it, and that is sure enough to say."""
 
     code: str
-    kernel: str
+    kernel: KnownKernel
     defect: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class FindingChange:
-    """How often `a` and `b` have a finding, in the kernel that they call `kernel_a` and `kernel_b`; both are None for
-    all kernels without a counterpart together."""
+    """How often `a` and `b` have a finding, in what is `kernel_a` there and `kernel_b` here; both are None for all
+    kernels without a counterpart together."""
 
     layer: Layer
     code: str
-    kernel_a: str | None
-    kernel_b: str | None
+    kernel_a: KnownKernel | None
+    kernel_b: KnownKernel | None
     a: int
     b: int
     defect: bool
@@ -47,7 +55,7 @@ class FindingChange:
 
 
 def finding_changes(
-    layer: Layer, matching: Matching[str], a: Iterable[Found], b: Iterable[Found]
+    layer: Layer, matching: Matching[KnownKernel], a: Iterable[Found], b: Iterable[Found]
 ) -> tuple[FindingChange, ...]:
     """What differs. Kernels without a counterpart count together: what went with one of them and came back with another
     has not changed."""
@@ -64,28 +72,30 @@ def finding_changes(
     return tuple(sorted(changes, key=_order))
 
 
-def _order(change: FindingChange) -> tuple[str, bool, list[str]]:
+def _order(change: FindingChange) -> tuple[str, bool, list[tuple[str, str]]]:
     """The same from either side."""
-    return change.code, change.defect, sorted((change.kernel_a or "", change.kernel_b or ""))
+    kernels = (one or KnownKernel("") for one in (change.kernel_a, change.kernel_b))
+    return change.code, change.defect, sorted((one.name, one.device or "") for one in kernels)
 
 
 def _counted(
-    found: Iterable[Found], paired: Sequence[str], others: Sequence[str]
+    found: Iterable[Found], paired: Sequence[KnownKernel], others: Sequence[KnownKernel]
 ) -> Counter[tuple[int | None, str, bool]]:
     places = _places(paired, others)
     return Counter((_place(places, one.kernel), one.code, one.defect) for one in found)
 
 
-def _places(paired: Sequence[str], others: Sequence[str]) -> Mapping[str, int | None]:
-    """The pair of each name, and of each base name that one kernel alone has."""
-    exact: dict[str, int | None] = {**dict.fromkeys(others), **{name: place for place, name in enumerate(paired)}}
-    bases: dict[str, int | None] = {}
-    for name, place in exact.items():
-        base = kernel_signature(name).function
+def _places(paired: Sequence[KnownKernel], others: Sequence[KnownKernel]) -> Mapping[KnownKernel, int | None]:
+    """The pair of each kernel, and of each base name that one kernel alone has."""
+    exact: dict[KnownKernel, int | None] = dict.fromkeys(others)
+    exact.update((kernel, place) for place, kernel in enumerate(paired))
+    bases: dict[KnownKernel, int | None] = {}
+    for kernel, place in exact.items():
+        base = KnownKernel(kernel_signature(kernel.name).function)
         bases[base] = None if base in bases else place
     return {**bases, **exact}
 
 
-def _place(places: Mapping[str, int | None], kernel: str) -> int | None:
+def _place(places: Mapping[KnownKernel, int | None], kernel: KnownKernel) -> int | None:
     """Of a launch the name has the template's arguments, `scale<float>`, that of the kernel has none."""
-    return places[kernel] if kernel in places else places.get(kernel_signature(kernel).function)
+    return places[kernel] if kernel in places else places.get(KnownKernel(kernel_signature(kernel.name).function))

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from frx_graph.evidence.kernel_signature import kernel_signature
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 class MatchedBy(enum.StrEnum):
@@ -47,6 +48,11 @@ class Matching(Generic[T]):
     def complete(self) -> bool:
         """Whether every kernel has its counterpart."""
         return not self.only_a and not self.only_b
+
+    def map(self, known_by: Callable[[T], S]) -> Matching[S]:
+        """The same of what each kernel is known by."""
+        pairs = tuple(Pair(known_by(pair.a), known_by(pair.b), pair.by) for pair in self.pairs)
+        return Matching(pairs, tuple(map(known_by, self.only_a)), tuple(map(known_by, self.only_b)))
 
 
 def match_kernels(

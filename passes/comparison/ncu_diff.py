@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.passes.comparison.finding_changes import FindingChange, Found, finding_changes
+from frx_graph.passes.comparison.finding_changes import FindingChange, Found, KnownKernel, finding_changes
 from frx_graph.passes.comparison.matching import MatchedBy, Matching, Pair, match_kernels
 from frx_graph.passes.comparison.measured_time import TIME_BAND
 from frx_graph.passes.comparison.sides import Change, Winner, less_is_better
@@ -60,26 +60,29 @@ def match_measured(a: NcuLayer, b: NcuLayer) -> Matching[KernelSummary]:
 
 def ncu_diff(a: NcuLayer, b: NcuLayer, matching: Matching[KernelSummary]) -> NcuDiff:
     """What differs between them; `matching` is what `match_measured` says."""
-    names = Matching(
-        tuple(Pair(pair.a.kernel, pair.b.kernel, pair.by) for pair in matching.pairs),
-        tuple(kernel.kernel for kernel in matching.only_a),
-        tuple(kernel.kernel for kernel in matching.only_b),
-    )
+    known = matching.map(_known_by)
     kernels = tuple(sorted(map(_kernel_diff, matching.pairs), key=_longest_first))
-    faster = {(kernel.kernel_a, kernel.kernel_b): kernel.faster for kernel in kernels}
+    faster = {
+        (KnownKernel(one.kernel_a, one.device_a), KnownKernel(one.kernel_b, one.device_b)): one.faster
+        for one in kernels
+    }
     return NcuDiff(
         kernels=kernels,
-        only_a=names.only_a,
-        only_b=names.only_b,
+        only_a=tuple(kernel.name for kernel in known.only_a),
+        only_b=tuple(kernel.name for kernel in known.only_b),
         findings=tuple(
             change
-            for change in finding_changes("ncu", names, _found(a.analysis.kernels), _found(b.analysis.kernels))
+            for change in finding_changes("ncu", known, _found(a.analysis.kernels), _found(b.analysis.kernels))
             if not _outrun(change, faster)
         ),
     )
 
 
-def _outrun(change: FindingChange, faster: Mapping[tuple[str, str], Winner]) -> bool:
+def _known_by(kernel: KernelSummary) -> KnownKernel:
+    return KnownKernel(kernel.kernel, kernel.device)
+
+
+def _outrun(change: FindingChange, faster: Mapping[tuple[KnownKernel, KnownKernel], Winner]) -> bool:
     """What holds the faster version back now is what is left, and no defect that it has got."""
     if change.kernel_a is None or change.kernel_b is None:
         return False
@@ -94,7 +97,7 @@ def _longest_first(kernel: NcuKernelDiff) -> tuple[float, list[str], list[str]]:
 
 def _found(kernels: Sequence[LabelledKernel]) -> tuple[Found, ...]:
     return tuple(
-        Found(label.label, kernel.summary.kernel, label.label not in _WHAT_IT_IS)
+        Found(label.label, _known_by(kernel.summary), label.label not in _WHAT_IT_IS)
         for kernel in kernels
         for label in kernel.labels
     )

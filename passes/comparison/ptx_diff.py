@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frx_graph.evidence.ptx.instruction import Kind
-from frx_graph.passes.comparison.finding_changes import FindingChange, Found, finding_changes
-from frx_graph.passes.comparison.matching import MatchedBy, Matching, Pair, match_kernels
+from frx_graph.passes.comparison.finding_changes import FindingChange, Found, KnownKernel, finding_changes
+from frx_graph.passes.comparison.matching import MatchedBy, Pair, match_kernels
 from frx_graph.passes.comparison.sides import Change
 from frx_graph.passes.kernels.ptx_analysis import StaticKernel
 from frx_graph.passes.layers import PtxLayer
@@ -46,24 +46,22 @@ class PtxDiff:
 def ptx_diff(a: PtxLayer, b: PtxLayer) -> PtxDiff:
     """What differs between them, kernels in an order that is the same from either side."""
     matching = match_kernels(a.analysis.kernels, b.analysis.kernels, lambda kernel: kernel.function.name)
-    names = Matching(
-        tuple(Pair(pair.a.function.name, pair.b.function.name, pair.by) for pair in matching.pairs),
-        tuple(kernel.function.name for kernel in matching.only_a),
-        tuple(kernel.function.name for kernel in matching.only_b),
-    )
+    known = matching.map(lambda kernel: KnownKernel(kernel.function.name))
     return PtxDiff(
         target_a=a.module.target,
         target_b=b.module.target,
         kernels=tuple(sorted(map(_kernel_diff, matching.pairs), key=lambda one: sorted((one.kernel_a, one.kernel_b)))),
-        only_a=names.only_a,
-        only_b=names.only_b,
-        findings=finding_changes("ptx", names, _found(a), _found(b)),
+        only_a=tuple(kernel.name for kernel in known.only_a),
+        only_b=tuple(kernel.name for kernel in known.only_b),
+        findings=finding_changes("ptx", known, _found(a), _found(b)),
     )
 
 
 def _found(layer: PtxLayer) -> tuple[Found, ...]:
     return tuple(
-        Found(label.label, kernel.function.name, label.confidence >= SURE and label.label not in _WHAT_IT_IS)
+        Found(
+            label.label, KnownKernel(kernel.function.name), label.confidence >= SURE and label.label not in _WHAT_IT_IS
+        )
         for kernel in layer.analysis.kernels
         for label in kernel.labels
     )

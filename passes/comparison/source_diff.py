@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frx_graph.evidence.cuda.source import Access, Kernel, Space, StrideKind, Use
-from frx_graph.passes.comparison.finding_changes import FindingChange, Found, finding_changes
-from frx_graph.passes.comparison.matching import MatchedBy, Matching, Pair, match_kernels
+from frx_graph.passes.comparison.finding_changes import FindingChange, Found, KnownKernel, finding_changes
+from frx_graph.passes.comparison.matching import MatchedBy, Pair, match_kernels
 from frx_graph.passes.comparison.sides import Change
 from frx_graph.passes.cuda.launch_advice import LaunchAdvice
 from frx_graph.passes.layers import SourceLayer
@@ -52,22 +52,18 @@ class SourceDiff:
 def source_diff(a: SourceLayer, b: SourceLayer) -> SourceDiff:
     """What differs between them, kernels in an order that is the same from either side."""
     matching = match_kernels(a.source.kernels, b.source.kernels, lambda kernel: kernel.name)
-    names = Matching(
-        tuple(Pair(pair.a.name, pair.b.name, pair.by) for pair in matching.pairs),
-        tuple(kernel.name for kernel in matching.only_a),
-        tuple(kernel.name for kernel in matching.only_b),
-    )
+    known = matching.map(lambda kernel: KnownKernel(kernel.name))
     kernels = [_kernel_diff(pair, a.analysis.launches, b.analysis.launches) for pair in matching.pairs]
     return SourceDiff(
         kernels=tuple(sorted(kernels, key=lambda one: sorted((one.kernel_a, one.kernel_b)))),
-        only_a=names.only_a,
-        only_b=names.only_b,
-        findings=finding_changes("source", names, _found(a), _found(b)),
+        only_a=tuple(kernel.name for kernel in known.only_a),
+        only_b=tuple(kernel.name for kernel in known.only_b),
+        findings=finding_changes("source", known, _found(a), _found(b)),
     )
 
 
 def _found(layer: SourceLayer) -> tuple[Found, ...]:
-    return tuple(Found(finding.card.id, finding.kernel) for finding in layer.analysis.findings)
+    return tuple(Found(finding.card.id, KnownKernel(finding.kernel)) for finding in layer.analysis.findings)
 
 
 def _kernel_diff(

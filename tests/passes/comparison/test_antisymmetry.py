@@ -90,7 +90,19 @@ def compare(a: Layers, b: Layers, *, whole_runs: bool = False) -> Comparison:
 @settings(max_examples=150, deadline=None)
 @given(layers, layers, st.booleans())
 def test_the_other_way_around(a: Layers, b: Layers, whole_runs: bool) -> None:
-    assert compare(b, a, whole_runs=whole_runs) == mirrored(compare(a, b, whole_runs=whole_runs))
+    assert _unordered(compare(b, a, whole_runs=whole_runs)) == _unordered(
+        mirrored(compare(a, b, whole_runs=whole_runs))
+    )
+
+
+def _unordered(found: Comparison) -> Comparison:
+    """Of two kernels that have changed names with each other, and took as long, either may come first."""
+    if found.ncu is None:
+        return found
+    kernels = found.ncu.kernels
+    times = [max(one.seconds_a or 0.0, one.seconds_b or 0.0) for one in kernels]
+    assert times == sorted(times, reverse=True)
+    return dataclasses.replace(found, ncu=dataclasses.replace(found.ncu, kernels=tuple(sorted(kernels, key=repr))))
 
 
 @settings(max_examples=75, deadline=None)
