@@ -181,6 +181,17 @@ def test_an_export_with_ranges_leads_back_and_names_what_does_not(tmp_path: Path
     assert len(left) + sum(bool(observed(finding, "report.csv")) for finding in report.findings) == 2
 
 
+def test_a_file_is_read_once_however_its_path_is_spelled(tmp_path: Path) -> None:
+    trace = gpu_trace(tmp_path / "gpu.json", converts=True)
+    link = tmp_path / "link.json"
+    link.symlink_to(trace)
+    read: list[str] = []
+    detour = tmp_path / ".." / tmp_path.name / trace.name
+    evidence = [trace, str(detour), link]
+    advise(Images(), IMAGES, measure=False, evidence=evidence, progress=read.append)
+    assert [stage for stage in read if stage.startswith("reading")] == [f"reading {trace}"]
+
+
 ONEDNN_RUN = """
 import torch
 from torch import nn
