@@ -192,6 +192,15 @@ def test_a_file_is_read_once_however_its_path_is_spelled(tmp_path: Path) -> None
     assert [stage for stage in read if stage.startswith("reading")] == [f"reading {trace}"]
 
 
+@pytest.mark.parametrize("content", [b"", b"hello"])
+def test_what_is_expected_is_what_is_read_here(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(EvidenceError, match="oneDNN verbose log, or code that Inductor has written") as refused:
+        read_run_file(path)
+    assert "PTX" not in str(refused.value)
+
+
 ONEDNN_RUN = """
 import torch
 from torch import nn
