@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +90,7 @@ def advise(
     check_call(model, args, kwargs)
     name = target or type(model).__name__
     seen = []
-    for path in dict.fromkeys(map(Path, evidence)):
+    for path in _distinct(evidence):
         progress(f"reading {path}")
         seen.append(read_run_file(path))
     started = time.perf_counter()
@@ -114,6 +115,14 @@ def advise(
             advice = replace(advice, observed=observed)
         advice = replace(advice, timings=replace(advice.timings, observe_s=time.perf_counter() - started))
     return AdviceReport(advice)
+
+
+def _distinct(files: Sequence[str | Path]) -> list[Path]:
+    """Each file once, under the name that was given first, however its path is spelled."""
+    by_place: dict[str, Path] = {}
+    for file in files:
+        by_place.setdefault(os.path.realpath(file), Path(file))
+    return list(by_place.values())
 
 
 def advise_capture(

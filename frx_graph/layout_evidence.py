@@ -32,7 +32,7 @@ def read_run_file(path: Path) -> RunFile:
             return onednn_sightings(read_onednn_log(path), str(path))
         case LogKind.INDUCTOR:
             return generated_sightings(read_inductor_file(path), str(path))
-    kind = file_kind(path)
+    kind = file_kind(path, EXPECTED)
     if kind is FileKind.TRACE:
         trace = read_torch_trace(path)
         with uncollected():

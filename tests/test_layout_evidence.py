@@ -181,6 +181,26 @@ def test_an_export_with_ranges_leads_back_and_names_what_does_not(tmp_path: Path
     assert len(left) + sum(bool(observed(finding, "report.csv")) for finding in report.findings) == 2
 
 
+def test_a_file_is_read_once_however_its_path_is_spelled(tmp_path: Path) -> None:
+    trace = gpu_trace(tmp_path / "gpu.json", converts=True)
+    link = tmp_path / "link.json"
+    link.symlink_to(trace)
+    read: list[str] = []
+    detour = tmp_path / ".." / tmp_path.name / trace.name
+    evidence = [trace, str(detour), link]
+    advise(Images(), IMAGES, measure=False, evidence=evidence, progress=read.append)
+    assert [stage for stage in read if stage.startswith("reading")] == [f"reading {trace}"]
+
+
+@pytest.mark.parametrize("content", [b"", b"hello"])
+def test_what_is_expected_is_what_is_read_here(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(EvidenceError, match="oneDNN verbose log, or code that Inductor has written") as refused:
+        read_run_file(path)
+    assert "PTX" not in str(refused.value)
+
+
 ONEDNN_RUN = """
 import torch
 from torch import nn

@@ -33,22 +33,22 @@ class FileKind(enum.StrEnum):
     CUDA = "cuda_source"
 
 
-def file_kind(path: Path) -> FileKind:
-    """Raises `EvidenceError` for a file that is missing, or of no kind that can be read."""
+def file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
+    """Raises `EvidenceError` for a file that is missing, or of no kind that can be read; `expected` says what can."""
     # Opening a fifo waits for a writer that may never come.
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise EvidenceError(f"{path}: is not a regular file, expected {EXPECTED}")
+        raise EvidenceError(f"{path}: is not a regular file, expected {expected}")
     try:
         with path.open("rb") as file:
             start = file.read(_SNIFFED_BYTES)
     except FileNotFoundError:
         raise EvidenceError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise EvidenceError(f"{path}: is a directory, expected {EXPECTED}") from None
+        raise EvidenceError(f"{path}: is a directory, expected {expected}") from None
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not start.strip():
-        raise EvidenceError(f"{path}: is empty, expected {EXPECTED}")
+        raise EvidenceError(f"{path}: is empty, expected {expected}")
     if start.startswith(MAGIC):
         return FileKind.NCU_REPORT
     for mark in _BYTE_ORDER_MARKS:
@@ -62,4 +62,4 @@ def file_kind(path: Path) -> FileKind:
         return FileKind.NCU_CSV
     if path.suffix.lower() in _CUDA_SUFFIXES or _CUDA.search(text):
         return FileKind.CUDA
-    raise EvidenceError(f"{path}: neither its name nor its content tells what it is, expected {EXPECTED}")
+    raise EvidenceError(f"{path}: neither its name nor its content tells what it is, expected {expected}")

@@ -66,12 +66,18 @@ def _confirmed(finding: Finding, seen: Sequence[_Seen]) -> Finding:
     for one in seen:
         by_file[one.file.source].append(one)
     evidence = [fact for found in by_file.values() for fact in _evidence(finding, found)]
-    itself = any(one.here and one.sighting.work is not Work.UNCOALESCED for one in seen)
+    itself = any(one.here and _tells_itself(one.sighting) for one in seen)
     return replace(
         finding,
         confidence=confidence.seen_in_a_run(finding.confidence, itself=itself),
         evidence=(*finding.evidence, *evidence),
     )
+
+
+def _tells_itself(sighting: Sighting) -> bool:
+    """False for what such a layout only leads to, and for a kernel of which nothing tells who has launched it: any
+    program with a convolution, or a copy of that size, has the same."""
+    return sighting.work is not Work.UNCOALESCED and bool(sighting.calls or sighting.ranges)
 
 
 def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:

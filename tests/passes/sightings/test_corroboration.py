@@ -37,11 +37,10 @@ def seen(call: SeenCall, *, setting: Setting = GPU, count: int = 4, **fields: An
         kernels=("void nchwToNhwcKernel<float>(int)",),
         where="correlation 7",
         count=count,
-        calls=(call,),
         kinds=CONVERSIONS,
         roles=frozenset({INPUT}),
         measurements=(FACT,),
-        **{"work": Work.CONVERSION, "steps": 2, "seconds": 4e-5, "bytes": 3000, **fields},
+        **{"work": Work.CONVERSION, "calls": (call,), "steps": 2, "seconds": 4e-5, "bytes": 3000, **fields},
     )
     return RunFile("run.json", setting, (sighting,), shows=frozenset({CopyKind.REORDER}))
 
@@ -96,6 +95,19 @@ def test_uncoalesced_access_is_what_a_layout_leads_to_and_not_itself(program: An
     (changed,), _ = corroborated([program.finding("FRX001", first, INPUT)], program.graphs, [file], GPU)
     assert changed.confidence == MEASURED
     assert "(17.5 sectors for each global load of a warp)" in changed.evidence[0].text
+
+
+def test_a_kernel_that_nothing_tells_of_makes_surer_and_does_not_confirm(program: Any) -> None:
+    first = program.convolutions[0]
+    finding = program.finding("FRX001", first, INPUT)
+    alone = seen(program.call(first), calls=())
+    (changed,), _ = corroborated([finding], program.graphs, [alone], GPU)
+    assert changed.confidence == MEASURED
+    assert changed.evidence
+    (named,), _ = corroborated(
+        [finding], program.graphs, [seen(program.call(first), calls=(), ranges=(first.site.module_path,))], GPU
+    )
+    assert named.confidence == CONFIRMED
 
 
 def test_what_belongs_to_none_is_named_with_the_reason(program: Any) -> None:
