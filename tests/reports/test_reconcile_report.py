@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 import subprocess
@@ -14,14 +13,12 @@ import jsonschema
 import pytest
 from ncu_exports import RAW, Launch, long_export, metric
 
-from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.errors import OptionError
 from frx_graph.layer_files import read_layers
 from frx_graph.passes.reconcile.reconciliation import reconcile
 from frx_graph.passes.reconcile.signal import Layer
-from frx_graph.reconciled_contents import reconcile_contents
 from frx_graph.reports.reconcile_document import ReconcileDocument, as_json, reconcile_document, reconcile_schema
 from frx_graph.reports.reconcile_report import render_reconciliation
-from frx_graph.rules.gpu_profile import gpu_named
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_reconcile_v1.schema.json").read_text(encoding="utf-8")
 DATA = Path(__file__).parent.parent / "data"
@@ -183,28 +180,3 @@ def test_good_source_and_its_ptx_say_nothing(tmp_path: Path) -> None:
         subprocess.run(["nvcc", "-ptx", "-arch=sm_80", "-o", str(ptx), str(path)], check=True)
         found = [one for one in document(path, ptx).result.diagnoses if one.confidence != "low"]
         assert found == [], path.name
-
-
-def test_contents_say_what_their_files_do(files: list[Path]) -> None:
-    contents = {layer: path.read_bytes() for layer, path in zip(Layer, files, strict=True)}
-    found = reconcile_contents(contents)
-    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(found)
-    assert found["result"]["files"] == {
-        "source": "kernel.cu",
-        "ptx": "kernel.ptx",
-        "ncu": "report.csv",
-        "profiler": "trace.json",
-    }
-    assert found["result"]["diagnoses"] == as_json(document(*files))["result"]["diagnoses"]
-    assert reconcile_contents({})["result"]["diagnoses"] == []
-
-
-def test_contents_that_are_something_else_are_refused(files: list[Path]) -> None:
-    with pytest.raises(EvidenceError, match="layer"):
-        reconcile_contents({Layer.NCU: files[1].read_bytes()})
-    with pytest.raises(EvidenceError, match=r"^kernel\.ptx"):
-        reconcile_contents({Layer.PTX: PTX[:-10].encode()})
-    with pytest.raises(EvidenceError, match=r"^trace\.json"):
-        reconcile_contents({Layer.PROFILER: gzip.compress(b"[")})
-    with pytest.raises(OptionError, match=r"^kernel\.ptx"):
-        reconcile_contents({Layer.PTX: PTX.replace("sm_80", "sm_90").encode()}, gpu_named("A100"))
