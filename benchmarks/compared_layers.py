@@ -16,6 +16,7 @@ from frx_graph.passes.kernels.kernel_totals import KernelTotals
 from frx_graph.passes.kernels.ptx_analysis import analyse_ptx
 from frx_graph.passes.kernels.ptx_gpu import gpu_of_target
 from frx_graph.passes.layers import Layers, NcuLayer, PtxLayer, SourceLayer
+from frx_graph.rules.gpu_profile import GpuProfile
 
 MIX = {Kind.FP32: 40, Kind.GLOBAL_LOAD: 4, Kind.INTEGER: 20}
 
@@ -60,10 +61,10 @@ def measured(*launches: KernelLaunch) -> Layers:
     return Layers(ncu=ncu(*launches))
 
 
-def source(text: str) -> SourceLayer:
-    """CUDA source."""
+def source(text: str, gpu: GpuProfile | None = None) -> SourceLayer:
+    """CUDA source, judged for that GPU, or for any."""
     found = parse_cuda(text, "kernel.cu")
-    return SourceLayer(found, analyse_cuda(found))
+    return SourceLayer(found, analyse_cuda(found, gpu))
 
 
 def function(name: str = "_Z5scalePf", mix: Mapping[Kind, int] = MIX, *, virtual: int = 100) -> Function:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from frx_graph.atomic_file import replaced_when_written
-from frx_graph.errors import EvidenceError
+from frx_graph.errors import FrxError, OptionError
 from frx_graph.evidence.ncu.export import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, ncu_arguments
 from frx_graph.evidence.ncu.profiler import read_log, run_ncu, trouble
@@ -50,7 +50,7 @@ def measure_kernels(
     *,
     gpu: GpuProfile | None = None,
     program_output: int | None = None,
-) -> tuple[NcuExport, KernelAnalysis, EvidenceError | None]:
+) -> tuple[NcuExport, KernelAnalysis, FrxError | None]:
     """Run `command` under the program at `ncu`; what was measured, and what went wrong although something was. The
     export is kept in the file `out`, which is replaced when ncu has ended; the program's standard output goes to the
     file descriptor `program_output`, or where ours goes. Raises `EvidenceError` where nothing was measured, and
@@ -62,8 +62,14 @@ def measure_kernels(
             _, *arguments = filters.ncu_arguments(preset, command, str(log))
             code = run_ncu([ncu, *arguments], output=program_output)
             said = read_log(log)
-            failed = trouble(said, code, filters.kernel)
+            failed: FrxError | None = trouble(said, code, filters.kernel)
             if failed is not None and not said.table:
                 raise failed
-        export, analysis = analyze_ncu(path, gpu)
+        try:
+            export, analysis = analyze_ncu(path, gpu)
+        except OptionError as error:
+            # What took minutes to measure is shown all the same, judged by the device that it was measured on.
+            said_nothing = f"--gpu-model {gpu.name} says nothing of these kernels" if gpu is not None else error.message
+            failed = failed or OptionError(said_nothing, error.hint)
+            export, analysis = analyze_ncu(path)
     return dataclasses.replace(export, source=shlex.join(command) if out is None else str(out)), analysis, failed

@@ -27,7 +27,7 @@ def read_layers(paths: Sequence[Path], gpu: GpuProfile | None = None) -> Layers:
             raise OptionError(f"{other} and {path} are both {layer}", "name one file of a kind")
         match kind:
             case FileKind.CUDA:
-                source = SourceLayer(*analyze_cuda(path))
+                source = SourceLayer(*analyze_cuda(path, gpu))
             case FileKind.PTX:
                 ptx = PtxLayer(*analyze_ptx(path, gpu))
             case FileKind.NCU_CSV | FileKind.NCU_REPORT:

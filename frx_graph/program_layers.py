@@ -34,9 +34,9 @@ class Build:
         return None if self.gpu is None else self.gpu.architecture.architecture
 
 
-def source_layer(source: Path) -> SourceLayer:
+def source_layer(source: Path, gpu: GpuProfile | None) -> SourceLayer:
     """Raises `EvidenceError` for a file that is no CUDA source."""
-    return SourceLayer(*analyze_cuda(source))
+    return SourceLayer(*analyze_cuda(source, gpu))
 
 
 def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:

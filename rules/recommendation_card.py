@@ -45,7 +45,8 @@ class Step(BaseModel):
 
 
 class RecommendationCard(BaseModel):
-    """One card, for people. `tier` is 0 for what changes a launch, 1 for what changes a kernel, 2 for its algorithm."""
+    """One card, for people. `tier` is 0 for what changes a setting, such as a launch's, 1 for what changes code, 2 for
+    the algorithm."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

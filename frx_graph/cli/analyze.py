@@ -49,10 +49,7 @@ from frx_graph.rules.gpu_profile import GpuProfile
 from frx_graph.trace_advice import analyze_trace
 from frx_graph.trace_evidence import analyze_run
 
-_NO_GPU_MODEL = {
-    FileKind.TRACE: "--gpu-model is for kernels; a trace names its own device",
-    FileKind.CUDA: "--gpu-model is for compiled kernels; nothing that is said of source depends on it",
-}
+_NO_GPU_MODEL = "--gpu-model is for kernels; a trace names its own device"
 
 
 def analyze(
@@ -124,7 +121,7 @@ def analyze(
             raise OptionError("--model names the report on the layouts of a trace", "frx analyze --trace FILE --model")
         raise typer.Exit(_analyze_evidence(file, options, cuda_gpu(gpu_model)))
     if gpu_model is not None:
-        raise OptionError(_NO_GPU_MODEL[FileKind.TRACE], "leave it out")
+        raise OptionError(_NO_GPU_MODEL, "leave it out")
     with stages() as progress:
         progress(f"reading {given}")
         advice = analyze_trace(given, model)
@@ -134,8 +131,8 @@ def analyze(
 def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
     """Reports on kernels and runs, and not on layouts alone: they have no rules to choose from."""
     kind = file_kind(path)
-    if gpu is not None and kind in _NO_GPU_MODEL:
-        raise OptionError(_NO_GPU_MODEL[kind], "leave it out")
+    if gpu is not None and kind is FileKind.TRACE:
+        raise OptionError(_NO_GPU_MODEL, "leave it out")
     hint = "--trace reports the layout findings alone" if kind is FileKind.TRACE else "leave them out"
     _check_format(options, hint)
     terminal = detect_terminal(sys.stdout, os.environ)
@@ -148,7 +145,7 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
             case FileKind.PTX:
                 text, found = _ptx(path, gpu, options, terminal.width, color)
             case FileKind.CUDA:
-                text, found = _cuda(path, options, terminal.width, color)
+                text, found = _cuda(path, gpu, options, terminal.width, color)
             case FileKind.NCU_CSV | FileKind.NCU_REPORT:
                 text, found = _ncu(kind, path, gpu, options, terminal.width, color)
     write_report(text, options.output, color=color)
@@ -194,9 +191,9 @@ def _trace(path: Path, options: ReportOptions, width: int, color: bool) -> tuple
     return render_trace(document.result, top=options.top, width=width, color=color), found
 
 
-def _cuda(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+def _cuda(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
     """The same of CUDA source."""
-    document = cuda_document.cuda_document(*analyze_cuda(path))
+    document = cuda_document.cuda_document(*analyze_cuda(path, gpu))
     found = bool(document.result.findings)
     if options.format is Format.JSON:
         return _json(cuda_document.as_json(document)), found

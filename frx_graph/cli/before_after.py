@@ -119,7 +119,7 @@ def analyze_sides(
         progress(f"reading {after.paths[0]}")
         layers_b = after.layers(gpu)
     label_a, label_b = (side.label or str(side.paths[0]) for side in (before, after))
-    found = compare_layers(layers_a, layers_b, label_a, label_b, gpu=gpu)
+    found = compare_layers(layers_a, layers_b, label_a, label_b)
     typed = ["frx", "analyze", *before.typed(), *after.typed()]
     typed += [] if gpu_model is None else ["--gpu-model", gpu_model]
     sides = (layers_a, layers_b)

@@ -68,7 +68,7 @@ def compare(
             ]
         # Both are compiled before the first one runs, and no spinner is in the way of what they print.
         layers_a, layers_b = (side.layers if ncu is None else side.measured(ncu, gpu) for side in sides)
-    found = compare_layers(layers_a, layers_b, str(a), str(b), gpu=gpu, whole_runs=with_ncu)
+    found = compare_layers(layers_a, layers_b, str(a), str(b), whole_runs=with_ncu)
     typed = ["frx", "compare", str(a), str(b)]
     typed += ["--with-ptx"] if with_ptx else []
     for option, value in (("--ncu-a", ncu_a), ("--ncu-b", ncu_b), ("--gpu-model", gpu_model)):
@@ -124,7 +124,7 @@ class _Side:
     def read(self, with_ptx: bool, with_ncu: bool, progress: Callable[[str], None], gpu: GpuProfile | None) -> _Read:
         """All that can be had of it without running it."""
         progress(f"reading {self.path}")
-        source = source_layer(self.path)
+        source = source_layer(self.path, gpu)
         given = Layers() if self.export is None else read_layers([self.export], gpu)
         if self.export is not None and given.ncu is None:
             said = f"--ncu-{self.name} {self.export} is nothing that Nsight Compute has written"

@@ -35,8 +35,8 @@ def reconcile(
     with stages() as progress:
         progress(f"reading {', '.join(map(str, files))}")
         layers = read_layers(files, gpu)
-    if gpu is not None and layers.ptx is None and layers.ncu is None:
-        raise OptionError("--gpu-model is for compiled kernels: there is neither PTX nor an export", "leave it out")
+    if gpu is not None and layers.source is None and layers.ptx is None and layers.ncu is None:
+        raise OptionError("--gpu-model is for kernels: a trace names its own device", "leave it out")
     document = reconcile_document(layers, reconciled(layers))
     if as_document:
         typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from frx_graph.evidence.cuda.source import Access, Array, BarrierKind, CudaSource, Kernel, Space, StrideKind, Use
 from frx_graph.passes.cuda.analysis import CudaAnalysis, CudaFinding
 from frx_graph.passes.cuda.launch_advice import LaunchAdvice
+from frx_graph.passes.kernels.occupancy_limit import Limiter
 from frx_graph.reports.published_schema import published_schema
 from frx_graph.rules.cuda_card import Category, CudaCard, Severity
 from frx_graph.rules.recommendation_card import Direction
@@ -85,6 +86,16 @@ class KernelPart(_Part):
     barriers: tuple[BarrierPart, ...]
 
 
+class ResidencyPart(_Part):
+    """What finds place on a multiprocessor at most. Registers are not known, and not in it."""
+
+    gpu: str
+    blocks_per_sm: int
+    occupancy: float = Field(description="0..1")
+    limiter: Limiter | None = Field(description="null: every warp finds place")
+    waves: float | None = Field(description="how often the grid fills the GPU; null: not known")
+
+
 class LaunchPart(_Part):
     """A launch. Sizes are null where the source has no number."""
 
@@ -98,7 +109,9 @@ class LaunchPart(_Part):
     shared: str | None
     shared_bytes: int | None = Field(description="of a block, static and dynamic")
     stream: str | None
-    most_occupancy: dict[str, float] = Field(description="0..1 by compute capability; registers are not in it")
+    residency: tuple[ResidencyPart, ...] = Field(
+        description="on the GPU that was named, or on each compute capability; empty: it cannot be told"
+    )
     suggestion: str | None
 
 
@@ -145,6 +158,7 @@ class CudaResult(_Part):
 
     schema_: Literal["frx_cuda_v1"] = Field(default=SCHEMA_NAME, alias="schema")
     source: str
+    gpu_model: str | None = Field(description="the GPU that it is judged by; null: any")
     bytes: int
     unparsed_bytes: int
     parse_coverage: float = Field(description="share of the bytes that the parser understood, 0..1")
@@ -174,6 +188,7 @@ def cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocument:
         result=CudaResult(
             schema=SCHEMA_NAME,
             source=source.source,
+            gpu_model=None if analysis.gpu is None else analysis.gpu.name,
             bytes=source.coverage.bytes,
             unparsed_bytes=source.coverage.unparsed,
             parse_coverage=source.coverage.share,
@@ -268,7 +283,12 @@ def _launch(advice: LaunchAdvice) -> LaunchPart:
         shared=launch.shared,
         shared_bytes=advice.shared,
         stream=launch.stream,
-        most_occupancy=dict(advice.occupancy),
+        residency=tuple(
+            ResidencyPart(
+                gpu=one.gpu, blocks_per_sm=one.blocks, occupancy=one.occupancy, limiter=one.limiter, waves=one.waves
+            )
+            for one in advice.residency
+        ),
         suggestion=advice.suggestion,
     )
 

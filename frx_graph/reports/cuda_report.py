@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.cuda_document import CudaResult, KernelPart, LaunchPart, RulePart
+from frx_graph.reports.cuda_document import CudaResult, KernelPart, LaunchPart, ResidencyPart, RulePart
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import plural
 from frx_graph.reports.recommendation_text import INDENT, print_wrapped
@@ -15,8 +17,6 @@ from frx_graph.rules.cuda_card import Severity
 _KERNELS = 10
 _LAUNCHES = 10
 _FINDINGS = 20
-_CAPABILITIES = 3
-"""Of an occupancy, those that are shown: the oldest, the most common, the newest."""
 
 
 def render_cuda(result: CudaResult, *, top: int, width: int, color: bool) -> str:
@@ -24,6 +24,8 @@ def render_cuda(result: CudaResult, *, top: int, width: int, color: bool) -> str
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text.assemble(("SOURCE VERDICT", "bold"), f"  {path_end(result.source, width - 16)}"))
     said = f"{plural(result.kernel_count, 'kernel')}, {plural(result.launch_count, 'launch', 'launches')}"
+    if result.gpu_model is not None:
+        said += f", judged for {result.gpu_model}"
     understood = f"{result.parse_coverage:.1%} of {result.bytes:,} bytes understood"
     print_wrapped(console, f"{said}; {understood}", width)
     if result.unread_kernels:
@@ -97,7 +99,7 @@ def _launches(console: Console, result: CudaResult, width: int) -> None:
     console.print()
     console.print(Text("LAUNCHES", "bold"))
     # Those with something to say first.
-    order = sorted(result.launches, key=lambda one: (one.suggestion is None, not one.most_occupancy, one.line))
+    order = sorted(result.launches, key=lambda one: (one.suggestion is None, not one.residency, one.line))
     for launch in order[:_LAUNCHES]:
         print_wrapped(console, _launch(launch), width)
     if len(order) > _LAUNCHES:
@@ -110,10 +112,23 @@ def _launch(launch: LaunchPart) -> str:
     if launch.threads is None:
         return f"{said}: the block's size is no number in the source"
     said += f": {plural(launch.threads, 'thread')} a block"
-    if launch.most_occupancy:
-        shown = list(launch.most_occupancy.items())[:_CAPABILITIES]
-        said += f", occupancy at most {', '.join(f'{share:.0%} on {name}' for name, share in shown)}"
+    if launch.residency:
+        said += f", occupancy at most {_occupancy(launch.residency)}"
     return f"{said}; {launch.suggestion}" if launch.suggestion else said
+
+
+def _occupancy(residency: Sequence[ResidencyPart]) -> str:
+    """On one GPU in full; of several the least and the most, each with the first that has it."""
+    if len(residency) == 1:
+        (only,) = residency
+        limiter = "" if only.limiter is None else f", {plural(only.blocks_per_sm, 'block')} by {only.limiter.value}"
+        waves = "" if only.waves is None else f", {only.waves:.3g} times full"
+        return f"{only.occupancy:.0%} on {only.gpu}{limiter}{waves}"
+    least = min(residency, key=lambda one: one.occupancy)
+    most = max(residency, key=lambda one: one.occupancy)
+    if least.occupancy == most.occupancy:
+        return f"{most.occupancy:.0%} on every capability"
+    return f"{least.occupancy:.0%} on {least.gpu} to {most.occupancy:.0%} on {most.gpu}"
 
 
 def _rule(console: Console, number: int, rule: RulePart, width: int) -> None:

@@ -32,7 +32,7 @@ class RecommendationPart(_Part):
     title: str
     priority: Literal["high", "medium", "low"]
     score: float
-    tier: int = Field(description="0 changes a launch, 1 a kernel, 2 an algorithm")
+    tier: int = Field(description="0 changes a setting, such as a launch's, 1 the code, 2 the algorithm")
     confidence: float = Field(description="0..1: the label's evidence, less where the verdict is unknown")
     estimated_speedup_pct_min: float | None = Field(description="null: nothing is promised")
     estimated_speedup_pct_max: float | None = Field(description="bound from counters for the kernel; null: no bound")

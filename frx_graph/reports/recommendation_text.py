@@ -14,7 +14,7 @@ from frx_graph.reports.text_console import print_title
 from frx_graph.rules.recommendation_card import OF_TRACES
 
 INDENT = "    "
-_TIERS = ("Tier 0, the launch", "Tier 1, the kernel", "Tier 2, the algorithm")
+_TIERS = ("Tier 0, a setting", "Tier 1, the code", "Tier 2, the algorithm")
 
 
 def print_wrapped(console: Console, text: str, width: int, indent: str = INDENT) -> None:

@@ -14,7 +14,6 @@ from frx_graph.passes.comparison.tradeoffs import Tradeoff, tradeoffs
 from frx_graph.passes.comparison.verdict import Verdict, verdict
 from frx_graph.passes.layers import Layers
 from frx_graph.passes.reconcile.reconciliation import Reconciliation, reconcile
-from frx_graph.rules.gpu_profile import GpuProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +52,16 @@ class Comparison:
         return tuple(change for change in self.findings if change.introduced)
 
 
-def compare_layers(
-    a: Layers, b: Layers, label_a: str, label_b: str, *, gpu: GpuProfile | None = None, whole_runs: bool = False
-) -> Comparison:
-    """What follows from the layers that both have. `gpu` is what the source's launches are judged by; `whole_runs` says
-    that every kernel of a run of each program was measured. Compared the other way around it says the same of the
-    other side."""
+def compare_layers(a: Layers, b: Layers, label_a: str, label_b: str, *, whole_runs: bool = False) -> Comparison:
+    """What follows from the layers that both have. `whole_runs` says that every kernel of a run of each program was
+    measured. Compared the other way around it says the same of the other side."""
     source = None if a.source is None or b.source is None else source_diff(a.source, b.source)
     ptx = None if a.ptx is None or b.ptx is None else ptx_diff(a.ptx, b.ptx)
     ncu, time = None, None
     if a.ncu is not None and b.ncu is not None:
         matching = match_measured(a.ncu, b.ncu)
         ncu, time = ncu_diff(a.ncu, b.ncu, matching), measured_time(matching, whole_runs=whole_runs)
-    dimensions = scorecard(a, b, gpu=gpu, whole_runs=whole_runs)
+    dimensions = scorecard(a, b, whole_runs=whole_runs)
     said = verdict(dimensions, time)
     return Comparison(
         label_a=label_a,

@@ -20,7 +20,6 @@ from frx_graph.passes.comparison.register_score import register_components
 from frx_graph.passes.comparison.score_component import Component, mean
 from frx_graph.passes.comparison.sides import Winner
 from frx_graph.passes.layers import Layers
-from frx_graph.rules.gpu_profile import GpuProfile
 
 DimensionName = Literal["register_efficiency", "memory_efficiency", "compute_efficiency", "launch_efficiency"]
 WEIGHTS: Mapping[DimensionName, float] = MappingProxyType(
@@ -48,11 +47,9 @@ class Dimension:
         return higher_score(self.score_a, self.score_b) if self.available else Winner.UNKNOWN
 
 
-def scorecard(
-    a: Layers, b: Layers, *, gpu: GpuProfile | None = None, whole_runs: bool = False
-) -> tuple[Dimension, ...]:
-    """All four. `gpu` is what launches are judged by, `whole_runs` says that both were measured with all their kernels,
-    so that bytes can be compared although kernels cannot."""
+def scorecard(a: Layers, b: Layers, *, whole_runs: bool = False) -> tuple[Dimension, ...]:
+    """All four. `whole_runs` says that both were measured with all their kernels, so that bytes can be compared
+    although kernels cannot."""
     same_work = whole_runs
     if a.ncu is not None and b.ncu is not None:
         matching = match_measured(a.ncu, b.ncu)
@@ -61,7 +58,7 @@ def scorecard(
         _dimension("register_efficiency", register_components(a, b)),
         _dimension("memory_efficiency", memory_components(a, b, same_work=same_work)),
         _dimension("compute_efficiency", compute_components(a, b)),
-        _dimension("launch_efficiency", launch_components(a, b, gpu)),
+        _dimension("launch_efficiency", launch_components(a, b)),
     )
 
 

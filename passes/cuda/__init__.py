@@ -27,9 +27,9 @@ from frx_graph.passes.cuda import (
     warp_divergence,
     warp_level_sync_misuse,
 )
-from frx_graph.passes.cuda.finding import CudaDetector
+from frx_graph.passes.cuda.finding import CudaDetector, DeviceDetector
 
-CUDA_DETECTORS: tuple[CudaDetector, ...] = (
+CUDA_DETECTORS: tuple[CudaDetector | DeviceDetector, ...] = (
     uncoalesced_access.DETECTOR,
     missing_vectorized_loads.DETECTOR,
     no_shared_memory_tiling.DETECTOR,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.evidence.cuda.source import Access, CudaSource, Event, Kernel, Launch
+from frx_graph.rules.gpu_profile import GpuProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,14 @@ class CudaDetector:
 
     rule: str
     detect: Callable[[CudaSource], Iterable[Sight]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDetector:
+    """The same of a rule that depends on the GPU: the one that was named, None where the source may run on any."""
+
+    rule: str
+    detect: Callable[[CudaSource, GpuProfile | None], Iterable[Sight]]
 
 
 def by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:

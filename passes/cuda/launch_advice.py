@@ -5,25 +5,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Launch, Space
-from frx_graph.passes.cuda.occupancy_bounds import MULTIPROCESSORS, WARP, occupancy
+from frx_graph.passes.cuda.target_limits import target_limits
+from frx_graph.passes.kernels.occupancy_limit import Limiter
+from frx_graph.passes.kernels.occupancy_model import WARP, block_limits
+from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
+
+MOST_THREADS = 1024
+"""Of a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/, technical specifications per capability."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """How much of a block finds place on one multiprocessor at most: registers are not known, and not in it.
+
+    `occupancy` is 0..1, and `limiter` what ends it, None where every warp finds place. `waves` is how often the grid
+    fills the whole GPU, None where its size, or the number of multiprocessors, is not known."""
+
+    gpu: str
+    blocks: int
+    occupancy: float
+    limiter: Limiter | None
+    waves: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchAdvice:
-    """`threads` of a block and `shared` bytes, None where they are no numbers; `occupancy` is the most on each compute
-    capability, 0..1, empty where that cannot be told; `suggestion` is None where nothing better is certain."""
+    """`threads` of a block and `shared` bytes, None where they are no numbers; `residency` is on the GPU that was
+    named, or on each compute capability, and empty where it cannot be told; `suggestion` is None where nothing better
+    is certain."""
 
     launch: Launch
     threads: int | None
     shared: int | None
-    occupancy: tuple[tuple[str, float], ...]
+    residency: tuple[Residency, ...]
     suggestion: str | None
 
 
-def launch_advice(source: CudaSource) -> tuple[LaunchAdvice, ...]:
+def launch_advice(source: CudaSource, gpu: GpuProfile | None) -> tuple[LaunchAdvice, ...]:
     """One for each launch."""
     kernels = {kernel.name.rsplit("::", 1)[-1]: kernel for kernel in source.kernels}
-    return tuple(_advice(launch, kernels.get(launch.name)) for launch in source.launches)
+    return tuple(_advice(launch, kernels.get(launch.name), gpu) for launch in source.launches)
 
 
 def shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
@@ -37,20 +58,50 @@ def shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
     return None if dynamic is None else sum(size for size in static if size is not None) + dynamic
 
 
-def _advice(launch: Launch, kernel: Kernel | None) -> LaunchAdvice:
+def _advice(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | None) -> LaunchAdvice:
     threads, shared = launch.block.count, shared_bytes(kernel, launch)
-    bounds: tuple[tuple[str, float], ...] = ()
-    if threads is not None and 0 < threads <= 1024 and shared is not None:
-        bounds = tuple((one.name, occupancy(one, threads, shared)) for one in MULTIPROCESSORS)
-    return LaunchAdvice(launch, threads, shared, bounds, _suggestion(launch, threads))
+    found: tuple[Residency, ...] = ()
+    if threads is not None and 0 < threads <= MOST_THREADS and shared is not None:
+        sms = None if gpu is None or gpu.product is None else gpu.product.sms
+        found = tuple(
+            _residency(name, limits, launch, threads, shared, sms) for name, limits in target_limits(gpu).items()
+        )
+    return LaunchAdvice(launch, threads, shared, found, _suggestion(launch, threads, shared, gpu))
 
 
-def _suggestion(launch: Launch, threads: int | None) -> str | None:
+def _residency(name: str, limits: SmLimits, launch: Launch, threads: int, shared: int, sms: int | None) -> Residency:
+    by_resource = dict(block_limits(limits, threads, 0, shared))
+    del by_resource[Limiter.REGISTERS]
+    limiter = min(by_resource, key=lambda one: by_resource[one])
+    blocks = by_resource[limiter]
+    occupancy = blocks * -(-threads // WARP) / (limits.threads // WARP)
+    grid = launch.grid.count
+    waves = None if sms is None or grid is None or grid <= 0 or not blocks else grid / (blocks * sms)
+    return Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, waves)
+
+
+def _suggestion(launch: Launch, threads: int | None, shared: int | None, gpu: GpuProfile | None) -> str | None:
     if threads is None or threads <= 0 or launch.grid.count == 1:
         return None
-    if threads > 1024:
-        return f"{threads} threads are more than the 1,024 that a block may have"
+    if threads > MOST_THREADS:
+        return f"{threads} threads are more than the {MOST_THREADS:,} that a block may have"
     whole = -(-threads // WARP) * WARP
     if threads % WARP:
         return f"take {whole} threads: the last warp has {threads % WARP} of {WARP} at work"
+    if gpu is None:
+        return None
+    # A block with shared memory would need more of it if it grew.
+    fuller = _fuller_block(target_limits(gpu)[gpu.name], threads) if shared == 0 else None
+    if fuller is not None:
+        return f"take {fuller} threads: so small, as many blocks as {gpu.name} holds leave warps' places empty"
+    sms, grid = None if gpu.product is None else gpu.product.sms, launch.grid.count
+    if sms is not None and grid is not None and 0 < grid < sms:
+        return f"{grid} blocks: {sms - grid} of the {sms} multiprocessors of {gpu.name} get none"
     return None
+
+
+def _fuller_block(limits: SmLimits, threads: int) -> int | None:
+    """Threads of the smallest block that fills a multiprocessor, if blocks of `threads` are too small to."""
+    if block_limits(limits, threads, 0, 0)[Limiter.WARPS] <= limits.blocks:
+        return None
+    return -(-limits.threads // limits.blocks // WARP) * WARP

@@ -91,7 +91,9 @@ def test_kernels_are_judged_by_the_gpu_that_is_named(
     assert run(["profile", "--ncu", str(export), "--gpu-model", "H1000"]) == 2
     assert "no GPU is known by the name 'H1000'" in capsys.readouterr().err
     assert run(["profile", "--gpu-model", "H100", "--", *GREETING]) == 2
-    assert "--gpu-model H100 SXM says nothing of the kernels" in " ".join(capsys.readouterr().err.split())
+    shown = capsys.readouterr()
+    assert "--gpu-model H100 SXM says nothing of these kernels" in " ".join(shown.err.split())
+    assert "VERDICT" in shown.out
 
 
 def test_an_export_is_reported_as_analyze_does(export: Path, capsys: pytest.CaptureFixture[str]) -> None:

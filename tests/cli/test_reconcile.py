@@ -11,6 +11,7 @@ from frx_graph.cli.main import run
 DATA = Path(__file__).parent.parent / "data"
 BAD = str(DATA / "cuda" / "uncoalesced_access_bad.cu")
 GOOD = str(DATA / "cuda" / "uncoalesced_access_good.cu")
+TRACE = str(DATA / "traces" / "kineto_resnet50_two_steps.pt.trace.json.gz")
 PTX = str(DATA / "ptx" / "kernels_sm80.ptx")
 
 
@@ -40,7 +41,7 @@ def test_json(export: str, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([BAD, GOOD], "both cuda_source"),
         (["none.cu"], "no such file"),
-        ([BAD, "--gpu-model", "H100"], "neither PTX nor an export"),
+        ([TRACE, "--gpu-model", "H100"], "a trace names its own device"),
         ([PTX, "--gpu-model", "nothing"], "nothing"),
         ([], "Missing argument"),
     ],

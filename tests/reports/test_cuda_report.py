@@ -46,7 +46,7 @@ def test_what_is_not_known_is_null() -> None:
     assert access["stride_kind"] == "unknown"
     assert all(access[key] is None for key in ("element_bytes", "stride", "stride_elements", "stride_bytes"))
     (launch,) = result["result"]["launches"]
-    assert (launch["threads"], launch["most_occupancy"], launch["suggestion"]) == (None, {}, None)
+    assert (launch["threads"], launch["residency"], launch["suggestion"]) == (None, [], None)
 
 
 def test_a_finding_explains_its_access() -> None:

@@ -86,7 +86,7 @@ def test_what_people_see(document: NcuDocument) -> None:
     assert "more: --top" in text
     assert "Primary bottleneck: memory_bandwidth_bound (confidence 0.90)\n" in text
     assert "Less sure" not in text
-    assert "Tier 1, the kernel" in text
+    assert "Tier 1, the code" in text
     assert "\n        frx profile --preset memory -- ./your_app\n" in text
     lines = [line for line in text.splitlines() if "ncu --metrics" not in line]
     assert max(map(len, lines)) <= 80

@@ -11,7 +11,7 @@ from frx_graph.passes.comparison.sides import Winner
 from frx_graph.passes.comparison.tradeoffs import Kind, Tradeoff
 from frx_graph.passes.comparison.verdict import Basis
 from frx_graph.passes.layers import Layers
-from frx_graph.rules.gpu_profile import gpu_named
+from frx_graph.rules.gpu_profile import GpuProfile, gpu_named
 
 EMPTY = "__global__ void f(float* a) { a[threadIdx.x] = 1; }"
 STRIDED = "__global__ void f(float* a) { a[32 * threadIdx.x] = 1; }"
@@ -125,12 +125,12 @@ def test_full_occupancy_depends_on_the_gpu() -> None:
 
 
 def test_launches_are_judged_by_the_gpu_that_is_named() -> None:
-    def launched(threads: int) -> Layers:
-        return Layers(source=source(f"{EMPTY} void run(float* a) {{ f<<<99, {threads}>>>(a); }}"))
+    def launched(threads: int, gpu: GpuProfile | None = None) -> Layers:
+        return Layers(source=source(f"{EMPTY} void run(float* a) {{ f<<<99, {threads}>>>(a); }}", gpu))
 
-    a, b = launched(768), launched(1024)
-    assert compare(a, b).scorecard[3].winner is Winner.TIE
-    found = compare_layers(a, b, "a", "b", gpu=gpu_named("RTX4090"))
+    assert compare(launched(768), launched(1024)).scorecard[3].winner is Winner.TIE
+    ada = gpu_named("RTX4090")
+    found = compare(launched(768, ada), launched(1024, ada))
     assert (found.scorecard[3].winner, found.scorecard[3].score_b) == (Winner.A, pytest.approx((1 + 2 / 3) / 2))
 
 

@@ -12,7 +12,7 @@ from frx_graph.cuda_advice import analyze_cuda
 from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.passes.cuda import CUDA_DETECTORS
 from frx_graph.passes.cuda.analysis import analyse_cuda
-from frx_graph.passes.cuda.occupancy_bounds import MULTIPROCESSORS, best_occupancy, occupancy
+from frx_graph.rules.gpu_profile import gpu_named
 
 ZOO = Path(__file__).parent.parent.parent / "data" / "cuda"
 RULES = [detector.rule for detector in CUDA_DETECTORS]
@@ -168,13 +168,63 @@ def test_a_squared_difference_is_no_product_of_matrices() -> None:
     ]
 
 
-def test_occupancy_is_bound_by_threads_blocks_and_shared_memory() -> None:
-    limits = {one.name: one for one in MULTIPROCESSORS}
-    assert occupancy(limits["sm_80"], 256, 0) == 1.0
-    assert occupancy(limits["sm_80"], 32, 0) == 0.5
-    assert occupancy(limits["sm_86"], 1024, 0) == 32 / 48
-    assert occupancy(limits["sm_75"], 256, 40 << 10) == 8 / 32
-    assert best_occupancy(64, 40 << 10) == 5 * 2 / 64
+@pytest.mark.parametrize(
+    ("gpu", "threads", "kib", "occupancy", "limiter"),
+    [
+        ("sm_80", 256, 0, 1.0, None),
+        ("sm_80", 32, 0, 0.5, "blocks"),
+        ("sm_86", 1024, 0, 32 / 48, "warps"),
+        ("sm_75", 256, 40, 8 / 32, "shared memory"),
+        ("sm_90", 64, 40, 5 * 2 / 64, "shared memory"),
+    ],
+)
+def test_occupancy_is_bound_by_threads_blocks_and_shared_memory(
+    gpu: str, threads: int, kib: int, occupancy: float, limiter: str | None
+) -> None:
+    shared = f"__shared__ char t[{kib << 10}]; t[0] = 1;" if kib else ""
+    text = f"__global__ void k() {{ {shared} }}\nvoid f(int n) {{ k<<<n, {threads}>>>(); }}"
+    (launch,) = analyse_cuda(parse_cuda(text, "k.cu"), gpu_named(gpu)).launches
+    assert [(one.occupancy, one.limiter) for one in launch.residency] == [(occupancy, limiter)]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "found"),
+    [
+        # 10,000 bytes a block: 9 blocks of 64 threads are 18 of 48 warps on Ada, 20 blocks 40 of 64 on Hopper.
+        ("__shared__ float t[2500]; t[threadIdx.x] = a[threadIdx.x];", None, []),
+        ("__shared__ float t[2500]; t[threadIdx.x] = a[threadIdx.x];", "H100", []),
+        ("__shared__ float t[2500]; t[threadIdx.x] = a[threadIdx.x];", "RTX4090", ["low_theoretical_occupancy"]),
+        # A third of Turing's shared memory is little more than a sixth of what Hopper has.
+        ("__shared__ float t[9000]; t[threadIdx.x] = a[threadIdx.x];", None, ["large_static_shared_memory"]),
+        ("__shared__ float t[9000]; t[threadIdx.x] = a[threadIdx.x];", "H100", []),
+        ("__shared__ float t[6000]; t[threadIdx.x] = a[threadIdx.x];", None, []),
+        ("__shared__ float t[6000]; t[threadIdx.x] = a[threadIdx.x];", "T4", ["large_static_shared_memory"]),
+    ],
+)
+def test_what_depends_on_the_gpu(text: str, gpu: str | None, found: list[str]) -> None:
+    threads = 64 if "2500" in text else 512
+    source = parse_cuda(
+        f"__global__ void k(float* a) {{ {text} }}\nvoid f(int n) {{ k<<<n, {threads}>>>(0); }}", "k.cu"
+    )
+    analysis = analyse_cuda(source, None if gpu is None else gpu_named(gpu))
+    assert [finding.card.id for finding in analysis.findings] == found
+
+
+@pytest.mark.parametrize(
+    ("gpu", "launch", "suggestion"),
+    [
+        ("RTX4090", "<<<4096, 32>>>", "take 64 threads"),
+        ("RTX4090", "<<<4096, 64>>>", None),
+        ("H100", "<<<100, 256>>>", "100 blocks: 32 of the 132 multiprocessors of H100 SXM get none"),
+        ("sm_90", "<<<100, 256>>>", None),
+        ("H100", "<<<1, 32>>>", None),
+        (None, "<<<100, 32>>>", None),
+    ],
+)
+def test_a_launch_is_advised_on_for_a_gpu(gpu: str | None, launch: str, suggestion: str | None) -> None:
+    source = parse_cuda(f"__global__ void k() {{}}\nvoid f() {{ k{launch}(); }}", "k.cu")
+    (advice,) = analyse_cuda(source, None if gpu is None else gpu_named(gpu)).launches
+    assert advice.suggestion is None if suggestion is None else suggestion in (advice.suggestion or "")
 
 
 def test_the_gravest_come_first() -> None:
@@ -191,7 +241,7 @@ def test_launches_that_are_no_numbers_are_not_judged() -> None:
     analysis = analyse_cuda(parse_cuda(text, "k.cu"))
     assert analysis.findings == ()
     (launch,) = analysis.launches
-    assert (launch.threads, launch.suggestion, launch.occupancy) == (None, None, ())
+    assert (launch.threads, launch.suggestion, launch.residency) == (None, None, ())
 
 
 @pytest.mark.parametrize(
