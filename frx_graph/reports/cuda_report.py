@@ -122,7 +122,7 @@ def _occupancy(residency: Sequence[ResidencyPart]) -> str:
     if len(residency) == 1:
         (only,) = residency
         limiter = "" if only.limiter is None else f", {plural(only.blocks_per_sm, 'block')} by {only.limiter.value}"
-        waves = "" if only.waves is None else f", {only.waves:.3g} times full"
+        waves = "" if only.waves is None else f", {only.waves:.2g} waves"
         return f"{only.occupancy:.0%} on {only.gpu}{limiter}{waves}"
     least = min(residency, key=lambda one: one.occupancy)
     most = max(residency, key=lambda one: one.occupancy)

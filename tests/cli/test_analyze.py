@@ -226,7 +226,7 @@ def test_source_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert run(str(path), "--exit-zero", "--gpu-model", "RTX4090") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "judged for RTX 4090" in out
-    assert "occupancy at most 67% on RTX 4090, 4 blocks by shared memory, 0.312 times full" in out
+    assert "occupancy at most 67% on RTX 4090, 4 blocks by shared memory, 0.31 waves" in out
 
 
 @pytest.mark.parametrize(
