@@ -10,7 +10,7 @@ file. Files that cannot be read count for nothing, and are counted.
 
 With --beside, fournex, the tool that was there before, reads the same files in the same process, file by file in turns
 with ours, after memory was measured; it has to be on the path of modules. `times_fournex` is its time over ours, the
-median of the rounds, on those files that it could read at all, which are counted; what it makes of them is not compared.
+median of the rounds, on those files that it could read, which are counted; what it makes of them is not compared.
 
 Exit code 1 where a kind is slower than was aimed at, or nothing could be read at all.
 """
