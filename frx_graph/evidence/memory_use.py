@@ -79,8 +79,8 @@ class MemoryRecord:
 
 
 def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
-    """Run `step` `steps` times with its allocations recorded, then twice as often to watch resident memory: an allocator
-    has been seen to grow by a megabyte in each of two steps by itself.
+    """Run `step` `steps` times with its allocations recorded, then twice as often to watch resident memory: an
+    allocator has been seen to grow by a megabyte in each of two steps by itself.
 
     What compiling keeps, gradients and optimizer states belong to the first of them where nothing has run before.
     Memory that was allocated before is not seen being freed: the first step that replaces it keeps its size.

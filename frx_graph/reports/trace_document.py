@@ -97,6 +97,7 @@ def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Fi
             operators=tuple(_operator(operator, line.kernels.total_ns) for operator in line.kernels.operators),
             layout_share=line.layout_share,
             layout=_layout(line.layout.work, findings, root),
+            layout_findings=len(findings),
             missing=tuple(
                 MissingPart(subject=gap.subject, reason=gap.reason)
                 for gap in gaps(trace, peaks=None)

@@ -247,6 +247,7 @@ class TraceResult(_Part):
     operators: tuple[OperatorPart, ...]
     layout_share: float | None = Field(description="0..1 of the time in which kernels run")
     layout: tuple[LayoutPart, ...]
+    layout_findings: int = Field(description="of `frx analyze --trace`, copies on the host included")
     missing: tuple[MissingPart, ...]
 
 

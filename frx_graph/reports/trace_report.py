@@ -57,11 +57,14 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
         for line in _launches(result.launches):
             print_wrapped(console, line, width)
     _waits(console, result, width)
-    if result.layout:
+    if result.layout_findings:
         print_title(console, "LAYOUT CHANGES")
         for work in result.layout[:_ROWS]:
             print_wrapped(console, _layout(work), width)
-        print_wrapped(console, "`frx analyze --trace` explains these findings.", width)
+        told = plural(result.layout_findings, "finding") + (
+            "" if result.layout else " on copies that take no device time here"
+        )
+        print_wrapped(console, f"{told}: `frx analyze --trace` explains them.", width)
     print_recommendations(console, result.recommendations, top, width)
     if result.missing:
         print_title(console, "NOT IN THIS TRACE")

@@ -56,6 +56,19 @@ def test_documents_are_what_the_published_schema_says(path: Path) -> None:
     assert TraceDocument.model_validate_json(text) == found
 
 
+def test_layout_findings_of_the_host_are_told_of() -> None:
+    attention = document(TRACES / "attention_block_torch215.json.gz").result
+    explained = analyze_trace(TRACES / "attention_block_torch215.json.gz", None).findings
+    assert (len(attention.layout), attention.layout_findings) == (0, len(explained))
+    text = " ".join(render_trace(attention, top=1, width=80, color=False).split())
+    assert f"{len(explained)} findings on copies that take no device time here: `frx analyze --trace`" in text
+    resnet = document(RESNET).result
+    assert resnet.layout
+    assert "findings: `frx analyze --trace` explains them." in " ".join(
+        render_trace(resnet, top=1, width=80, color=False).split()
+    )
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name[:12])
 def test_reports_fit_a_terminal(path: Path) -> None:
     text = render_trace(document(path).result, top=5, width=80, color=False)
