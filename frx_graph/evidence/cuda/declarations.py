@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import plain_type
+from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Parameter
 from frx_graph.evidence.cuda.syntax import said
 
 _DEEPEST = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Declarator:
     """`name` with `pointers` stars; `sizes` are the expressions in brackets, None for an empty one."""
 

@@ -8,7 +8,8 @@ twice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from frx_graph.evidence.cuda.record import record
 
 MOST_TERMS = 48
 """Beyond that nothing is gained: an index has a handful. A polynomial that would have more is not kept."""
@@ -18,7 +19,7 @@ MOST_COEFFICIENT = 1 << 64
 Monomial = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Polynomial:
     """`terms` are sorted names to a coefficient that is not 0; the empty product is the constant."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
 
+from frx_graph.evidence.cuda.host_code import parsed_ranges
 from frx_graph.evidence.cuda.source import Coverage
 
 _ATTRIBUTE = re.compile(
@@ -36,7 +37,8 @@ class Tree:
 def parse_tree(content: bytes) -> Tree:
     """The tree of a file; errors in it are nodes."""
     text, bounds = _without_attributes(content)
-    return Tree(text, _parser().parse(text).root_node, bounds)
+    parser = Parser(cuda_language(), included_ranges=parsed_ranges(text))
+    return Tree(text, parser.parse(text).root_node, bounds)
 
 
 def coverage(tree: Tree) -> Coverage:
@@ -99,11 +101,6 @@ def line_of(node: Node) -> int:
 def cuda_language() -> Language:
     """The grammar of CUDA."""
     return Language(tree_sitter_cuda.language())
-
-
-@functools.cache
-def _parser() -> Parser:
-    return Parser(cuda_language())
 
 
 def _without_attributes(content: bytes) -> tuple[bytes, dict[int, str]]:

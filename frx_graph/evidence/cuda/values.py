@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named
+from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
 
 WARP = 32
@@ -36,7 +37,7 @@ _KNOWN: dict[str, Varies] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Base:
     """An array, or what a parameter points to."""
 
@@ -45,7 +46,7 @@ class Base:
     volatile: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pointer:
     """An address: `offset` elements of `element` behind the start of `base`. `inner` are the sizes of the dimensions
     that are still to be chosen from, but for the outermost."""
