@@ -7,6 +7,7 @@ twice.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
 from frx_graph.evidence.cuda.record import record
@@ -53,6 +54,8 @@ class Polynomial:
     def _sum(self, other: Polynomial, sign: int) -> Polynomial:
         if not other.terms:
             return self
+        if not self.terms and sign == 1:
+            return other
         terms = dict(self.terms)
         for name, value in other.terms.items():
             total = terms.get(name, 0) + sign * value
@@ -109,11 +112,13 @@ class Polynomial:
 ZERO = Polynomial({})
 
 
+@functools.lru_cache(maxsize=4096)
 def number(value: int) -> Polynomial:
     """A constant."""
     return Polynomial({(): value} if value else {})
 
 
+@functools.lru_cache(maxsize=4096)
 def named(symbol: str) -> Polynomial:
     """A symbol, once."""
     return Polynomial({(symbol,): 1})

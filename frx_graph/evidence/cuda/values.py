@@ -85,16 +85,19 @@ class Symbols:
         if isinstance(value, Group):
             return UNIFORM
         offset = value.offset if isinstance(value, Pointer) else value
-        varies = UNIFORM
+        varies, known = UNIFORM, self.varies
         for name in offset.terms:
             for symbol in name:
-                varies |= self.varies[symbol]
+                if known[symbol]:
+                    varies = varies | known[symbol] if varies else known[symbol]
         return varies
 
     def fresh(self, hint: str, varies: Varies) -> Polynomial:
         """A symbol that nothing else is."""
         self._made += 1
-        return self.same(f"{hint}#{self._made}", varies)
+        name = f"{hint}#{self._made}"
+        self.varies[name] = varies
+        return Polynomial({(name,): 1})
 
     def kept(self, value: Polynomial) -> Polynomial:
         """The value, or a symbol for one that is too large to go on with."""
