@@ -25,7 +25,9 @@ def matrix_products(kernel: Kernel) -> Iterator[Product]:
 
 def uses_tensor_cores(kernel: Kernel) -> bool:
     """True as well of inline assembly, which may."""
-    return any(word in call.name for call in kernel.calls for word in _TENSOR) or any("mma" in name for name in kernel.read)
+    return any(word in call.name for call in kernel.calls for word in _TENSOR) or any(
+        "mma" in name for name in kernel.read
+    )
 
 
 def _along(access: Access, moves: str, stays: str) -> bool:

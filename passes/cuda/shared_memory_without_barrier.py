@@ -67,8 +67,8 @@ def races(events: Sequence[Event]) -> Iterator[tuple[Access, Access]]:
 def _races(
     before: Sequence[Event], events: Sequence[Event], done: set[tuple[str, bool]], loop: Loop | None
 ) -> Iterator[tuple[Access, Access]]:
-    """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves. What
-    is no access may be a barrier."""
+    """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves. No
+    event that is not an access is among them but what may be a barrier."""
     pending: dict[str, deque[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
         if not isinstance(event, Access):

@@ -95,9 +95,9 @@ def file_constants(text: str) -> dict[str, int]:
     """Names that stand for one number throughout the file. One that is defined twice, differently, is not among them:
     which of the two holds depends on the build."""
     raw: dict[str, set[str]] = {}
-    for pattern, before in ((_DEFINE, _BLANK), (_CONSTANT, _BEFORE_CONSTANT)):
+    for pattern, before_it in ((_DEFINE, _BLANK), (_CONSTANT, _BEFORE_CONSTANT)):
         for found in pattern.finditer(text):
-            if _begins_line(text, found, before):
+            if _begins_line(text, found, before_it):
                 raw.setdefault(found[1], set()).add(_COMMENT.sub(" ", found[2]).strip())
     known: dict[str, int] = {}
     # A constant may be made of others, in any order; chains are short.

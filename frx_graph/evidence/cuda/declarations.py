@@ -65,11 +65,8 @@ def element_type(text: bytes, node: Node) -> str:
     return plain_type(" ".join(words))
 
 
-def parameter(text: bytes, node: Node) -> Parameter | None:
-    """A kernel's parameter; None for one without a name."""
-    found = declarator(text, node.child_by_field_name("declarator"))
-    if found is None:
-        return None
+def parameter(text: bytes, node: Node, found: Declarator) -> Parameter:
+    """A kernel's parameter, of which `found` is the declarator."""
     qualifiers = [said(text, child) for child in node.children if child.type == "type_qualifier"]
     return Parameter(
         name=found.name,

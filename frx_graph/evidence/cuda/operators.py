@@ -74,7 +74,9 @@ def binary(state: State, node: Node) -> Value:
             return _moved(left, left.offset + moved if sign == "+" else left.offset - moved)
         if sign == "+" and isinstance(right, Pointer) and isinstance(left, Polynomial):
             return _moved(right, right.offset + scaled(left, right.inner))
-    return state.symbols.kept(arithmetic(state.symbols, sign, number_of(state, left), number_of(state, right)))
+    if not isinstance(left, Polynomial) or not isinstance(right, Polynomial):
+        left, right = number_of(state, left), number_of(state, right)
+    return state.symbols.kept(arithmetic(state.symbols, sign, left, right))
 
 
 def _moved(pointer: Pointer, offset: Polynomial) -> Pointer:

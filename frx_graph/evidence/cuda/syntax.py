@@ -23,6 +23,9 @@ _ATTRIBUTE = re.compile(
 )
 _MOST_ATTRIBUTE = 500
 """Bytes in the parentheses of an attribute; what is longer has lost its end."""
+_DEEPEST_ATTRIBUTE = 10
+"""Parentheses within each other; real ones have three."""
+_PARENTHESIS = re.compile(rb"[()]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,10 @@ def _without_attributes(content: bytes) -> tuple[bytes, dict[int, str]]:
 
 def _closing(content: bytes, start: int) -> int | None:
     depth = 1
-    for at in range(start, min(len(content), start + _MOST_ATTRIBUTE)):
-        depth += {40: 1, 41: -1}.get(content[at], 0)
+    for found in _PARENTHESIS.finditer(content, start, start + _MOST_ATTRIBUTE):
+        depth += 1 if found[0] == b"(" else -1
         if depth == 0:
-            return at
+            return found.start()
+        if depth > _DEEPEST_ATTRIBUTE:
+            break
     return None
