@@ -53,13 +53,9 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 def races(events: Sequence[Event]) -> Iterator[tuple[Access, Access]]:
     """The write and the read, once for each array and way of writing; loops are gone around twice."""
     done: set[tuple[str, bool]] = set()
-    loops = [event for event in events if isinstance(event, Loop)]
-    events = [event for event in events if _is_shared(event) or _may_wait(event)]
-    if not any(isinstance(event, Access) for event in events):
-        return
     yield from _races((), events, done, None)
     inside = by_loop(events)
-    for loop in loops:
+    for loop in (event for event in events if isinstance(event, Loop)):
         body = inside.get(loop.number, ())
         yield from _races(body, body, done, loop)
 
@@ -67,13 +63,12 @@ def races(events: Sequence[Event]) -> Iterator[tuple[Access, Access]]:
 def _races(
     before: Sequence[Event], events: Sequence[Event], done: set[tuple[str, bool]], loop: Loop | None
 ) -> Iterator[tuple[Access, Access]]:
-    """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves. No
-    event that is not an access is among them but what may be a barrier."""
+    """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
     pending: dict[str, deque[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
-        if not isinstance(event, Access):
+        if isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and not event.pure):
             pending.clear()
-        else:
+        elif isinstance(event, Access) and (event.space is Space.SHARED or _in_step(event)):
             written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
             if event.use is not Use.WRITE and turn:
                 for write in written:
@@ -84,15 +79,9 @@ def _races(
                 written.append(event)
 
 
-def _is_shared(event: Event) -> bool:
-    """True of an access of shared memory, and of global memory that is `volatile` for other threads' sake."""
-    if not isinstance(event, Access):
-        return False
-    return event.space is Space.SHARED or (event.volatile and event.space is Space.GLOBAL)
-
-
-def _may_wait(event: Event) -> bool:
-    return isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and not event.pure)
+def _in_step(access: Access) -> bool:
+    """True of global memory that is `volatile` for other threads' sake."""
+    return access.volatile and access.space is Space.GLOBAL
 
 
 def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool:
