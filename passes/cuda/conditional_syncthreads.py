@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Condition, CudaSource, Kernel
+from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, Kernel
 from frx_graph.passes.cuda.finding import CudaDetector, Sight, launches_of
 
 
 def detect(source: CudaSource) -> Iterator[Sight]:
     """One sight for a barrier."""
     for kernel in source.kernels:
-        for barrier in kernel.barriers:
-            if barrier.kind is not BarrierKind.BLOCK or _both_arms(kernel, barrier):
+        blocks = [one for one in kernel.barriers if one.kind is BarrierKind.BLOCK]
+        waiting = {arm for one in blocks for arm in one.step.arms}
+        for barrier in blocks:
+            # The other arm has a barrier of its own: the hardware counts threads, and not where they wait.
+            if any((branch, 1 - arm) in waiting for branch, arm in barrier.step.arms):
                 continue
             split = next(
                 (
@@ -40,12 +43,6 @@ def _for_all(source: CudaSource, kernel: Kernel, condition: Condition) -> bool:
     return bool(widths) and all(
         width is not None and condition.width is not None and width <= condition.width for width in widths
     )
-
-
-def _both_arms(kernel: Kernel, barrier: Barrier) -> bool:
-    """True if the other arm has a barrier of its own: the hardware counts threads, and not where they wait."""
-    other = {(branch, 1 - arm) for branch, arm in barrier.step.arms}
-    return any(other & set(one.step.arms) for one in kernel.barriers if one.kind is BarrierKind.BLOCK)
 
 
 DETECTOR = CudaDetector("conditional_syncthreads", detect)

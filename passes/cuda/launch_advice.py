@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Launch, Space
 from frx_graph.passes.cuda.target_limits import target_limits
@@ -62,22 +63,31 @@ def _advice(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | None) -> La
     threads, shared = launch.block.count, shared_bytes(kernel, launch)
     found: tuple[Residency, ...] = ()
     if threads is not None and 0 < threads <= MOST_THREADS and shared is not None:
-        sms = None if gpu is None or gpu.product is None else gpu.product.sms
         found = tuple(
-            _residency(name, limits, launch, threads, shared, sms) for name, limits in target_limits(gpu).items()
+            replace(one, waves=_waves(launch, one.blocks, gpu)) if gpu is not None else one
+            for one in _residencies(gpu, threads, shared)
         )
     return LaunchAdvice(launch, threads, shared, found, _suggestion(launch, threads, shared, gpu))
 
 
-def _residency(name: str, limits: SmLimits, launch: Launch, threads: int, shared: int, sms: int | None) -> Residency:
+@functools.lru_cache(maxsize=1024)
+def _residencies(gpu: GpuProfile | None, threads: int, shared: int) -> tuple[Residency, ...]:
+    """Without `waves`. Most launches have one of a few sizes of block."""
+    return tuple(_residency(name, limits, threads, shared) for name, limits in target_limits(gpu).items())
+
+
+def _residency(name: str, limits: SmLimits, threads: int, shared: int) -> Residency:
     by_resource = dict(block_limits(limits, threads, 0, shared))
     del by_resource[Limiter.REGISTERS]
     limiter = min(by_resource, key=lambda one: by_resource[one])
     blocks = by_resource[limiter]
     occupancy = blocks * -(-threads // WARP) / (limits.threads // WARP)
-    grid = launch.grid.count
-    waves = None if sms is None or grid is None or grid <= 0 or not blocks else grid / (blocks * sms)
-    return Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, waves)
+    return Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, None)
+
+
+def _waves(launch: Launch, blocks: int, gpu: GpuProfile) -> float | None:
+    sms, grid = None if gpu.product is None else gpu.product.sms, launch.grid.count
+    return None if sms is None or grid is None or grid <= 0 or not blocks else grid / (blocks * sms)
 
 
 def _suggestion(launch: Launch, threads: int | None, shared: int | None, gpu: GpuProfile | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.evidence.cuda.source import Access, Call, Kernel, Product, Space
+from frx_graph.evidence.cuda.source import Access, Kernel, Product, Space
 
 _TENSOR = ("wmma", "mma", "asm", "tcgen05", "cute::", "cutlass")
 
@@ -25,9 +25,9 @@ def matrix_products(kernel: Kernel) -> Iterator[Product]:
 
 def uses_tensor_cores(kernel: Kernel) -> bool:
     """True as well of inline assembly, which may."""
-    return any(
-        isinstance(event, Call) and any(word in event.name for word in _TENSOR) for event in kernel.events
-    ) or any("wmma" in name or "mma" in name for name in kernel.read)
+    return any(word in call.name for call in kernel.calls for word in _TENSOR) or any(
+        "mma" in name for name in kernel.read
+    )
 
 
 def _along(access: Access, moves: str, stays: str) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import bisect
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tree_sitter import Node, Query, QueryCursor
 
+from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.syntax import cuda_language, said, walk
 
 _QUERY = """
@@ -23,7 +24,7 @@ _STEPS = {"+=": 1, "-=": -1}
 _LOADS = frozenset(["subscript_expression", "call_expression", "pointer_expression"])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """`name` becomes something else. `by` is what is added (`sign` 1) or subtracted (-1) each time; None for any other
     assignment, of `value`. `once` is True if it happens exactly once each time around."""
@@ -36,7 +37,7 @@ class Change:
     """`++` and `--`: there is no `by`, it is 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Entry:
     """A change, or a statement that may contain some, which has no `name` and no `change`. `inside` counts the
     conditional statements around what stands in it."""

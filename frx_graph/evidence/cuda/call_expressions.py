@@ -17,6 +17,18 @@ from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Group, Point
 
 _FULL_MASKS = frozenset(["0xffffffff", "0xffffffffu", "0xfffffffful", "~0", "~0u", "-1", "full_mask", "warp_mask"])
 
+_GROUPS = frozenset(
+    [
+        "this_thread_block",
+        "this_grid",
+        "tiled_partition",
+        "this_cluster",
+        "coalesced_threads",
+        "this_multi_grid",
+        "binary_partition",
+    ]
+)
+
 
 def call(state: State, node: Node) -> Value:
     """A call: of what is known by its name, of a function of the file, or of anything else."""
@@ -35,9 +47,8 @@ def call(state: State, node: Node) -> Value:
         return state.symbols.fresh(short, ANYTHING)
     if plain.endswith("_cast") and "<" in name and arguments:
         return cast(state, name[name.index("<") + 1 : name.rindex(">")], evaluate(state, arguments[0]))
-    group = _group(state, name, short, arguments)
-    if group is not None:
-        return group
+    if short in _GROUPS:
+        return _group(state, name, short, arguments)
     values = [evaluate(state, argument) for argument in arguments]
     if short in calls.BARRIERS:
         state.add(Barrier(state.step(node), calls.BARRIERS[short], said(state.text, node)[:80]))
@@ -49,7 +60,7 @@ def call(state: State, node: Node) -> Value:
         )
         state.add(Barrier(state.step(node), kind, said(state.text, node)[:80]))
         return ZERO
-    if short in calls.LEGACY_WARP or calls.WARP.match(short):
+    if short in calls.LEGACY_WARP or (short.startswith("__") and calls.WARP.match(short)):
         mask = None if short in calls.LEGACY_WARP else said(state.text, arguments[0]) if arguments else ""
         value = values[0] if values else None
         full = mask is not None and (
@@ -59,7 +70,7 @@ def call(state: State, node: Node) -> Value:
         state.add(WarpOperation(state.step(node), short, mask, full))
         return state.symbols.fresh(short, ANYTHING)
     pointer = values[0] if values and isinstance(values[0], Pointer) else None
-    if calls.ATOMIC.match(short) and pointer is not None:
+    if pointer is not None and calls.ATOMIC.match(short):
         return state.access(node, pointer, Use.ATOMIC)
     if short in calls.LOADS and pointer is not None:
         return load(state, node, pointer)
@@ -119,19 +130,17 @@ def _method(state: State, node: Node, function: Node, arguments: list[Node]) -> 
     return state.symbols.fresh(name, ANYTHING)
 
 
-def _group(state: State, name: str, short: str, arguments: list[Node]) -> Group | None:
+def _group(state: State, name: str, short: str, arguments: list[Node]) -> Group:
     if short == "this_thread_block":
         return Group("block")
     if short == "this_grid":
         return Group("grid")
-    if short in ("tiled_partition", "this_cluster", "coalesced_threads", "this_multi_grid", "binary_partition"):
-        if short == "tiled_partition" and "<" in name:
-            size = fold(name[name.index("<") + 1 : name.rindex(">")].split(",")[0], state.constants)
-            return Group("tile", size)
-        if short == "tiled_partition" and len(arguments) == 2:
-            return Group("tile", fold(said(state.text, arguments[1]), state.constants))
-        return Group("other")
-    return None
+    if short == "tiled_partition" and "<" in name:
+        size = fold(name[name.index("<") + 1 : name.rindex(">")].split(",")[0], state.constants)
+        return Group("tile", size)
+    if short == "tiled_partition" and len(arguments) == 2:
+        return Group("tile", fold(said(state.text, arguments[1]), state.constants))
+    return Group("other")
 
 
 def _rank(state: State, group: Group, name: str) -> Value | None:

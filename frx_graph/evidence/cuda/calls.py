@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from frx_graph.evidence.cuda.source import BarrierKind
@@ -68,6 +69,7 @@ _PURE = re.compile(
 )
 
 
+@functools.lru_cache(maxsize=4096)
 def is_pure(name: str) -> bool:
     """Of one that is known to make no thread wait."""
     return _PURE.match(name.split("<", 1)[0]) is not None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.evaluation import evaluate, number_of
 from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Condition
 from frx_graph.evidence.cuda.state import DEEPEST, State
 from frx_graph.evidence.cuda.syntax import line_of, said
@@ -22,7 +22,7 @@ _WARPS = f"(blockDim.x)/({WARP})"
 _TEXT = 120
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Test:
     """`difference sign 0`."""
 
@@ -30,7 +30,7 @@ class Test:
     difference: Polynomial
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Several:
     """All (`&&`) or any (`||`) of them."""
 
@@ -38,7 +38,7 @@ class Several:
     tests: tuple[Test | Several, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Decision:
     """A condition that was read once, and can be taken as it is or negated."""
 
@@ -66,7 +66,7 @@ class Decision:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Facts:
     thread: bool
     lane: bool

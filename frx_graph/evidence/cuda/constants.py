@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping
 _MOST_CHARACTERS = 200
 """Of an expression that is worth folding; longer ones are not of numbers alone."""
 _MOST = 1 << 63
-_DEFINE = re.compile(r"\n[ \t]*+#[ \t]*+define[ \t]++(\w++)[ \t]++([^\n\\]++)$", re.MULTILINE)
+_DEFINE = re.compile(r"#[ \t]*+define[ \t]++(\w++)[ \t]++([^\n\\]++)$", re.MULTILINE)
+_MACRO = re.compile(r"#[ \t]*+define[ \t]++(\w++)\(")
 _CONSTANT = re.compile(
-    r"\n[ \t]*(?:(?:static|inline|__device__|__constant__)[ \t]{1,9}){0,4}(?:const|constexpr)[ \t]{1,9}"
-    r"(?:static[ \t]{1,9})?"
+    r"const(?:expr)?[ \t]{1,9}(?:static[ \t]{1,9})?"
     r"(?:(?:unsigned|int|long|short|size_t|u?int\d\d?_t|auto)[ \t]{1,9}){1,4}"
-    r"(\w+)[ \t]{0,9}=[ \t]{0,9}([^;,{}]{1,200});",
-    re.MULTILINE,
+    r"(\w+)[ \t]{0,9}=[ \t]{0,9}([^;,{}]{1,200});"
 )
-"""Bounded throughout, so that a line of blanks is read once. All three begin with what `re` finds fast."""
-_MACRO = re.compile(r"\n[ \t]*+#[ \t]*+define[ \t]++(\w++)\(")
+"""Bounded throughout, so that a line of blanks is read once. All three begin with what `re` finds fast; what
+stands before them on their line is looked at once they are found."""
+_BLANK = re.compile(r"[ \t]*")
+_BEFORE_CONSTANT = re.compile(r"[ \t]*(?:(?:static|inline|__device__|__constant__)[ \t]{1,9}){0,4}")
 _SUFFIX = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b")
 _COMMENT = re.compile(r"//.*|/\*.*?(?:\*/|$)", re.MULTILINE)
 _WHOLE = re.compile(r"[\w\s()+*/%<>&|\\-]*")
@@ -52,6 +53,7 @@ TYPE_BYTES: Mapping[str, int] = {
 """As CUDA lays them out on 64-bit Linux and Windows; `long` differs between these and is not here."""
 
 
+@functools.lru_cache(maxsize=4096)
 def plain_type(text: str) -> str:
     """Without qualifiers and spaces that do not matter."""
     words = [word for word in text.replace("*", " * ").split() if word not in _QUALIFIERS]
@@ -93,9 +95,10 @@ def file_constants(text: str) -> dict[str, int]:
     """Names that stand for one number throughout the file. One that is defined twice, differently, is not among them:
     which of the two holds depends on the build."""
     raw: dict[str, set[str]] = {}
-    text = f"\n{text}"
-    for found in (*_DEFINE.finditer(text), *_CONSTANT.finditer(text)):
-        raw.setdefault(found[1], set()).add(_COMMENT.sub(" ", found[2]).strip())
+    for pattern, before_it in ((_DEFINE, _BLANK), (_CONSTANT, _BEFORE_CONSTANT)):
+        for found in pattern.finditer(text):
+            if _begins_line(text, found, before_it):
+                raw.setdefault(found[1], set()).add(_COMMENT.sub(" ", found[2]).strip())
     known: dict[str, int] = {}
     # A constant may be made of others, in any order; chains are short.
     for _ in range(4):
@@ -112,7 +115,14 @@ def file_constants(text: str) -> dict[str, int]:
 
 def function_macros(text: str) -> frozenset[str]:
     """Names of the file's macros with arguments. What they do with these, a parser of the file as it is cannot see."""
-    return frozenset(_MACRO.findall(f"\n{text}"))
+    return frozenset(found[1] for found in _MACRO.finditer(text) if _begins_line(text, found, _BLANK))
+
+
+def _begins_line(text: str, found: re.Match[str], before: re.Pattern[str]) -> bool:
+    """True if nothing but `before` stands before it on its line."""
+    at = found.start()
+    line = text.rfind("\n", max(0, at - _MOST_CHARACTERS), at) + 1
+    return (line > 0 or at <= _MOST_CHARACTERS) and before.fullmatch(text, line, at) is not None
 
 
 def _value(node: ast.expr, names: Mapping[str, int]) -> int:

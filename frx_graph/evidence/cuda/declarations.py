@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import plain_type
+from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Parameter
 from frx_graph.evidence.cuda.syntax import said
 
 _DEEPEST = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Declarator:
     """`name` with `pointers` stars; `sizes` are the expressions in brackets, None for an empty one."""
 
@@ -66,11 +65,8 @@ def element_type(text: bytes, node: Node) -> str:
     return plain_type(" ".join(words))
 
 
-def parameter(text: bytes, node: Node) -> Parameter | None:
-    """A kernel's parameter; None for one without a name."""
-    found = declarator(text, node.child_by_field_name("declarator"))
-    if found is None:
-        return None
+def parameter(text: bytes, node: Node, found: Declarator) -> Parameter:
+    """A kernel's parameter, of which `found` is the declarator."""
     qualifiers = [said(text, child) for child in node.children if child.type == "type_qualifier"]
     return Parameter(
         name=found.name,

@@ -146,16 +146,13 @@ def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
     listed = inner.child_by_field_name("parameters") if inner is not None else None
     found, rows = [], set()
     for child in listed.named_children if listed is not None else ():
-        one = (
-            parameter(text, child)
-            if child.type in ("parameter_declaration", "optional_parameter_declaration")
-            else None
-        )
-        if one is not None:
-            found.append(one)
-            said_by = declarator(text, child.child_by_field_name("declarator"))
-            if said_by is not None and (said_by.rows or len(said_by.sizes) > 1):
-                rows.add(one.name)
+        if child.type in ("parameter_declaration", "optional_parameter_declaration"):
+            declared = declarator(text, child.child_by_field_name("declarator"))
+            if declared is None:
+                continue
+            found.append(parameter(text, child, declared))
+            if declared.rows or len(declared.sizes) > 1:
+                rows.add(declared.name)
     return found, rows
 
 

@@ -27,6 +27,8 @@ _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 _SETS = re.compile(r"\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))")
 """What stands behind a name that is set, or may be."""
 _WORD_ENDS = re.compile(r"\w")
+_BRACKET = re.compile(r"[(){}]")
+_SEPARATOR = re.compile(r"[][(){},]")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
 """Characters of what a size is set to."""
@@ -80,10 +82,12 @@ class _Names:
         self._end = 0
         self._constants = constants
         self._sets: dict[str, list[tuple[int, re.Match[str]]]] = {}
+        self._values: dict[str, str | None] = {}
 
     def before(self, call: Node) -> _Names:
         """As they stand at a launch."""
         self._end = call.start_byte - self._start
+        self._values.clear()
         return self
 
     def number(self, text: str, follow: int = _FOLLOWED) -> int | None:
@@ -110,13 +114,11 @@ class _Names:
         rounded = _rounds_up(self._spelled(full)[:_MOST_EXTENT])
         inside = _DIM3.match(full.strip())
         if inside is None:
-            return Extent(text, (self.number(full), 1, 1) if self._is_number(full) else (None, None, None), rounded)
+            count = self.number(full)
+            return Extent(text, (None, None, None) if count is None else (count, 1, 1), rounded)
         sizes = [self.number(part) for part in _arguments(inside[1])][:3]
         sizes += [1] * (3 - len(sizes))
         return Extent(text, (sizes[0], sizes[1], sizes[2]), rounded)
-
-    def _is_number(self, text: str) -> bool:
-        return self.number(text) is not None
 
     def _spelled(self, text: str) -> str:
         """The text, with names that are set once replaced by what they are set to."""
@@ -128,6 +130,11 @@ class _Names:
         """What a variable is set to, if that is done once before the launch."""
         if name[0].isdigit():
             return None
+        if name not in self._values:
+            self._values[name] = self._value(name)
+        return self._values[name]
+
+    def _value(self, name: str) -> str | None:
         if name not in self._sets:
             self._sets[name] = self._found(name)
         sets = self._sets[name][: bisect.bisect_left(self._sets[name], self._end, key=itemgetter(0))]
@@ -172,18 +179,20 @@ def _rounds_up(text: str) -> bool:
 def _balanced(text: str) -> str | None:
     """What stands before the bracket that closes one opened before."""
     depth = 1
-    for at, character in enumerate(text):
-        depth += {"(": 1, "{": 1, ")": -1, "}": -1}.get(character, 0)
+    for found in _BRACKET.finditer(text):
+        depth += 1 if found[0] in "({" else -1
         if depth == 0:
-            return text[:at]
+            return text[: found.start()]
     return None
 
 
 def _arguments(text: str) -> list[str]:
     parts, depth, start = [], 0, 0
-    for at, character in enumerate(text):
-        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append(text[start:at].strip())
-            start = at + 1
+    for found in _SEPARATOR.finditer(text):
+        sign = found[0]
+        if sign != ",":
+            depth += 1 if sign in "([{" else -1
+        elif depth == 0:
+            parts.append(text[start : found.start()].strip())
+            start = found.end()
     return [part for part in (*parts, text[start:].strip()) if part]

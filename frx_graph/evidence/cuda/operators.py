@@ -7,7 +7,7 @@ from tree_sitter import Node
 from frx_graph.evidence.cuda.arithmetic import arithmetic, scaled
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.evaluation import evaluate, number_of
-from frx_graph.evidence.cuda.places import assign, cast, place, scalar
+from frx_graph.evidence.cuda.places import assign, cast, place
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, number
 from frx_graph.evidence.cuda.source import Access, Product, Use
 from frx_graph.evidence.cuda.state import State
@@ -18,11 +18,10 @@ from frx_graph.evidence.cuda.values import ANYTHING, INDEX_OBJECTS, UNIFORM, WAR
 def name(state: State, node: Node) -> Value:
     """A variable, a constant, or what the file does not say."""
     text = said(state.text, node)
-    place_of = scalar(state, text)
-    if place_of is not None:
-        return state.access(node, place_of, Use.READ)
     value = state.names.get(text)
     if value is not None:
+        if text in state.places and isinstance(value, Pointer):
+            return state.access(node, value, Use.READ)
         return value
     if text in state.constants:
         return number(state.constants[text])
@@ -75,7 +74,9 @@ def binary(state: State, node: Node) -> Value:
             return _moved(left, left.offset + moved if sign == "+" else left.offset - moved)
         if sign == "+" and isinstance(right, Pointer) and isinstance(left, Polynomial):
             return _moved(right, right.offset + scaled(left, right.inner))
-    return state.symbols.kept(arithmetic(state.symbols, sign, number_of(state, left), number_of(state, right)))
+    if not isinstance(left, Polynomial) or not isinstance(right, Polynomial):
+        left, right = number_of(state, left), number_of(state, right)
+    return state.symbols.kept(arithmetic(state.symbols, sign, left, right))
 
 
 def _moved(pointer: Pointer, offset: Polynomial) -> Pointer:

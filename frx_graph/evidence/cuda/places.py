@@ -9,11 +9,11 @@ from tree_sitter import Node
 from frx_graph.evidence.cuda.arithmetic import scaled
 from frx_graph.evidence.cuda.constants import plain_type
 from frx_graph.evidence.cuda.evaluation import evaluate, number_of
-from frx_graph.evidence.cuda.polynomial import Polynomial, number
+from frx_graph.evidence.cuda.polynomial import Polynomial, named, number
 from frx_graph.evidence.cuda.source import Space, Use
 from frx_graph.evidence.cuda.state import DEEPEST, State
 from frx_graph.evidence.cuda.syntax import said
-from frx_graph.evidence.cuda.values import ANYTHING, INDEX_OBJECTS, UNIFORM, Pointer, Value, unknown_pointer
+from frx_graph.evidence.cuda.values import ANYTHING, BUILT_IN, INDEX_OBJECTS, UNIFORM, Pointer, Value, unknown_pointer
 
 
 def place(state: State, node: Node) -> Pointer | str | None:
@@ -89,7 +89,9 @@ def _element(state: State, node: Node) -> Pointer:
     index = number_of(state, evaluate(state, indices.named_child(0) if indices and indices.named_child_count else None))
     if not isinstance(base, Pointer):
         base = unknown_pointer("?")
-    offset = base.offset + scaled(index, base.inner)
+    if base.inner:
+        index = scaled(index, base.inner)
+    offset = base.offset + index
     if not offset.fits:
         offset = state.symbols.fresh("offset", state.symbols.of(offset))
     return Pointer(base.base, offset, base.element, base.inner)
@@ -107,6 +109,9 @@ def load(state: State, node: Node, at: Pointer) -> Value:
 
 def field(state: State, node: Node) -> Value:
     """`a.b` and `a->b`."""
+    text = said(state.text, node)
+    if text in BUILT_IN and text.partition(".")[0] not in state.names:
+        return named(text)
     inner, name = node.child_by_field_name("argument"), said(state.text, node.child_by_field_name("field"))
     owner = said(state.text, inner)
     if owner in INDEX_OBJECTS and owner not in state.names:

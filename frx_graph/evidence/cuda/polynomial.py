@@ -7,8 +7,10 @@ twice.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from frx_graph.evidence.cuda.record import record
 
 MOST_TERMS = 48
 """Beyond that nothing is gained: an index has a handful. A polynomial that would have more is not kept."""
@@ -18,7 +20,7 @@ MOST_COEFFICIENT = 1 << 64
 Monomial = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Polynomial:
     """`terms` are sorted names to a coefficient that is not 0; the empty product is the constant."""
 
@@ -52,6 +54,8 @@ class Polynomial:
     def _sum(self, other: Polynomial, sign: int) -> Polynomial:
         if not other.terms:
             return self
+        if not self.terms and sign == 1:
+            return other
         terms = dict(self.terms)
         for name, value in other.terms.items():
             total = terms.get(name, 0) + sign * value
@@ -108,11 +112,13 @@ class Polynomial:
 ZERO = Polynomial({})
 
 
+@functools.lru_cache(maxsize=4096)
 def number(value: int) -> Polynomial:
     """A constant."""
     return Polynomial({(): value} if value else {})
 
 
+@functools.lru_cache(maxsize=4096)
 def named(symbol: str) -> Polynomial:
     """A symbol, once."""
     return Polynomial({(symbol,): 1})

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.record import record
 
 
 class Space(enum.StrEnum):
@@ -48,7 +49,7 @@ class BarrierKind(enum.StrEnum):
     """`mbarrier`, `cuda::barrier`, pipelines."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stride:
     """From one thread to the next in x, in elements: `elements` is None where it is no number, `text` says what it is
     then."""
@@ -60,7 +61,7 @@ class Stride:
     """A number that divides a stride which is no number itself: 2 of `2*s`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Condition:
     """What decides whether a thread goes on. Only what is certain: a condition on loaded data has all of these False
     but `data`."""
@@ -88,7 +89,7 @@ class Condition:
     """What it depends on: x, y, z, block, lane, data."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """What all events of a kernel have: where, in which order, below which conditions and in which loops. `arms` are
     the branches that it is in, as `if` and arm."""
@@ -107,7 +108,7 @@ class Step:
         return any(condition.single for condition in self.conditions)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Access:
     """One element that a thread reads or writes. `offset` is in elements of `element`, from the start of `base`."""
 
@@ -127,7 +128,7 @@ class Access:
     volatile: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Barrier:
     """Threads wait for each other."""
 
@@ -136,7 +137,7 @@ class Barrier:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WarpOperation:
     """A shuffle or a vote. `mask` is None of those that CUDA 9 has replaced; `full` where it is all lanes."""
 
@@ -146,7 +147,7 @@ class WarpOperation:
     full: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """A function whose body is not known, or was not looked into; `pure` if it can do nothing but compute. Of each
     argument: its value, if it is a number, and what it points to, if it is a pointer."""
@@ -158,7 +159,7 @@ class Call:
     elements: tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Branch:
     """An `if`, or a chain of them with `arms` arms, or a `switch`. `number` is what steps name it by."""
 
@@ -170,7 +171,7 @@ class Branch:
     """In a loop: it says the same each time around."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loop:
     """`number` is what steps name it by. `count` is how often it goes around, if that is a number."""
 
@@ -182,7 +183,7 @@ class Loop:
     condition: Condition | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Product:
     """`sum += left * right`: two loaded elements multiplied and added up."""
 
@@ -194,7 +195,7 @@ class Product:
 Event = Access | Barrier | WarpOperation | Call | Branch | Loop | Product
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parameter:
     """Of a kernel; `type` is what it points to if it is a pointer."""
 
@@ -205,7 +206,7 @@ class Parameter:
     restrict: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Array:
     """Declared in a kernel; an entry of `sizes` is None where it is not a number. `dynamic`: as large as the launch
     says."""

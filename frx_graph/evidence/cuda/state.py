@@ -23,6 +23,7 @@ MOST_INLINED = 2
 MOST_CONDITIONS = 200
 """That are kept of those around one place; a kernel with as many early returns is generated."""
 _TEXT = 160
+_LOADED = frozenset({"data"})
 _NOT_KNOWN = Stride(StrideKind.UNKNOWN, None, None)
 
 
@@ -80,14 +81,8 @@ class State:
 
     def step(self, node: Node) -> Step:
         """Where the next event stands."""
-        return Step(
-            order=len(self.events),
-            line=line_of(node),
-            conditions=self.conditions,
-            loops=self.loops,
-            arms=self.arms,
-            through=self.through[-1] if self.through else None,
-        )
+        through = self.through[-1] if self.through else None
+        return Step(len(self.events), line_of(node), self.conditions, self.loops, self.arms, through)
 
     def add(self, event: Event) -> None:
         """Keeps an event, as long as there are not too many."""
@@ -117,33 +112,40 @@ class State:
 
     def access(self, node: Node, at: Pointer, use: Use) -> Polynomial:
         """One element is used: what it holds is a symbol that nothing is known of, except what it was loaded from."""
-        varies = self.symbols.of(at.offset)
-        if at.base.space is Space.LOCAL:
-            value = self.symbols.fresh(at.base.name, ANYTHING)
-            if at.base.name in self.kept:
-                self.symbols.loaded[next(value.symbols())] = self.kept[at.base.name]
+        base = at.base
+        if base.space is Space.LOCAL:
+            value = self.symbols.fresh(base.name, ANYTHING)
+            if base.name in self.kept:
+                ((symbol,),) = value.terms
+                self.symbols.loaded[symbol] = self.kept[base.name]
             return value
+        varies, stride = self.symbols.across_warp(at.offset)
         size = self.bytes_of(at.element)
-        turns = self._bank_turns(at, size) if at.base.space is Space.SHARED else None
-        seen = Access(
-            step=self.step(node),
-            base=at.base.name,
-            space=at.base.space,
-            use=use,
-            text=said(self.text, node)[:_TEXT],
-            element=at.element,
-            element_bytes=size,
-            offset=at.offset,
-            varies=varies,
-            stride=self.symbols.stride(at.offset) if at.base.space is not Space.UNKNOWN else _NOT_KNOWN,
-            conflict=turns,
-            volatile=at.base.volatile,
+        turns = self._bank_turns(at, size) if base.space is Space.SHARED else None
+        if base.space is Space.UNKNOWN:
+            stride = _NOT_KNOWN
+        step, text = self.step(node), said(self.text, node)[:_TEXT]
+        # By position: one in three events is an access, and names take as long again.
+        self.add(
+            Access(
+                step,
+                base.name,
+                base.space,
+                use,
+                text,
+                at.element,
+                size,
+                at.offset,
+                varies,
+                stride,
+                turns,
+                base.volatile,
+            )
         )
-        self.add(seen)
-        value = self.symbols.fresh(at.base.name, varies | {"data"})
+        value = self.symbols.fresh(base.name, varies | _LOADED)
         if use is Use.READ:
-            (symbol,) = value.symbols()
-            self.symbols.loaded[symbol] = seen.step.order
+            ((symbol,),) = value.terms
+            self.symbols.loaded[symbol] = step.order
         return value
 
     def _bank_turns(self, at: Pointer, size: int | None) -> int | None:

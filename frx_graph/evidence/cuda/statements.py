@@ -20,6 +20,7 @@ from frx_graph.evidence.cuda.syntax import line_of, said
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Base, Group, Pointer, Value, Varies, unknown_pointer
 
 _LEAVES = frozenset(["return_statement", "continue_statement", "break_statement"])
+_SPECIFIERS = ("type_qualifier", "storage_class_specifier")
 _LOOPS = frozenset(["for_statement", "while_statement", "do_statement", "for_range_loop"])
 _TEXT = 120
 
@@ -148,12 +149,7 @@ def _group_declaration(state: State, node: Node) -> bool:
 
 
 def _declare(state: State, node: Node) -> None:
-    words = {
-        said(state.text, child)
-        for child in node.children
-        if child.type in ("type_qualifier", "storage_class_specifier")
-    }
-    words |= {child.type for child in node.children}
+    words = {said(state.text, child) if child.type in _SPECIFIERS else child.type for child in node.children}
     shared = "__shared__" in words
     element = element_type(state.text, node)
     for child in node.children_by_field_name("declarator"):

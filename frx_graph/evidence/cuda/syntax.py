@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
 
+from frx_graph.evidence.cuda.host_code import parsed_ranges
 from frx_graph.evidence.cuda.source import Coverage
 
 _ATTRIBUTE = re.compile(
@@ -22,6 +23,9 @@ _ATTRIBUTE = re.compile(
 )
 _MOST_ATTRIBUTE = 500
 """Bytes in the parentheses of an attribute; what is longer has lost its end."""
+_DEEPEST_ATTRIBUTE = 10
+"""Parentheses within each other; real ones have three."""
+_PARENTHESIS = re.compile(rb"[()]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ class Tree:
 def parse_tree(content: bytes) -> Tree:
     """The tree of a file; errors in it are nodes."""
     text, bounds = _without_attributes(content)
-    return Tree(text, _parser().parse(text).root_node, bounds)
+    parser = Parser(cuda_language(), included_ranges=parsed_ranges(text))
+    return Tree(text, parser.parse(text).root_node, bounds)
 
 
 def coverage(tree: Tree) -> Coverage:
@@ -101,11 +106,6 @@ def cuda_language() -> Language:
     return Language(tree_sitter_cuda.language())
 
 
-@functools.cache
-def _parser() -> Parser:
-    return Parser(cuda_language())
-
-
 def _without_attributes(content: bytes) -> tuple[bytes, dict[int, str]]:
     pieces, bounds, done = [], {}, 0
     for found in _ATTRIBUTE.finditer(content):
@@ -127,8 +127,10 @@ def _without_attributes(content: bytes) -> tuple[bytes, dict[int, str]]:
 
 def _closing(content: bytes, start: int) -> int | None:
     depth = 1
-    for at in range(start, min(len(content), start + _MOST_ATTRIBUTE)):
-        depth += {40: 1, 41: -1}.get(content[at], 0)
+    for found in _PARENTHESIS.finditer(content, start, start + _MOST_ATTRIBUTE):
+        depth += 1 if found[0] == b"(" else -1
         if depth == 0:
-            return at
+            return found.start()
+        if depth > _DEEPEST_ATTRIBUTE:
+            break
     return None

@@ -11,9 +11,11 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named
+from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
 
 WARP = 32
@@ -27,7 +29,7 @@ Varies = frozenset[str]
 UNIFORM: Varies = frozenset()
 INDEX_OBJECTS = frozenset(["threadIdx", "blockIdx", "blockDim", "gridDim"])
 ANYTHING: Varies = frozenset({"x", "y", "z", "block", "lane", "data"})
-_KNOWN: dict[str, Varies] = {
+BUILT_IN: Mapping[str, Varies] = {
     THREAD_X: frozenset({"x", "lane"}),
     "threadIdx.y": frozenset({"y"}),
     "threadIdx.z": frozenset({"z"}),
@@ -36,7 +38,7 @@ _KNOWN: dict[str, Varies] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Base:
     """An array, or what a parameter points to."""
 
@@ -45,7 +47,7 @@ class Base:
     volatile: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pointer:
     """An address: `offset` elements of `element` behind the start of `base`. `inner` are the sizes of the dimensions
     that are still to be chosen from, but for the outermost."""
@@ -71,29 +73,34 @@ Value = Polynomial | Pointer | Group
 class Symbols:
     """What the symbols of one kernel vary with; `loaded` are those that were read from memory, as index of the read."""
 
-    varies: dict[str, Varies] = field(default_factory=lambda: dict(_KNOWN))
+    varies: dict[str, Varies] = field(default_factory=lambda: dict(BUILT_IN))
     loaded: dict[str, int] = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
     """Those that a launch passes: parameters of the kernel."""
     remainders: set[str] = field(default_factory=set)
     """Symbols that are quotients, or single bits."""
     _made: int = 0
+    _across: dict[int, tuple[Polynomial, tuple[Varies, Stride]]] = field(default_factory=dict)
+    """By identity of the offset, which is held so that no other has it."""
 
     def of(self, value: Value) -> Varies:
         """What a value varies with; a pointer as its offset."""
         if isinstance(value, Group):
             return UNIFORM
         offset = value.offset if isinstance(value, Pointer) else value
-        varies = UNIFORM
+        varies, known = UNIFORM, self.varies
         for name in offset.terms:
             for symbol in name:
-                varies |= self.varies[symbol]
+                if known[symbol]:
+                    varies = varies | known[symbol] if varies else known[symbol]
         return varies
 
     def fresh(self, hint: str, varies: Varies) -> Polynomial:
         """A symbol that nothing else is."""
         self._made += 1
-        return self.same(f"{hint}#{self._made}", varies)
+        name = f"{hint}#{self._made}"
+        self.varies[name] = varies
+        return Polynomial({(name,): 1})
 
     def kept(self, value: Polynomial) -> Polynomial:
         """The value, or a symbol for one that is too large to go on with."""
@@ -137,6 +144,13 @@ class Symbols:
         turns = any(symbol.startswith("loop:") for symbol in by.symbols())
         remainder = turns if divisor is None else divisor % WARP != 0
         return self.made(f"({value})/({by})", varies, remainder=remainder)
+
+    def across_warp(self, offset: Polynomial) -> tuple[Varies, Stride]:
+        """What an offset varies with, and its stride. The same one is often that of several arrays."""
+        known = self._across.get(id(offset))
+        if known is None:
+            known = self._across[id(offset)] = offset, (self.of(offset), self.stride(offset))
+        return known[1]
 
     def stride(self, offset: Polynomial) -> Stride:
         """How far apart neighbouring threads are."""
