@@ -2,7 +2,8 @@
 
 Certain only where the two places are known to be different threads': the same array, at offsets that differ by less
 than a warp is wide, by the counter of a loop, or by how they follow the thread's place (a row and a column); what one
-thread alone has written; or what others update atomically. In a loop the next turn reads what the last has written.
+thread alone has written; what others update atomically; or where two of the first threads of a block meet when it is
+tried out. In a loop the next turn reads what the last has written.
 Silent as soon as anything stands between that may be a barrier: any barrier of any group, a function or macro that is
 not known, inline assembly; and where only one of the two can be on a thread's way.
 """
@@ -19,6 +20,7 @@ from frx_graph.evidence.cuda.source import (
     Call,
     CudaSource,
     Event,
+    Kernel,
     Loop,
     Space,
     Step,
@@ -26,7 +28,8 @@ from frx_graph.evidence.cuda.source import (
     Use,
     WarpOperation,
 )
-from frx_graph.passes.cuda.finding import CudaDetector, Sight, by_loop
+from frx_graph.passes.cuda.finding import CudaDetector, Sight, by_loop, launches_of
+from frx_graph.passes.cuda.first_threads import FirstThreads
 
 _MOST_PENDING = 256
 """Writes of one array between two barriers that a read is compared with: the last ones."""
@@ -41,7 +44,7 @@ _LAST = named("blockDim.x") - number(1)
 def detect(source: CudaSource) -> Iterator[Sight]:
     """One sight for an array of a kernel: the first read."""
     for kernel in source.kernels:
-        for write, read in races(kernel.events):
+        for write, read in races(source, kernel):
             if not write.volatile:
                 said = (
                     f"`{read.text}` is read without a barrier after line {write.step.line}, where other threads write "
@@ -50,18 +53,23 @@ def detect(source: CudaSource) -> Iterator[Sight]:
                 yield Sight(kernel.name, read.step.line, said, read)
 
 
-def races(events: Sequence[Event]) -> Iterator[tuple[Access, Access]]:
+def races(source: CudaSource, kernel: Kernel) -> Iterator[tuple[Access, Access]]:
     """The write and the read, once for each array and way of writing; loops are gone around twice."""
     done: set[tuple[str, bool]] = set()
-    yield from _races((), events, done, None)
-    inside = by_loop(events)
-    for loop in (event for event in events if isinstance(event, Loop)):
+    threads = FirstThreads(kernel, launches_of(source, kernel))
+    yield from _races((), kernel.events, done, None, threads)
+    inside = by_loop(kernel.events)
+    for loop in kernel.loops.values():
         body = inside.get(loop.number, ())
-        yield from _races(body, body, done, loop)
+        yield from _races(body, body, done, loop, threads)
 
 
 def _races(
-    before: Sequence[Event], events: Sequence[Event], done: set[tuple[str, bool]], loop: Loop | None
+    before: Sequence[Event],
+    events: Sequence[Event],
+    done: set[tuple[str, bool]],
+    loop: Loop | None,
+    threads: FirstThreads,
 ) -> Iterator[tuple[Access, Access]]:
     """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
     pending: dict[str, deque[Access]] = {}
@@ -72,7 +80,9 @@ def _races(
             written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
             if event.use is not Use.WRITE and turn:
                 for write in written:
-                    if (write.base, write.volatile) not in done and _others(write, event, written, loop):
+                    if (write.base, write.volatile) not in done and (
+                        _others(write, event, written, loop) or _tried(write, event, written, loop, threads)
+                    ):
                         done.add((write.base, write.volatile))
                         yield write, event
             if event.use is not Use.READ and not (turn and before):
@@ -82,6 +92,15 @@ def _races(
 def _in_step(access: Access) -> bool:
     """True of global memory that is `volatile` for other threads' sake."""
     return access.volatile and access.space is Space.GLOBAL
+
+
+def _tried(
+    write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
+) -> bool:
+    """The same, of places that no stride tells of."""
+    if write.volatile or Use.ATOMIC in (write.use, read.use) or "data" in write.varies | read.varies:
+        return False
+    return _on_one_way(write.step, read.step) and threads.meet(write, read, written, loop)
 
 
 def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool:

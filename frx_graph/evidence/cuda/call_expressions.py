@@ -29,6 +29,8 @@ def call(state: State, node: Node) -> Value:
     name = said(state.text, function)
     plain = name.split("<", 1)[0]
     short = plain.rsplit("::", 1)[-1]
+    if short in state.generic and len(arguments) == 1:
+        return evaluate(state, arguments[0])
     if short in state.macros or (short.isupper() and short not in state.functions):
         # It may take the address of `a[i]` and read four elements from there.
         state.add(_called(state, node, name, False, []))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from frx_graph.evidence.cuda.concrete import Several, Test
 from frx_graph.evidence.cuda.evaluation import evaluate, number_of
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Condition
@@ -20,22 +21,6 @@ _THREAD = frozenset(["x", "y", "z"])
 _BUILT_IN = ("threadIdx.", "blockIdx.", "blockDim.", "gridDim.")
 _WARPS = f"(blockDim.x)/({WARP})"
 _TEXT = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """`difference sign 0`."""
-
-    sign: str
-    difference: Polynomial
-
-
-@dataclass(frozen=True, slots=True)
-class Several:
-    """All (`&&`) or any (`||`) of them."""
-
-    all: bool
-    tests: tuple[Test | Several, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +48,7 @@ class Decision:
             ragged=found.ragged,
             width=found.width,
             varies=self.varies,
+            tests=_negated(self.tests) if negated else self.tests,
         )
 
 

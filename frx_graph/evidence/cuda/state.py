@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.assignments import Change, Changes
+from frx_graph.evidence.cuda.banks import turns_thread_by_thread
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Access, Array, Condition, Event, Space, Step, Stride, StrideKind, Use
@@ -57,6 +58,8 @@ class State:
     """False: something was passed over, because there is too much of it."""
     plane: bool = False
     """The kernel's blocks have, or may have, more than one dimension."""
+    width: int | None = None
+    """Threads of its blocks in x, if the launches of the file say so."""
     generic: frozenset[str] = frozenset()
     """The template's types."""
     names: dict[str, Value] = field(default_factory=dict)
@@ -149,9 +152,17 @@ class State:
     def _bank_turns(self, at: Pointer, size: int | None) -> int | None:
         """Of a type that a template leaves open, the fewer of those of 4 and of 8 bytes."""
         sizes = (4, 8) if size is None and at.element in self.generic else (size,)
-        turns = [bank_turns(self.symbols, at.offset, one, plane=self.plane) for one in sizes]
+        turns = [self._turns(at.offset, one) for one in sizes]
         known = [one for one in turns if one is not None]
         return min(known) if len(known) == len(turns) else None
+
+    def _turns(self, offset: Polynomial, size: int | None) -> int | None:
+        turns = bank_turns(self.symbols, offset, size, plane=self.plane, width=self.width)
+        if turns is not None or size is None:
+            return turns
+        return turns_thread_by_thread(
+            self.symbols, offset, size, self.conditions, plane=self.plane, width=self.width
+        )
 
     def keep(self, array: str, value: Value) -> None:
         """Notes from which read the elements of a local array come."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.assignments import Change, identifiers, loads
-from frx_graph.evidence.cuda.conditions import Decision, Several, decide
+from frx_graph.evidence.cuda.concrete import Several
+from frx_graph.evidence.cuda.conditions import Decision, decide
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.declarations import declarator, element_type
 from frx_graph.evidence.cuda.evaluation import evaluate, number_of
@@ -339,7 +340,7 @@ def _switch(state: State, node: Node) -> None:
     for arm, case in enumerate(cases):
         known = dict(before)
         after, state.names = state.names, known
-        _arm(state, case, replace(chosen, single=False, modulo=False), (which, arm))
+        _arm(state, case, replace(chosen, single=False, modulo=False, tests=None), (which, arm))
         _merge(state, after, ANYTHING)
 
 
@@ -352,6 +353,7 @@ def _loop(state: State, node: Node) -> None:
     for name, how in changed.items():
         if name in state.names:
             state.names[name] = _at_head(state, name, how, changed, entry, counter)
+    starts = {name: state.names[name] for name in changed if name in entry}
     if node.type == "for_range_loop":
         found = declarator(state.text, node.child_by_field_name("declarator"))
         if found is not None:
@@ -373,6 +375,8 @@ def _loop(state: State, node: Node) -> None:
         evaluate_update = node.child_by_field_name("update")
         if evaluate_update is not None:
             evaluate(state, evaluate_update)
+    for name, start in starts.items():
+        state.symbols.turned(start, state.names[name])
     state.conditions = before
     innermost = not any(isinstance(event, Loop) for event in state.events[first:])
     state.loops = loops
@@ -414,13 +418,13 @@ def _at_head(
             else:
                 varies = UNIFORM.union(*(state.symbols.of(step) for step in uniform))
                 conditional = UNIFORM if all(change.once for change in how) else ANYTHING
-                new = offset + state.symbols.fresh(f"{counter}:{name}", varies | conditional)
+                new = offset + state.symbols.turning(f"{counter}:{name}", varies | conditional, ZERO)
             if new.fits:
                 return replace(before, offset=new) if isinstance(before, Pointer) else new
     varies = state.symbols.of(offset)
     for change in how:
         varies |= _varies_of(state, change, changed)
-    unknown = state.symbols.fresh(f"{counter}:{name}", varies)
+    unknown = state.symbols.turning(f"{counter}:{name}", varies, offset)
     return replace(before, offset=unknown) if isinstance(before, Pointer) else unknown
 
 

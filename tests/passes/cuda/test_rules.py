@@ -280,3 +280,98 @@ def test_what_another_thread_has_written(text: str, found: bool) -> None:
 def test_a_barrier_below_a_limit_that_no_block_reaches_is_reached_by_all(width: int, found: bool) -> None:
     text = "__global__ void k(int* a) { if (threadIdx.x < 128) { a[threadIdx.x] = 1; __syncthreads(); } }\n"
     assert ("conditional_syncthreads" in rules(text + f"void run(int* a) {{ k<<<1, {width}>>>(a); }}")) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # A tile whose size only the build knows, turned over.
+        ("__shared__ int x[TILE][TILE]; x[j][i] = n; out[i] = x[i][j];", True),
+        ("__shared__ int x[TILE][TILE]; x[j][i] = n; out[i] = x[j][i];", False),
+        ("__shared__ int x[TILE][TILE]; x[j][i] = n; __syncthreads(); out[i] = x[i][j];", False),
+        # Rows and columns by quotient and remainder.
+        ("__shared__ int x[8][9]; x[i / 8][i % 8] = n; out[i] = x[i % 8][i / 8];", True),
+        ("__shared__ int x[8][9]; x[i / 8][i % 8] = n; out[i] = x[i >> 3][i & 7];", False),
+        # Its own four, read one by one, or those of another.
+        ("__shared__ int x[999]; ((int4*)x)[i] = v; for (int k = 0; k < 4; ++k) out[i] += x[4 * i + k];", False),
+        ("__shared__ int x[999]; ((int4*)x)[i] = v; for (int k = 0; k < 4; ++k) out[i] += x[k];", True),
+        # Whoever writes does not read, or reads what nobody writes.
+        ("__shared__ int x[999]; if (i < 32) x[i] = n; else out[i] = x[i - 32];", False),
+        ("__shared__ int x[999]; if (i < 32) x[i] = n; if (i >= 32) out[i] = x[i - 32];", True),
+        ("__shared__ int x[999]; if (i < 32) x[i] = n; if (i >= 32) out[i] = x[i];", False),
+        ("__shared__ int x[999]; x[i] = n; out[i] = x[i + n];", False),
+        # The first turn reads what was there before.
+        ("__shared__ int x[999]; x[i] = n; for (int s = 1; s < n; s *= 2) { out[i] = x[2 * s * i]; }", True),
+        ("__shared__ int x[999]; x[i] = n; for (int s = n; s > 0; s /= 2) { out[i] = x[s * i]; }", False),
+    ],
+)
+def test_threads_are_tried_where_no_stride_tells(text: str, found: bool) -> None:
+    kernel = (
+        "__global__ void k(int* out, int n, int4 v) { int i = threadIdx.x; "
+        + ("int j = threadIdx.y; " if "TILE" in text else "")
+        + text
+        + " }"
+    )
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("__shared__ float x[16][16]; x[i % 16][i / 16] = n;", True),
+        ("__shared__ float x[16][17]; x[i % 16][i / 16] = n;", False),
+        ("__shared__ float x[32][32]; x[i % 32][(i / 32) ^ (i % 32)] = n;", False),
+        ("__shared__ float x[32][32]; x[i & 31][i >> 5] = n;", True),
+        # Of few threads.
+        ("__shared__ float x[16][16]; if (i == 5) x[i % 16][i / 16] = n;", False),
+        # All at one place, and what is not known.
+        ("__shared__ float x[16][16]; x[n % 16][0] = x[i / 64][n];", False),
+        ("__shared__ float x[16][16]; x[i % n][i / n] = n;", False),
+    ],
+)
+def test_banks_are_counted_thread_by_thread(text: str, found: bool) -> None:
+    kernel = "__global__ void k(int n) { int i = threadIdx.x; " + text + " }"
+    assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("size", "launch", "found"),
+    [
+        ("T", "k<32><<<1, dim3(32, 8)>>>(0)", True),
+        ("T + 1", "k<32><<<1, dim3(32, 8)>>>(0)", False),
+        ("T", "k<16><<<1, dim3(16, 16)>>>(0)", True),
+        ("T + 1", "k<16><<<1, dim3(16, 16)>>>(0)", False),
+        # One of them has no conflict, and the rule does not know which is meant.
+        ("T", "k<32><<<1, dim3(32, 8)>>>(0); k<33><<<1, dim3(33, 8)>>>(0)", False),
+        ("T", "k<<<1, dim3(32, 8)>>>(0)", True),
+    ],
+)
+def test_a_tile_is_as_wide_as_the_launch_says(size: str, launch: str, found: bool) -> None:
+    text = (
+        f"template <int T = 32> __global__ void k(float* a) {{ __shared__ float x[T][{size}];\n"
+        "x[threadIdx.y][threadIdx.x] = a[threadIdx.x]; __syncthreads();\n"
+        "a[threadIdx.x] = x[threadIdx.x][threadIdx.y]; }\n"
+        f"void run() {{ {launch}; }}"
+    )
+    assert ("possible_shared_memory_bank_conflict" in rules(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("macro", "text", "found"),
+    [
+        ("AT(i, j) tile[(i) * 32 + (j)]", "AT(0, i) = n; out[i] = AT(0, i + 1);", True),
+        ("AT(i, j) tile[(i) * 32 + (j)]", "AT(0, i) = n; out[i] = AT(0, i);", False),
+        ("FOUR(x) (reinterpret_cast<int4*>(&(x))[0])", "FOUR(tile[4 * i]) = v; out[i] = tile[4 * i + 4];", True),
+        ("FOUR(x) (reinterpret_cast<int4*>(&(x))[0])", "FOUR(tile[4 * i]) = v; out[i] = tile[4 * i + 3];", False),
+        # More than an expression may be a barrier, and so may what is defined twice.
+        ("WAIT(x) do { x; } while (0)", "tile[i] = n; WAIT(n); out[i] = tile[i + 1];", False),
+        ("WAIT(x) (x)\n#define WAIT(x) (x, wait())", "tile[i] = n; WAIT(n); out[i] = tile[i + 1];", False),
+        ("WAIT(x) (__syncthreads(), x)", "tile[i] = n; WAIT(n); out[i] = tile[i + 1];", False),
+        ("SUM(x, y) \\\n  ((x) + \\\n (y))", "tile[i] = n; out[i] = tile[SUM(i,\n 1)];", True),
+    ],
+)
+def test_what_a_macro_does_with_shared_memory(macro: str, text: str, found: bool) -> None:
+    kernel = f"#define {macro}\n__global__ void k(int* out, int n, int4 v) {{ __shared__ int tile[999];\n"
+    source = parse_cuda(f"{kernel}int i = threadIdx.x; {text}\nout[n] = 0; }}", "k.cu")
+    assert ("shared_memory_without_barrier" in {one.card.id for one in analyse_cuda(source).findings}) == found
+    assert source.kernels[0].accesses[-1].step.line == kernel.count("\n") + text.count("\n") + 2

@@ -1,0 +1,140 @@
+"""Whether a thread reads what another has written, tried out with the first threads of a block.
+
+What a launch or the build gives is taken for large, so that borders are far away and no two places meet by chance; where
+the file does not say how large blocks are, two threads must meet in each of some.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from frx_graph.evidence.cuda.concrete import Thread
+from frx_graph.evidence.cuda.source import Access, Kernel, Launch, Loop
+
+_MOST_THREADS = 256
+"""That are tried of a block whose size is known: eight warps, as most launches have."""
+_LINES = (64, 256)
+_PLANES = ((8, 8), (16, 16), (32, 32))
+"""Blocks that are tried where nothing is known; their first 64 threads, or 8 by 8."""
+_MOST_TRIED = 60
+"""Accesses of a kernel, each with its threads; real ones need a handful."""
+_LARGE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Its size, and how many of its threads are tried along x and y."""
+
+    width: int
+    height: int
+    columns: int
+    rows: int
+
+
+@dataclass(slots=True)
+class FirstThreads:
+    """Of a kernel and its launches in the file."""
+
+    kernel: Kernel
+    launches: Sequence[Launch]
+    _blocks: Sequence[_Block] = field(init=False)
+    _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        plane = any("y" in access.varies for access in self.kernel.accesses)
+        sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in self.launches}
+        ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
+        if width and height:
+            columns = min(width, 32 if plane else _MOST_THREADS)
+            rows = min(height, _MOST_THREADS // columns) if plane else 1
+            self._blocks = [_Block(width, height, columns, rows)]
+        elif plane:
+            self._blocks = [_Block(*size, 8, 8) for size in _PLANES]
+        else:
+            self._blocks = [_Block(width or size, 1, min(width or size, _LINES[0]), 1) for size in _LINES]
+
+    def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool:
+        """True if one reads what another has written, and not itself; of a `loop`, in the turn before."""
+        wide = (write.element_bytes, read.element_bytes)
+        if write.element != read.element and None in wide:
+            return False
+        shared = set(write.step.loops)
+        inner = frozenset(self._name(number) for number in read.step.loops if number not in shared)
+        outer = frozenset({self._name(loop.number)} if loop is not None else ())
+        for late in dict.fromkeys((outer, outer | inner)):
+            if all(self._meet(write, read, written, late, block) for block in range(len(self._blocks))):
+                return True
+        return False
+
+    def _meet(
+        self, write: Access, read: Access, written: Collection[Access], late: frozenset[str], block: int
+    ) -> bool:
+        unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
+        at = self._places(read, late, block)
+        wrote = self._places(write, frozenset(), block)
+        by: dict[int, set[int]] = {}
+        for thread, place in enumerate(wrote):
+            for cell in _cells(place, write, unit):
+                by.setdefault(cell, set()).add(thread)
+        met = [
+            thread
+            for thread, place in enumerate(at)
+            for cell in _cells(place, read, unit)
+            if cell in by and thread not in by[cell]
+        ]
+        for one in written if met else ():
+            if one.element == read.element:
+                own = self._places(one, frozenset(), block)
+                met = [thread for thread in met if not own or own[thread] != at[thread]]
+        return bool(met)
+
+    def _places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
+        """Of each thread the element, None of those that do not come by; nothing if it cannot be told."""
+        key = (access.step.order, late, block)
+        if key not in self._seen:
+            self._seen[key] = () if len(self._seen) >= _MOST_TRIED else self._found(access, late, self._blocks[block])
+        return self._seen[key]
+
+    def _found(self, access: Access, late: frozenset[str], block: _Block) -> Sequence[int | None]:
+        tests = [one.tests for one in access.step.conditions if one.tests is not None and not one.data]
+        found: list[int | None] = []
+        for row in range(block.rows):
+            for column in range(block.columns):
+                place = _place(column, row, block)
+                thread = Thread(place, self.kernel.made, self.kernel.turns, late, _given)
+                worth = thread.worth(access.offset)
+                if worth is None:
+                    return ()
+                found.append(worth if thread.goes(tests) else None)
+        return found
+
+    def _name(self, number: int) -> str:
+        return f"loop:{self.kernel.loops[number].step.line}" if number in self.kernel.loops else ""
+
+
+def _place(column: int, row: int, block: _Block) -> Mapping[str, int]:
+    return {
+        "threadIdx.x": column,
+        "threadIdx.y": row,
+        "threadIdx.z": 0,
+        "blockDim.x": block.width,
+        "blockDim.y": block.height,
+        "blockDim.z": 1,
+    }
+
+
+def _given(symbol: str) -> int | None:
+    return None if "#" in symbol else _LARGE + zlib.crc32(symbol.encode()) % _LARGE
+
+
+def _cells(place: int | None, access: Access, unit: int) -> Iterator[int]:
+    """What an element covers, in bytes of `unit`; 0: elements are alike."""
+    if place is None:
+        return
+    if not unit:
+        yield place
+        return
+    size = access.element_bytes or unit
+    yield from range(place * size // unit, (place * size + size - 1) // unit + 1)
