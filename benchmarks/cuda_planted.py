@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.evidence.cuda.kernels import kernel_nodes
+from frx_graph.evidence.cuda.kernels import function_name, kernel_nodes
 from frx_graph.evidence.cuda.syntax import line_of, parse_tree
 
 RACE = "shared_memory_without_barrier"
@@ -76,12 +76,13 @@ def places(rule: str, file: Path) -> Iterator[Place]:
         first, last = line_of(node), node.end_point[0] + 1
         if last - first >= _LONGEST:
             continue
-        name = re.search(r"(\w+)\s*\([^()]*(?:\([^()]*\)[^()]*)*\)\s*\{", " ".join(code[first - 1 : last]))
+        name = function_name(tree.text, node).split("<", 1)[0].rsplit("::", 1)[-1]
+        alike = tuple(_alike("\n".join(code[first - 1 : last])))
         for line in range(first, last + 1):
             changed = code[line - 1]
             fits = _BARRIER.search(changed) if rule == RACE else "__shared__" in changed and _PADDING.search(changed)
-            if fits and name is not None:
-                yield Place(file, name[1], first, last, line, (str(line - first), *_alike("\n".join(code[first - 1 : last]))))
+            if fits:
+                yield Place(file, name, first, last, line, (str(line - first), *alike))
 
 
 def drawn(rule: str, folder: Path, seed: int, most: int, known: Path | None) -> Iterator[Place]:

@@ -55,25 +55,32 @@ class FirstThreads:
         else:
             self._blocks = [_Block(width or size, 1, min(width or size, _LINES[0]), 1) for size in _LINES]
 
-    def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool:
-        """True if one reads what another has written, and not itself; of a `loop`, in the turn before."""
+    def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
+        """True if one reads what another has written, and not itself; of a `loop`, in the turn before. None where it
+        cannot be told which elements that are."""
         wide = (write.element_bytes, read.element_bytes)
         if write.element != read.element and None in wide:
-            return False
+            return None
         shared = set(write.step.loops)
         inner = frozenset(self._name(number) for number in read.step.loops if number not in shared)
         outer = frozenset({self._name(loop.number)} if loop is not None else ())
+        found: bool | None = None
         for late in dict.fromkeys((outer, outer | inner)):
-            if all(self._meet(write, read, written, late, block) for block in range(len(self._blocks))):
+            met = [self._meet(write, read, written, late, block) for block in range(len(self._blocks))]
+            if all(met):
                 return True
-        return False
+            if None not in met:
+                found = False
+        return found
 
     def _meet(
         self, write: Access, read: Access, written: Collection[Access], late: frozenset[str], block: int
-    ) -> bool:
+    ) -> bool | None:
         unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
         at = self._places(read, late, block)
         wrote = self._places(write, frozenset(), block)
+        if not at or not wrote:
+            return None
         by: dict[int, set[int]] = {}
         for thread, place in enumerate(wrote):
             for cell in _cells(place, write, unit):
@@ -126,6 +133,8 @@ def _place(column: int, row: int, block: _Block) -> Mapping[str, int]:
 
 
 def _given(symbol: str) -> int | None:
+    if symbol.startswith("blockIdx."):
+        return 0
     return None if "#" in symbol else _LARGE + zlib.crc32(symbol.encode()) % _LARGE
 
 

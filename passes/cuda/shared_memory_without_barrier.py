@@ -74,19 +74,35 @@ def _races(
     """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
     pending: dict[str, deque[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
-        if isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and not event.pure):
-            pending.clear()
+        if isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and _may_wait(event)):
+            _part(pending, event.step)
         elif isinstance(event, Access) and (event.space is Space.SHARED or _in_step(event)):
             written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
             if event.use is not Use.WRITE and turn:
                 for write in written:
                     if (write.base, write.volatile) not in done and (
-                        _others(write, event, written, loop) or _tried(write, event, written, loop, threads)
+                        _others(write, event, written, loop, threads)
+                        or _tried(write, event, written, loop, threads)
                     ):
                         done.add((write.base, write.volatile))
                         yield write, event
             if event.use is not Use.READ and not (turn and before):
                 written.append(event)
+
+
+def _may_wait(call: Call) -> bool:
+    """False where not all threads come by: there can be no barrier for them in it."""
+    return not call.pure and not any(
+        one.thread and not one.early and not one.data for one in call.step.conditions
+    )
+
+
+def _part(pending: dict[str, deque[Access]], step: Step) -> None:
+    """Whoever has come by there has waited; not who has taken the other arm of a branch."""
+    for written in pending.values():
+        stay = [write for write in written if not _on_one_way(write.step, step)]
+        written.clear()
+        written.extend(stay)
 
 
 def _in_step(access: Access) -> bool:
@@ -100,10 +116,12 @@ def _tried(
     """The same, of places that no stride tells of."""
     if write.volatile or Use.ATOMIC in (write.use, read.use) or "data" in write.varies | read.varies:
         return False
-    return _on_one_way(write.step, read.step) and threads.meet(write, read, written, loop)
+    return _on_one_way(write.step, read.step) and threads.meet(write, read, written, loop) is True
 
 
-def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool:
+def _others(
+    write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
+) -> bool:
     """True if a thread reads here what another has written there, of a `loop` in the turn before."""
     # Offsets in elements of two sizes tell nothing of each other.
     if write.element != read.element or not _on_one_way(write.step, read.step):
@@ -130,7 +148,11 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
     if apart.constant is not None:
         # What lies between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
         # there may be no thread.
-        return apart.constant != 0 and apart.constant % own == 0 and abs(apart.constant // own) < WARP
+        if apart.constant == 0 or apart.constant % own or abs(apart.constant // own) >= WARP:
+            return False
+        # In `if (i < 4) x[i] += x[i + 4]` nobody reads what another writes.
+        few = any("x" in one.varies for one in write.step.conditions)
+        return not few or threads.meet(write, read, written, loop) is not False
     if reads is None:
         return False
     if reads != own:

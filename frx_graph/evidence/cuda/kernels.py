@@ -62,7 +62,7 @@ def device_functions(tree: Tree) -> dict[str, Node]:
             continue
         body = definition.child_by_field_name("body")
         if body is not None and at.start() < body.start_byte:
-            name = _function_name(tree.text, definition)
+            name = function_name(tree.text, definition)
             nodes = found.setdefault(name, [])
             if definition not in nodes:
                 nodes.append(definition)
@@ -111,7 +111,7 @@ def read_kernel(
     body = node.child_by_field_name("body")
     assert body is not None
     template = _template(tree.text, node)
-    made = instance(template, launches.get(_function_name(tree.text, node), ()), constants)
+    made = instance(template, launches.get(function_name(tree.text, node), ()), constants)
     if made.numbers:
         constants = {**constants, **made.numbers}
     state = State(tree.text, constants, functions, macros, EVALUATORS, inline, body, searched, inlining)
@@ -168,7 +168,8 @@ def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
     return found, rows
 
 
-def _function_name(text: bytes, node: Node) -> str:
+def function_name(text: bytes, node: Node) -> str:
+    """Of a definition, without namespaces and arguments."""
     inner: Node | None = node.child_by_field_name("declarator")
     while inner is not None and inner.type != "function_declarator":
         inner = inner.child_by_field_name("declarator") or next(iter(inner.named_children), None)
@@ -176,7 +177,7 @@ def _function_name(text: bytes, node: Node) -> str:
 
 
 def _full_name(tree: Tree, node: Node) -> str:
-    names = [_function_name(tree.text, node)]
+    names = [function_name(tree.text, node)]
     for outer in around(tree.root, node)[1:]:
         if outer.type in _HOLDERS:
             name = said(tree.text, outer.child_by_field_name("name"))

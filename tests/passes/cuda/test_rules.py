@@ -375,3 +375,36 @@ def test_what_a_macro_does_with_shared_memory(macro: str, text: str, found: bool
     source = parse_cuda(f"{kernel}int i = threadIdx.x; {text}\nout[n] = 0; }}", "k.cu")
     assert ("shared_memory_without_barrier" in {one.card.id for one in analyse_cuda(source).findings}) == found
     assert source.kernels[0].accesses[-1].step.line == kernel.count("\n") + text.count("\n") + 2
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("if (i < 4) { x[i] += 1; out[i] = x[i + 4]; }", False),
+        ("if (i < 4) { x[i] += 1; out[i] = x[i + 2]; }", True),
+        # A cast is no call.
+        ("if (i == 0) x[0] = n; out[i] = (T)(n / (x[0] + 1));", True),
+        ("if (i == 0) x[0] = n; out[i] = T(x[0]);", True),
+        # The other arm is another thread's.
+        ("if (n > i) x[i] = n; else foreign(); out[i] = x[i + 1];", True),
+        ("if (n > 4) x[i] = n; else foreign(); foreign(); out[i] = x[i + 1];", False),
+        # Where one thread is alone nobody waits for the others.
+        ("if (i == 0) { x[0] = n; foreign(); } out[i] = x[0];", True),
+        ("x[i] = n; if (i >= n) return; foreign(); out[i] = x[i + 1];", False),
+        ("x[i] = n; for (int k = i; k < n; k += blockDim.x) out[k] = foreign(x[k + 1]);", True),
+        # A parameter that is called, and what a lambda of the kernel may do.
+        ("x[i] = op(n); out[i] = op(n) + x[i + 1];", True),
+        ("auto f = [&]() { __syncthreads(); }; x[i] = n; f(); out[i] = x[i + 1];", False),
+        ("auto f = [&](int a) { return a + 1; }; x[i] = n; out[i] = f(n) + x[i + 1];", True),
+        ("x[i] = n; out[i] = R<T>::f(x[i + 1], n);", True),
+        ("x[i] = n; R<T>::f(n); out[i] = x[i + 1];", False),
+        # A constant of another file.
+        ("x[i] = n; if (i < 32) for (int k = i % kWarpSize + WARP_SIZE; k < blockDim.x; k += 32) out[i] = x[k];", True),
+    ],
+)
+def test_what_may_make_threads_wait(text: str, found: bool) -> None:
+    kernel = (
+        "template <typename T, class O> __global__ void k(T* out, int n, O op) { __shared__ T x[999]; "
+        f"int i = threadIdx.x; {text} }}"
+    )
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
