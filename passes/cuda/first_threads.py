@@ -105,7 +105,7 @@ class FirstThreads:
         return self._seen[key]
 
     def _found(self, access: Access, late: frozenset[str], block: _Block) -> Sequence[int | None]:
-        tests = [one.tests for one in access.step.conditions if one.tests is not None and not one.data]
+        tests = [one.tests for one in access.step.conditions if one.tests is not None]
         found: list[int | None] = []
         for row in range(block.rows):
             for column in range(block.columns):

@@ -151,8 +151,8 @@ def _others(
         if apart.constant == 0 or apart.constant % own or abs(apart.constant // own) >= WARP:
             return False
         # In `if (i < 4) x[i] += x[i + 4]` nobody reads what another writes.
-        few = any("x" in one.varies for one in write.step.conditions)
-        return not few or threads.meet(write, read, written, loop) is not False
+        few = any("x" in one.varies for one in (*write.step.conditions, *read.step.conditions))
+        return not (few or threads.launches) or threads.meet(write, read, written, loop) is not False
     if reads is None:
         return False
     if reads != own:
