@@ -11,16 +11,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frx_graph.evidence.cuda.concrete import Thread
-from frx_graph.evidence.cuda.source import Access, Kernel, Launch, Loop
+from frx_graph.evidence.cuda.source import Access, Kernel, Launch, Loop, Use
 
 _MOST_THREADS = 256
 """That are tried of a block whose size is known: eight warps, as most launches have."""
 _LINES = (64, 256)
+_WIDEST = 1024
 _PLANES = ((8, 8), (16, 16), (32, 32))
 """Blocks that are tried where nothing is known; their first 64 threads, or 8 by 8."""
-_MOST_TRIED = 60
-"""Accesses of a kernel, each with its threads; real ones need a handful."""
+_MOST_TRIED = 16_000
+"""Threads of a kernel, at each of its accesses; real ones need a tenth."""
 _LARGE = 1 << 16
+_EARLY = frozenset[str]()
+"""No loop that is in its second turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class FirstThreads:
     launches: Sequence[Launch]
     _blocks: Sequence[_Block] = field(init=False)
     _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
+    _left: int = field(init=False, default=_MOST_TRIED)
 
     def __post_init__(self) -> None:
         plane = any("y" in access.varies for access in self.kernel.accesses)
@@ -52,8 +56,13 @@ class FirstThreads:
             self._blocks = [_Block(width, height, columns, rows)]
         elif plane:
             self._blocks = [_Block(*size, 8, 8) for size in _PLANES]
+        elif width:
+            self._blocks = [_Block(width, 1, min(width, _MOST_THREADS), 1)]
         else:
-            self._blocks = [_Block(width or size, 1, min(width or size, _LINES[0]), 1) for size in _LINES]
+            # `threadIdx.x < 512` is asked where there are more.
+            limits = {one.width or 0 for access in self.kernel.accesses for one in access.step.conditions}
+            wide = min(_WIDEST, 2 * max(limits, default=0))
+            self._blocks = [_Block(max(size, wide), 1, max(_LINES[0], wide), 1) for size in _LINES]
 
     def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
         """True if one reads what another has written, and not itself; of a `loop`, in the turn before. None where it
@@ -64,9 +73,10 @@ class FirstThreads:
         shared = set(write.step.loops)
         inner = frozenset(self._name(number) for number in read.step.loops if number not in shared)
         outer = frozenset({self._name(loop.number)} if loop is not None else ())
+        again = frozenset(self._name(number) for number in write.step.loops if number not in read.step.loops)
         found: bool | None = None
-        for late in dict.fromkeys((outer, outer | inner)):
-            met = [self._meet(write, read, written, late, block) for block in range(len(self._blocks))]
+        for late, wrote in dict.fromkeys(((outer, _EARLY), (outer | inner, _EARLY), (outer, again))):
+            met = [self._meet(write, wrote, read, late, written, block) for block in range(len(self._blocks))]
             if all(met):
                 return True
             if None not in met:
@@ -74,11 +84,19 @@ class FirstThreads:
         return found
 
     def _meet(
-        self, write: Access, read: Access, written: Collection[Access], late: frozenset[str], block: int
+        self,
+        write: Access,
+        again: frozenset[str],
+        read: Access,
+        late: frozenset[str],
+        written: Collection[Access],
+        block: int,
     ) -> bool | None:
+        # What others add to an element after it is another's too.
+        atomic = Use.ATOMIC in (write.use, read.use)
         unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
         at = self._places(read, late, block)
-        wrote = self._places(write, frozenset(), block)
+        wrote = self._places(write, again, block)
         if not at or not wrote:
             return None
         by: dict[int, set[int]] = {}
@@ -89,11 +107,13 @@ class FirstThreads:
             thread
             for thread, place in enumerate(at)
             for cell in _cells(place, read, unit)
-            if cell in by and thread not in by[cell]
+            if by.get(cell, set()) - {thread} and (atomic or thread not in by[cell])
         ]
+        if atomic:
+            return bool(met)
         for one in written if met else ():
             if one.element == read.element:
-                own = self._places(one, frozenset(), block)
+                own = self._places(one, _EARLY, block)
                 met = [thread for thread in met if not own or own[thread] != at[thread]]
         return bool(met)
 
@@ -101,7 +121,9 @@ class FirstThreads:
         """Of each thread the element, None of those that do not come by; nothing if it cannot be told."""
         key = (access.step.order, late, block)
         if key not in self._seen:
-            self._seen[key] = () if len(self._seen) >= _MOST_TRIED else self._found(access, late, self._blocks[block])
+            size = self._blocks[block].columns * self._blocks[block].rows
+            self._left -= size
+            self._seen[key] = () if self._left < 0 else self._found(access, late, self._blocks[block])
         return self._seen[key]
 
     def _found(self, access: Access, late: frozenset[str], block: _Block) -> Sequence[int | None]:

@@ -114,7 +114,7 @@ def _tried(
     write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
 ) -> bool:
     """The same, of places that no stride tells of."""
-    if write.volatile or Use.ATOMIC in (write.use, read.use) or "data" in write.varies | read.varies:
+    if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
         return False
     return _on_one_way(write.step, read.step) and threads.meet(write, read, written, loop) is True
 
@@ -124,13 +124,16 @@ def _others(
 ) -> bool:
     """True if a thread reads here what another has written there, of a `loop` in the turn before."""
     # Offsets in elements of two sizes tell nothing of each other.
-    if write.element != read.element or not _on_one_way(write.step, read.step):
+    alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
+    if not alike or not _on_one_way(write.step, read.step):
         return False
     if Use.ATOMIC in (write.use, read.use):
         return write.use is not read.use and _around_atomic(write, read)
     if "data" in write.varies | read.varies:
         return False
     apart = read.offset - write.offset
+    if apart.constant == 0 and _whoever(write) and not _whoever(read):
+        return write.stride.kind is read.stride.kind is StrideKind.BROADCAST
     if write.step.single:
         if read.step.single:
             return False
@@ -189,7 +192,18 @@ def _by_place(apart: Polynomial) -> bool:
     """True of a distance that is made of threads' places and counters alone: in memory that several arrays share, it
     leads from one to the other otherwise."""
     near = abs(apart.terms.get((), 0)) < _MOST_THREADS
-    return near and all("threadIdx." in name or name.startswith("loop:") for name in apart.symbols())
+    return near and all(_is_place(name) for name in apart.terms if name)
+
+
+def _is_place(product: Sequence[str]) -> bool:
+    """True of a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
+    own = [name for name in product if "threadIdx." in name or name.startswith("loop:")]
+    return bool(own) and all(name in own or name.startswith("blockDim.") for name in product)
+
+
+def _whoever(access: Access) -> bool:
+    """True of what a thread does if the data that it has loaded for itself say so: `if (x[i] > 0) found = 1`."""
+    return any(one.data and "x" in one.varies and "z" not in one.varies for one in access.step.conditions)
 
 
 def _only_single(write: Access) -> bool:

@@ -36,7 +36,7 @@ def instance(template: Sequence[str], launches: Sequence[Launch], constants: Map
         if value is not None:
             numbers[parameter[1]] = value
     found = {launch.block.sizes[0] for launch in launches}
-    return Instance(numbers, found.pop() if len(found) == 1 else None)
+    return Instance(numbers, (found.pop() or None) if len(found) == 1 else None)
 
 
 def _argument(launch: Launch, at: int, otherwise: str | None, constants: Mapping[str, int]) -> int | None:

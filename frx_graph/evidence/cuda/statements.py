@@ -346,7 +346,8 @@ def _switch(state: State, node: Node) -> None:
 
 def _loop(state: State, node: Node) -> None:
     _run_initializer(state, node)
-    changed = state.changes(node)
+    # What is a place in memory stays where it is.
+    changed = {name: how for name, how in state.changes(node).items() if name not in state.places}
     which, line = state.number(), line_of(node)
     counter = f"loop:{line}"
     entry = dict(state.names)
