@@ -36,8 +36,11 @@ def _said(access: Access) -> str:
     if access.stride.text in (None, "0"):
         return f"`{access.text}`: {access.conflict} threads of a warp want different words of the same bank"
     least = "at least " if access.stride.kind is StrideKind.SYMBOLIC else ""
+    size = f" of {access.element_bytes} bytes" if access.element_bytes is not None else ""
+    if not size:
+        least = "at least "
     return (
-        f"`{access.text}`: neighbouring threads are {access.stride.text} elements of {access.element_bytes} bytes apart, "
+        f"`{access.text}`: neighbouring threads are {access.stride.text} elements{size} apart, "
         f"{least}{access.conflict} of a warp in the same bank"
     )
 

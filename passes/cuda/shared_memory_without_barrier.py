@@ -116,6 +116,8 @@ def _tried(
     """The same, of places that no stride tells of."""
     if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
         return False
+    if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_polls(one) for one in (write, read))):
+        return False
     return _on_one_way(write.step, read.step) and threads.meet(write, read, written, loop) is True
 
 
@@ -128,12 +130,14 @@ def _others(
     if not alike or not _on_one_way(write.step, read.step):
         return False
     if Use.ATOMIC in (write.use, read.use):
-        return write.use is not read.use and _around_atomic(write, read)
+        return loop is None and write.use is not read.use and _around_atomic(write, read)
     if "data" in write.varies | read.varies:
         return False
     apart = read.offset - write.offset
     if apart.constant == 0 and _whoever(write) and not _whoever(read):
-        return write.stride.kind is read.stride.kind is StrideKind.BROADCAST
+        ways = set(read.step.conditions)
+        own = any(one.offset == read.offset and ways.issuperset(one.step.conditions) for one in written)
+        return not own and write.stride.kind is read.stride.kind is StrideKind.BROADCAST
     if write.step.single:
         if read.step.single:
             return False
@@ -172,6 +176,11 @@ def _others(
     return write.step.loops != read.step.loops
 
 
+def _polls(access: Access) -> bool:
+    """True of what is set or looked at when data say so: with atomics around it that is a queue, or a lock."""
+    return access.use is not Use.ATOMIC and any(one.data for one in access.step.conditions)
+
+
 def _around_atomic(write: Access, read: Access) -> bool:
     """Between what all may update and what one thread sets or looks at there is an order only with a barrier."""
     atomic, plain = (read, write) if read.use is Use.ATOMIC else (write, read)
@@ -197,7 +206,8 @@ def _by_place(apart: Polynomial) -> bool:
 
 def _is_place(product: Sequence[str]) -> bool:
     """True of a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
-    own = [name for name in product if "threadIdx." in name or name.startswith("loop:")]
+    # What a loop changes otherwise may be a pointer, from one array to another.
+    own = [name for name in product if "threadIdx." in name or (name.startswith("loop:") and "#" not in name)]
     return bool(own) and all(name in own or name.startswith("blockDim.") for name in product)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from frx_graph.evidence.cuda.concrete import Thread
-from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial
 from frx_graph.evidence.cuda.source import Condition
-from frx_graph.evidence.cuda.values import WARP, Symbols, agreed, widths
+from frx_graph.evidence.cuda.values import WARP, Symbols, agreed, bank_turns, widths
 
 _PLACE = frozenset(["x", "y"])
 _WORD = 4
+_TILES = (16, 32)
+_SURELY = 4
+"""Turns: rows of 16 that are padded by one leave 2."""
 _AT_ONCE = 128
 """Bytes that a warp, or a part of one, gets in a turn."""
 
@@ -75,3 +78,23 @@ def _most(words: Sequence[int | None], wide: int) -> int:
 
 def _of_the_first_block(symbol: str) -> int | None:
     return 0 if symbol.startswith("blockIdx.") else None
+
+
+def turns_by_pitch(
+    symbols: Symbols, offset: Polynomial, element_bytes: int, pitch: Collection[str], *, plane: bool
+) -> int | None:
+    """Of an array with rows whose size only the build knows, by the names in `pitch`: the fewer of those with 16 and with
+    32, in blocks as wide, as tiles are; None where it is less than a fourfold conflict."""
+    found = [
+        bank_turns(symbols, _sized(offset, pitch, size), element_bytes, plane=plane, width=size) for size in _TILES
+    ]
+    least = min((one or 0) for one in found)
+    return least if least >= _SURELY else None
+
+
+def _sized(offset: Polynomial, pitch: Collection[str], size: int) -> Polynomial:
+    found = ZERO
+    for name, times in offset.terms.items():
+        rest = tuple(one for one in name if one not in pitch)
+        found += Polynomial({rest: times * size ** (len(name) - len(rest))})
+    return found

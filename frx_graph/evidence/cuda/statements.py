@@ -223,6 +223,8 @@ def _array(
         state.places.add(name)
         return
     inner = tuple(value if value is not None else state.symbols.fresh("size", UNIFORM) for value in values[1:])
+    if space is Space.SHARED:
+        state.pitches[name] = frozenset(one for size in inner for one in size.symbols() if one.isidentifier())
     state.names[name] = Pointer(base, ZERO, element, inner)
 
 
@@ -363,13 +365,13 @@ def _loop(state: State, node: Node) -> None:
     loops, state.loops = state.loops, (*state.loops, which)
     state.inside.append(own)
     condition_node = node.child_by_field_name("condition")
-    decision = decide(state, condition_node) if condition_node is not None else None
-    condition = decision.condition(state.symbols) if decision is not None else None
+    before_it = node.type != "do_statement"
+    condition = _holds(state, condition_node) if before_it else None
     body = node.child_by_field_name("body")
     first = len(state.events)
     head = state.step(node)
     before = state.conditions
-    if condition is not None and node.type != "do_statement":
+    if condition is not None:
         state.require(condition)
     run(state, body)
     if node.type == "for_statement":
@@ -379,6 +381,8 @@ def _loop(state: State, node: Node) -> None:
     for name, start in starts.items():
         state.symbols.turned(start, state.names[name])
     state.conditions = before
+    if not before_it:
+        condition = _holds(state, condition_node)
     innermost = not any(isinstance(event, Loop) for event in state.events[first:])
     state.loops = loops
     state.inside.pop()
@@ -388,6 +392,11 @@ def _loop(state: State, node: Node) -> None:
     for name in changed:
         if name in entry:
             state.names[name] = _after(state, entry[name], state.names[name], varies)
+
+
+def _holds(state: State, node: Node | None) -> Condition | None:
+    """What holds as long as a loop goes on."""
+    return decide(state, node).condition(state.symbols) if node is not None else None
 
 
 def _run_initializer(state: State, node: Node) -> None:

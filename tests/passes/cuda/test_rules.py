@@ -341,8 +341,8 @@ def test_banks_are_counted_thread_by_thread(text: str, found: bool) -> None:
         ("T + 1", "k<32><<<1, dim3(32, 8)>>>(0)", False),
         ("T", "k<16><<<1, dim3(16, 16)>>>(0)", True),
         ("T + 1", "k<16><<<1, dim3(16, 16)>>>(0)", False),
-        # One of them has no conflict, and the rule does not know which is meant.
-        ("T", "k<32><<<1, dim3(32, 8)>>>(0); k<33><<<1, dim3(33, 8)>>>(0)", False),
+        # One of them has no conflict, the other has.
+        ("T", "k<32><<<1, dim3(32, 8)>>>(0); k<33><<<1, dim3(33, 8)>>>(0)", True),
         ("T", "k<<<1, dim3(32, 8)>>>(0)", True),
     ],
 )
@@ -405,6 +405,53 @@ def test_what_a_macro_does_with_shared_memory(macro: str, text: str, found: bool
 def test_what_may_make_threads_wait(text: str, found: bool) -> None:
     kernel = (
         "template <typename T, class O> __global__ void k(T* out, int n, O op) { __shared__ T x[999]; "
+        f"int i = threadIdx.x; {text} }}"
+    )
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # What only the build knows: a tile's size, and an element's.
+        ("__shared__ float x[TILE][TILE]; x[j][i] = n; a[i] = x[i][j];", True),
+        ("__shared__ float x[TILE][TILE + 1]; x[j][i] = n; a[i] = x[i][j];", False),
+        ("__shared__ float x[TILE][TILE]; x[j][i] = n; a[i] = x[j][i];", False),
+        ("__shared__ REAL x[32][32]; x[j][i] = n; a[i] = x[i][j];", True),
+        ("__shared__ REAL x[32][33]; x[j][i] = n; a[i] = x[i][j];", False),
+        ("__shared__ float x[TILE * 9]; x[i * n] = n; a[i] = x[i * n];", False),
+    ],
+)
+def test_a_tile_of_a_size_that_only_the_build_knows(text: str, found: bool) -> None:
+    kernel = "__global__ void k(float* a, int n) { int i = threadIdx.x; int j = threadIdx.y; " + text + " }"
+    assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # Whoever finds something tells all.
+        ("if (a[i] > 3) x[0] = 1; out[i] = x[0];", True),
+        ("if (n > 3) x[0] = 1; out[i] = x[0];", False),
+        ("if (a[i] > 3) { x[0] = 1; out[i] = x[0]; }", False),
+        # The sum that all have added to, and what each has its own of.
+        ("if (i % 32 == 0) atomicAdd(&x[0], 1); out[i] = x[0];", True),
+        ("for (int k = i; k < 99; k += blockDim.x) x[k] = 0; atomicAdd(&x[a[i]], 1);", True),
+        ("for (int k = i; k < 99; k += blockDim.x) x[k] = 0; __syncthreads(); atomicAdd(&x[a[i]], 1);", False),
+        ("while (x[0] < n) atomicAdd(&x[0], 1);", False),
+        ("int slot = atomicAdd(&x[0], 1); if (a[slot] > n) x[0] = n;", False),
+        # A variable that a loop sets again.
+        ("for (int k = 0; k < n; ++k) { if (i == 0) s = a[k]; __syncthreads(); out[k] = s; __syncthreads(); }", False),
+        ("for (int k = 0; k < n; ++k) { if (i == 0) s = a[k]; out[k] = s; __syncthreads(); }", True),
+        ("if (i == 0) s = 0; do { __syncthreads(); out[i] = s; } while (s < n);", False),
+        # Only the last turn's write is another's.
+        ("for (int k = 0; k < 8; ++k) if (i < k) x[i] += x[k]; out[i] = x[0];", True),
+        ("if (i < 512) x[i] += x[i + 512]; if (i < 256) x[i] += x[i + 256];", True),
+    ],
+)
+def test_what_others_set_or_add_to(text: str, found: bool) -> None:
+    kernel = (
+        "__global__ void k(int* out, const int* a, int n) { __shared__ int x[1024]; __shared__ int s; "
         f"int i = threadIdx.x; {text} }}"
     )
     assert ("shared_memory_without_barrier" in rules(kernel)) == found
