@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frx_graph.evidence.cuda.concrete import Thread
+from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Thread
 from frx_graph.evidence.cuda.source import Access, Kernel, Launch, Loop, Use
 
 _MOST_THREADS = 256
@@ -19,9 +19,12 @@ _LINES = (64, 256)
 _WIDEST = 1024
 _PLANES = ((8, 8), (16, 16), (32, 32))
 """Blocks that are tried where nothing is known; their first 64 threads, or 8 by 8."""
-_MOST_TRIED = 16_000
+_MOST_TRIED = 32_000
 """Threads of a kernel, at each of its accesses; real ones need a tenth."""
 _LARGE = 1 << 16
+_UNTOLD = 4
+"""Threads of which it cannot be told where they are; the first may be before the first element."""
+_PLACE = frozenset(["x", "y", "z"])
 _EARLY = frozenset[str]()
 """No loop that is in its second turn."""
 
@@ -62,7 +65,8 @@ class FirstThreads:
             # `threadIdx.x < 512` is asked where there are more.
             limits = {one.width or 0 for access in self.kernel.accesses for one in access.step.conditions}
             wide = min(_WIDEST, 2 * max(limits, default=0))
-            self._blocks = [_Block(max(size, wide), 1, max(_LINES[0], wide), 1) for size in _LINES]
+            sizes_tried = sorted({max(size, wide) for size in _LINES})
+            self._blocks = [_Block(size, 1, max(_LINES[0], wide), 1) for size in sizes_tried]
 
     def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
         """True if one reads what another has written, and not itself; of a `loop`, in the turn before. None where it
@@ -70,6 +74,8 @@ class FirstThreads:
         wide = (write.element_bytes, read.element_bytes)
         if write.element != read.element and None in wide:
             return None
+        if _contradict(write, read):
+            return False
         shared = set(write.step.loops)
         inner = frozenset(self._name(number) for number in read.step.loops if number not in shared)
         outer = frozenset({self._name(loop.number)} if loop is not None else ())
@@ -127,17 +133,23 @@ class FirstThreads:
         return self._seen[key]
 
     def _found(self, access: Access, late: frozenset[str], block: _Block) -> Sequence[int | None]:
-        tests = [one.tests for one in access.step.conditions if one.tests is not None]
+        own, common = _tests(access)
         found: list[int | None] = []
+        told = False
         for row in range(block.rows):
             for column in range(block.columns):
                 place = _place(column, row, block)
-                thread = Thread(place, self.kernel.made, self.kernel.turns, late, _given)
+                thread, other, strict = (
+                    Thread(place, self.kernel.made, self.kernel.turns, late, given)
+                    for given in (_given, _given_otherwise, _not_given)
+                )
                 worth = thread.worth(access.offset)
-                if worth is None:
+                goes = strict.goes(common) and all(_may_hold(one, (thread, other)) for one in own)
+                told = told or worth is not None
+                if not told and len(found) >= _UNTOLD:
                     return ()
-                found.append(worth if thread.goes(tests) else None)
-        return found
+                found.append(worth if goes else None)
+        return found if told else ()
 
     def _name(self, number: int) -> str:
         return f"loop:{self.kernel.loops[number].step.line}" if number in self.kernel.loops else ""
@@ -154,10 +166,52 @@ def _place(column: int, row: int, block: _Block) -> Mapping[str, int]:
     }
 
 
+def _tests(access: Access) -> tuple[list[Test | Several], list[Test | Several]]:
+    """Those that differ between threads, and those that are the same for all."""
+    own: list[Test | Several] = []
+    common: list[Test | Several] = []
+    for one in access.step.conditions:
+        if one.tests is not None:
+            (own if one.varies & _PLACE else common).append(one.tests)
+    return own, common
+
+
+def _may_hold(tests: Test | Several, threads: Sequence[Thread]) -> bool:
+    """False of what holds in none of the worlds that the threads are in."""
+    if isinstance(tests, Test):
+        return any(thread.holds(tests) is not False for thread in threads)
+    return (all if tests.all else any)(_may_hold(one, threads) for one in tests.tests)
+
+
+def _contradict(write: Access, read: Access) -> bool:
+    """True if one is there only when the other is not, whatever a launch gives."""
+    known, asked = (
+        [one for one in _tests(access)[1] if isinstance(one, Test)] for access in (write, read)
+    )
+    return any(Test(OPPOSITE[one.sign], one.difference) in known for one in asked)
+
+
 def _given(symbol: str) -> int | None:
+    """What a launch or the build gives."""
+    return _large(symbol, mirrored=False)
+
+
+def _given_otherwise(symbol: str) -> int | None:
+    """The same, so that of two that were smaller and larger each is the other."""
+    return _large(symbol, mirrored=True)
+
+
+def _not_given(symbol: str) -> int | None:
+    return 0 if symbol.startswith("blockIdx.") else None
+
+
+def _large(symbol: str, *, mirrored: bool) -> int | None:
     if symbol.startswith("blockIdx."):
         return 0
-    return None if "#" in symbol else _LARGE + zlib.crc32(symbol.encode()) % _LARGE
+    if "#" in symbol:
+        return None
+    more = zlib.crc32(symbol.encode()) % _LARGE
+    return 2 * _LARGE - more if mirrored else _LARGE + more
 
 
 def _cells(place: int | None, access: Access, unit: int) -> Iterator[int]:

@@ -118,7 +118,7 @@ def _tried(
         return False
     if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_polls(one) for one in (write, read))):
         return False
-    return _on_one_way(write.step, read.step) and threads.meet(write, read, written, loop) is True
+    return not _excluded(write.step, read.step) and threads.meet(write, read, written, loop) is True
 
 
 def _others(
@@ -132,7 +132,7 @@ def _others(
     if Use.ATOMIC in (write.use, read.use):
         return loop is None and write.use is not read.use and _around_atomic(write, read)
     if "data" in write.varies | read.varies:
-        return False
+        return _by_data(write, read)
     apart = read.offset - write.offset
     if apart.constant == 0 and _whoever(write) and not _whoever(read):
         ways = set(read.step.conditions)
@@ -204,6 +204,19 @@ def _by_place(apart: Polynomial) -> bool:
     return near and all(_is_place(name) for name in apart.terms if name)
 
 
+def _by_data(write: Access, read: Access) -> bool:
+    """True where each thread has written its own element, and reads one that data choose alone."""
+    chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
+    return (
+        chosen
+        and "data" not in write.varies
+        and bool(write.stride.elements)
+        and not write.step.single
+        and not read.step.single
+        and _by_place(write.offset)
+    )
+
+
 def _is_place(product: Sequence[str]) -> bool:
     """True of a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
     # What a loop changes otherwise may be a pointer, from one array to another.
@@ -222,11 +235,16 @@ def _only_single(write: Access) -> bool:
 
 def _on_one_way(one: Step, other: Step) -> bool:
     """False for two arms of the same branch, and for two remainders, which may exclude each other."""
-    arms = dict(one.arms)
-    if any(arms.get(branch, arm) != arm for branch, arm in other.arms):
+    if _excluded(one, other):
         return False
     first, second = set(one.conditions), set(other.conditions)
     return not (any(c.modulo for c in first - second) and any(c.modulo for c in second - first))
+
+
+def _excluded(one: Step, other: Step) -> bool:
+    """True for two arms of the same branch."""
+    arms = dict(one.arms)
+    return any(arms.get(branch, arm) != arm for branch, arm in other.arms)
 
 
 DETECTOR = CudaDetector("shared_memory_without_barrier", detect)

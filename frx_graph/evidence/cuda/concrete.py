@@ -14,6 +14,8 @@ _DEEPEST = 20
 _MOST = 1 << 62
 """Beyond that an index overflows."""
 
+OPPOSITE: Mapping[str, str] = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+
 
 @dataclass(frozen=True, slots=True)
 class Test:

@@ -61,11 +61,13 @@ def _expressions(text: str) -> Mapping[str, _Macro]:
         parameters = tuple(name.strip() for name in one[2].split(",") if name.strip())
         found.setdefault(one[1], set()).add(_Macro(parameters, body))
     macros = {name: next(iter(ways)) for name, ways in found.items() if len(ways) == 1}
-    return {name: macro for name, macro in macros.items() if macro.parameters and _is_expression(macro.body)}
+    return {name: macro for name, macro in macros.items() if _is_expression(macro)}
 
 
-def _is_expression(body: str) -> bool:
-    return len(body) <= _MOST_BODY and _BEGINS.match(body) is not None and _NOT.search(body) is None
+def _is_expression(macro: _Macro) -> bool:
+    body = macro.body
+    begins = _BEGINS.match(body) is not None or (not macro.parameters and "threadIdx" in body)
+    return begins and len(body) <= _MOST_BODY and _NOT.search(body) is None
 
 
 def _put_in(text: str, macros: Mapping[str, _Macro], uses: re.Pattern[str]) -> str:
@@ -75,9 +77,13 @@ def _put_in(text: str, macros: Mapping[str, _Macro], uses: re.Pattern[str]) -> s
             continue
         found = _arguments(text, use.end())
         macro = macros[use[1]]
-        if found is None or len(found[0]) != len(macro.parameters):
+        if found is None:
             continue
         arguments, end = found
+        if not macro.parameters and arguments == [""]:
+            arguments = []
+        if len(arguments) != len(macro.parameters):
+            continue
         values = {
             name: value if _WORD.fullmatch(value) else f"({value})"
             for name, value in zip(macro.parameters, (" ".join(one.split()) for one in arguments), strict=True)

@@ -16,7 +16,7 @@ from frx_graph.evidence.cuda.state import State
 from frx_graph.evidence.cuda.syntax import said
 from frx_graph.evidence.cuda.values import ANYTHING, INDEX_OBJECTS, UNIFORM, WARP, Pointer, Value
 
-_WARP_SIZE = re.compile(r"warp_?size", re.IGNORECASE)
+_WARP_SIZE = re.compile(r"warp_?size|threads_?per_?warp|warp_?threads", re.IGNORECASE)
 """What constants are called that another file defines."""
 _WAITS = re.compile(rb"sync|wait|barrier|reduce|scan|sort", re.IGNORECASE)
 """In the names of functions in which threads may wait."""

@@ -267,8 +267,9 @@ def test_launches_that_are_no_numbers_are_not_judged() -> None:
         # Another array in the same memory.
         ("int* y = x + 4096; y[i] = n; for (int k = 0; k < n; ++k) out[i] += x[k];", False),
         ("if (i == 0) x[0] = 0; __syncthreads(); atomicAdd(&x[0], 1);", False),
-        # Of two remainders the one may exclude the other.
-        ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i + 1];", False),
+        # Of two remainders the one excludes the other, or reads what the other has written.
+        ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i];", False),
+        ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i + 1];", True),
     ],
 )
 def test_what_another_thread_has_written(text: str, found: bool) -> None:
