@@ -2,12 +2,12 @@
 
     python benchmarks/cuda_planted.py FOLDER [--rule RULE] [--draw N] [--most M] [--seed S] [--known FOLDER]
 
-FOLDER holds checkouts as `owner+name`. Prints N mutants in an order drawn with the seed, at most M of a repository, each
-with its kernel and the line that was changed, for a reader, who says of each whether it has the defect. Nothing is
+FOLDER holds checkouts as `owner+name`. Prints N mutants in an order drawn with the seed, at most M of a repository,
+each with its kernel and the line that was changed, for a reader, who says of each whether it has the defect. Nothing is
 analysed. Kernels that are the same but for names and blanks count once, those in `--known` not at all.
 
-- `shared_memory_without_barrier`: the barriers of the block on one line are taken out. Not each is missed: some part the
-  reads of one turn from the writes of the next, which is another defect, and some are superfluous.
+- `shared_memory_without_barrier`: the barriers of the block on one line are taken out. Not each is missed: some part
+  the reads of one turn from the writes of the next, which is another defect, and some are superfluous.
 - `possible_shared_memory_bank_conflict`: the `+ 1` behind the last dimension of a shared array is taken out, or `[33]`
   becomes `[32]`. Not each makes a conflict: some of them have room for a border.
 """

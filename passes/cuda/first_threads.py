@@ -1,7 +1,8 @@
 """Whether a thread reads what another has written, tried out with the first threads of a block.
 
-What a launch or the build gives is taken for large, so that borders are far away and no two places meet by chance; where
-the file does not say how large blocks are, two threads must meet in each of some.
+What a launch or the build gives is taken for large, so that borders are far away and no two places meet by chance; a
+condition that some sizes fulfil is taken to hold; and where the file does not say how large blocks are, two threads
+must meet in each of some.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 
 from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Thread
 from frx_graph.evidence.cuda.source import Access, Kernel, Launch, Loop, Use
+from frx_graph.evidence.cuda.values import WARP
 
 _MOST_THREADS = 256
 """That are tried of a block whose size is known: eight warps, as most launches have."""
@@ -50,11 +52,11 @@ class FirstThreads:
     _left: int = field(init=False, default=_MOST_TRIED)
 
     def __post_init__(self) -> None:
-        plane = any("y" in access.varies for access in self.kernel.accesses)
+        plane = any("threadIdx.y" in name for access in self.kernel.accesses for name in access.offset.symbols())
         sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in self.launches}
         ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
         if width and height:
-            columns = min(width, 32 if plane else _MOST_THREADS)
+            columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
             rows = min(height, _MOST_THREADS // columns) if plane else 1
             self._blocks = [_Block(width, height, columns, rows)]
         elif plane:
@@ -185,9 +187,7 @@ def _may_hold(tests: Test | Several, threads: Sequence[Thread]) -> bool:
 
 def _contradict(write: Access, read: Access) -> bool:
     """True if one is there only when the other is not, whatever a launch gives."""
-    known, asked = (
-        [one for one in _tests(access)[1] if isinstance(one, Test)] for access in (write, read)
-    )
+    known, asked = ([one for one in _tests(access)[1] if isinstance(one, Test)] for access in (write, read))
     return any(Test(OPPOSITE[one.sign], one.difference) in known for one in asked)
 
 

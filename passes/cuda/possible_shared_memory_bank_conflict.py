@@ -62,6 +62,8 @@ def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
     places = set()
     for other in accesses:
         if other.base == access.base and other.use is access.use and other.step.arms == access.step.arms:
+            if other.stride.elements == step and steps_by_one(other):
+                return True
             apart = (other.offset - access.offset).constant
             if apart is not None:
                 places.add(apart % step)
@@ -69,7 +71,7 @@ def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
 
 
 def _slight(access: Access) -> bool:
-    """True where only the rows of threads in a warp meet each other, in a bank or two: a row padded by one leaves that."""
+    """True where only the rows of threads in a warp meet each other, in a bank or two, as where a row is padded by one."""
     if access.stride.kind is StrideKind.SYMBOLIC or (access.conflict or 0) >= 4:
         return False
     step = access.stride.elements

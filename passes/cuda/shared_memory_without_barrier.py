@@ -81,8 +81,7 @@ def _races(
             if event.use is not Use.WRITE and turn:
                 for write in written:
                     if (write.base, write.volatile) not in done and (
-                        _others(write, event, written, loop, threads)
-                        or _tried(write, event, written, loop, threads)
+                        _others(write, event, written, loop, threads) or _tried(write, event, written, loop, threads)
                     ):
                         done.add((write.base, write.volatile))
                         yield write, event
@@ -92,9 +91,7 @@ def _races(
 
 def _may_wait(call: Call) -> bool:
     """False where not all threads come by: there can be no barrier for them in it."""
-    return not call.pure and not any(
-        one.thread and not one.early and not one.data for one in call.step.conditions
-    )
+    return not call.pure and not any(one.thread and not one.early and not one.data for one in call.step.conditions)
 
 
 def _part(pending: dict[str, deque[Access]], step: Step) -> None:
@@ -110,9 +107,7 @@ def _in_step(access: Access) -> bool:
     return access.volatile and access.space is Space.GLOBAL
 
 
-def _tried(
-    write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
-) -> bool:
+def _tried(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
     """The same, of places that no stride tells of."""
     if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
         return False
@@ -121,9 +116,7 @@ def _tried(
     return not _excluded(write.step, read.step) and threads.meet(write, read, written, loop) is True
 
 
-def _others(
-    write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
-) -> bool:
+def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
     """True if a thread reads here what another has written there, of a `loop` in the turn before."""
     # Offsets in elements of two sizes tell nothing of each other.
     alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
@@ -136,8 +129,8 @@ def _others(
     apart = read.offset - write.offset
     if apart.constant == 0 and _whoever(write) and not _whoever(read):
         ways = set(read.step.conditions)
-        own = any(one.offset == read.offset and ways.issuperset(one.step.conditions) for one in written)
-        return not own and write.stride.kind is read.stride.kind is StrideKind.BROADCAST
+        written_too = any(one.offset == read.offset and ways.issuperset(one.step.conditions) for one in written)
+        return not written_too and write.stride.kind is read.stride.kind is StrideKind.BROADCAST
     if write.step.single:
         if read.step.single:
             return False

@@ -83,8 +83,8 @@ def _of_the_first_block(symbol: str) -> int | None:
 def turns_by_pitch(
     symbols: Symbols, offset: Polynomial, element_bytes: int, pitch: Collection[str], *, plane: bool
 ) -> int | None:
-    """Of an array with rows whose size only the build knows, by the names in `pitch`: the fewer of those with 16 and with
-    32, in blocks as wide, as tiles are; None where it is less than a fourfold conflict."""
+    """Of an array with rows whose size only the build knows, by the names in `pitch`: the fewer of those with 16 and
+    with 32, in blocks as wide, as tiles are; None where it is less than a fourfold conflict."""
     found = [
         bank_turns(symbols, _sized(offset, pitch, size), element_bytes, plane=plane, width=size) for size in _TILES
     ]

@@ -98,8 +98,8 @@ def call(state: State, node: Node) -> Value:
 
 
 def _is_object(state: State, name: str) -> bool:
-    """True of a variable that is called, which does what its operator does: no thread waits in that, but may in a lambda
-    of the kernel."""
+    """True of a variable that is called, which does what its operator does: no thread waits in that, but one may in a
+    lambda of the kernel."""
     value = state.names.get(name)
     return isinstance(value, Polynomial) and not any(one.startswith(WAITING) for one in value.symbols())
 

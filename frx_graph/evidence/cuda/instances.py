@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.source import Launch
 
-_NUMBER = re.compile(r"(?:const\s+)?(?:unsigned|int|long|short|size_t|u?int\d\d?_t|auto)\b[\w\s]*?\b(\w+)\s*(?:=\s*(.+))?$")
+_NUMBER = re.compile(
+    r"(?:const\s+)?(?:unsigned|int|long|short|size_t|u?int\d\d?_t|auto)\b[\w\s]*?\b(\w+)\s*(?:=\s*(.+))?$"
+)
 """A parameter of a template that is a number, and what it is if no argument says so."""
 
 

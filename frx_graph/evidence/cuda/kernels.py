@@ -119,9 +119,7 @@ def read_kernel(
     state.plane = tree.text.find(b"threadIdx.y", node.start_byte, node.end_byte) >= 0
     state.width = made.width
     state.generic = frozenset(
-        name
-        for kind, _, name in (one.partition(" ") for one in template)
-        if kind in ("typename", "class")
+        name for kind, _, name in (one.partition(" ") for one in template) if kind in ("typename", "class")
     )
     parameters, rows = _parameters(tree.text, node)
     for one in parameters:
@@ -206,4 +204,3 @@ def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> Laun
             values = [fold(part, constants) for part in parts]
             return LaunchBounds(text, values[0], values[1] if len(values) > 1 else None)
     return None
-

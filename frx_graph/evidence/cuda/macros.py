@@ -88,15 +88,20 @@ def _put_in(text: str, macros: Mapping[str, _Macro], uses: re.Pattern[str]) -> s
             name: value if _WORD.fullmatch(value) else f"({value})"
             for name, value in zip(macro.parameters, (" ".join(one.split()) for one in arguments), strict=True)
         }
-        body = _WORD.sub(lambda word, values=values: values.get(word[0], word[0]), macro.body)
+        body = _filled(macro.body, values)
         pieces += [text[done : use.start()], f"({body})", "\n" * text.count("\n", use.start(), end)]
         done = end
     return "".join([*pieces, text[done:]])
 
 
+def _filled(body: str, values: Mapping[str, str]) -> str:
+    return _WORD.sub(lambda word: values.get(word[0], word[0]), body)
+
+
 def _arguments(text: str, start: int) -> tuple[list[str], int] | None:
     """What stands between the parentheses that open before `start`, and where they have closed."""
-    parts, depth, begin = [], 0, start
+    parts: list[str] = []
+    depth, begin = 0, start
     for at in range(start, min(len(text), start + _MOST_ARGUMENTS)):
         character = text[at]
         if character in "([{":

@@ -125,9 +125,7 @@ class Symbols:
             self.remainders.add(name)
         return named(name)
 
-    def made(
-        self, name: str, varies: Varies, *, remainder: bool = False, of: Made | None = None
-    ) -> Polynomial:
+    def made(self, name: str, varies: Varies, *, remainder: bool = False, of: Made | None = None) -> Polynomial:
         """The symbol of what a value was made of, which the same value elsewhere is too; of one with too long a name,
         one that nothing else is."""
         if len(name) > _LONGEST_NAME:
@@ -217,8 +215,8 @@ def bank_turns(
     """How many times longer a warp's access of shared memory takes than it must: 32 banks of 4 bytes, a bank gives one
     word a turn; of elements of 8 and 16 bytes a half and a quarter of a warp are served at once. None where the stride
     is not known; of one that is a multiple of a known even number, what that alone costs. In a kernel of more than one
-    dimension (`plane`) a warp is as wide as the block, if its `width` is known, or else may be 4, 8, 16 or 32 threads wide:
-    it must be told of all these whether there is a conflict, and the turns are those of the widest.
+    dimension (`plane`) a warp is as wide as the block, if its `width` is known, or else may be 4, 8, 16 or 32 threads
+    wide: it must be told of all these whether there is a conflict, and the turns are those of the widest.
 
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#shared-memory-5-x
     """

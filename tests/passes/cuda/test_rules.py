@@ -456,3 +456,16 @@ def test_what_others_set_or_add_to(text: str, found: bool) -> None:
         f"int i = threadIdx.x; {text} }}"
     )
     assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # All four words of a thread, in one access.
+        ("float s = x[4 * i]; for (int k = 1; k < 4; ++k) s += x[4 * i + k]; a[i] = s;", False),
+        ("a[i] = x[4 * i];", True),
+    ],
+)
+def test_what_a_vector_would_take(text: str, found: bool) -> None:
+    kernel = "__global__ void k(float* a) { __shared__ float x[1024]; int i = threadIdx.x; " + text + " }"
+    assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
