@@ -20,6 +20,9 @@ blanks were left out, those of cuda-samples, llm.c, HeCBench, FasterTransformer,
 - `found`: findings drawn with the same seeds, one a kernel and at most three of a repository (four in sample 3). The
   reader looked at each and wrote down whether it is true. Precision is the share that is. What is not found any more
   counts for neither.
+- `planted`: what `cuda_planted.py` makes of kernels, drawn with the seed 2411: a defect may be there that was not
+  before. The reader said whether it is, before anything was run. Recall is the share of those with it in which the rule
+  finds it and did not before; precision their share among all in which it does.
 
 What counts as the defect:
 
@@ -47,6 +50,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from cuda_planted import planted
 from scipy.stats import binomtest
 from tabulate import tabulate
 
@@ -87,8 +91,10 @@ def main() -> int:
     for one in judged:
         file = _file(arguments.folder, one)
         if file not in missing:
-            said = (one.kernel, one.rule) in findings(file)
-            by_rule[one.rule, one.sample][one.how].append((one, said))
+            natural = one.how != "planted"
+            said = _is_said(file, one)
+            for part in (one.how,) if natural else ("blind", "found"):
+                by_rule[one.rule, one.sample if natural else f"{one.sample} planted"][part].append((one, said))
     rows = []
     for (rule, sample), parts in sorted(by_rule.items()):
         found = [one for one, said in parts["found"] if said]
@@ -133,13 +139,26 @@ def judgments(path: Path = JUDGMENTS) -> Iterator[Judgment]:
 @cache
 def findings(file: Path) -> frozenset[tuple[str, str]]:
     """The kernels and rules of a file that something is said of; kernels by their own name alone."""
+    return _findings_of(file.read_text(errors="replace"), str(file))
+
+
+def _findings_of(text: str, name: str) -> frozenset[tuple[str, str]]:
     try:
-        source = parse_cuda(file.read_text(errors="replace"), str(file))
+        source = parse_cuda(text, name)
     except EvidenceError:
         return frozenset()
     return frozenset(
         (one.kernel.split("<", 1)[0].rsplit("::", 1)[-1], one.card.id) for one in analyse_cuda(source).findings
     )
+
+
+def _is_said(file: Path, one: Judgment) -> bool:
+    """True if the rule speaks of the kernel; of what was planted, if it does since."""
+    said = (one.kernel, one.rule) in findings(file)
+    if one.how != "planted":
+        return said
+    mutant = planted(one.rule, file.read_text(errors="replace"), one.line)
+    return not said and (one.kernel, one.rule) in _findings_of(mutant, str(file))
 
 
 def _file(folder: Path, one: Judgment) -> Path:

@@ -2,7 +2,8 @@
 
 Certain only where the two places are known to be different threads': the same array, at offsets that differ by less
 than a warp is wide, by the counter of a loop, or by how they follow the thread's place (a row and a column); what one
-thread alone has written; or what others update atomically. In a loop the next turn reads what the last has written.
+thread alone has written; what others update atomically; or where two of the first threads of a block meet when it is
+tried out. In a loop the next turn reads what the last has written.
 Silent as soon as anything stands between that may be a barrier: any barrier of any group, a function or macro that is
 not known, inline assembly; and where only one of the two can be on a thread's way.
 """
@@ -19,6 +20,7 @@ from frx_graph.evidence.cuda.source import (
     Call,
     CudaSource,
     Event,
+    Kernel,
     Loop,
     Space,
     Step,
@@ -26,7 +28,8 @@ from frx_graph.evidence.cuda.source import (
     Use,
     WarpOperation,
 )
-from frx_graph.passes.cuda.finding import CudaDetector, Sight, by_loop
+from frx_graph.passes.cuda.finding import CudaDetector, Sight, by_loop, launches_of
+from frx_graph.passes.cuda.first_threads import FirstThreads
 
 _MOST_PENDING = 256
 """Writes of one array between two barriers that a read is compared with: the last ones."""
@@ -41,7 +44,7 @@ _LAST = named("blockDim.x") - number(1)
 def detect(source: CudaSource) -> Iterator[Sight]:
     """One sight for an array of a kernel: the first read."""
     for kernel in source.kernels:
-        for write, read in races(kernel.events):
+        for write, read in races(source, kernel):
             if not write.volatile:
                 said = (
                     f"`{read.text}` is read without a barrier after line {write.step.line}, where other threads write "
@@ -50,33 +53,53 @@ def detect(source: CudaSource) -> Iterator[Sight]:
                 yield Sight(kernel.name, read.step.line, said, read)
 
 
-def races(events: Sequence[Event]) -> Iterator[tuple[Access, Access]]:
+def races(source: CudaSource, kernel: Kernel) -> Iterator[tuple[Access, Access]]:
     """The write and the read, once for each array and way of writing; loops are gone around twice."""
     done: set[tuple[str, bool]] = set()
-    yield from _races((), events, done, None)
-    inside = by_loop(events)
-    for loop in (event for event in events if isinstance(event, Loop)):
+    threads = FirstThreads(kernel, launches_of(source, kernel))
+    yield from _races((), kernel.events, done, None, threads)
+    inside = by_loop(kernel.events)
+    for loop in kernel.loops.values():
         body = inside.get(loop.number, ())
-        yield from _races(body, body, done, loop)
+        yield from _races(body, body, done, loop, threads)
 
 
 def _races(
-    before: Sequence[Event], events: Sequence[Event], done: set[tuple[str, bool]], loop: Loop | None
+    before: Sequence[Event],
+    events: Sequence[Event],
+    done: set[tuple[str, bool]],
+    loop: Loop | None,
+    threads: FirstThreads,
 ) -> Iterator[tuple[Access, Access]]:
     """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
     pending: dict[str, deque[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
-        if isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and not event.pure):
-            pending.clear()
+        if isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and _may_wait(event)):
+            _part(pending, event.step)
         elif isinstance(event, Access) and (event.space is Space.SHARED or _in_step(event)):
             written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
             if event.use is not Use.WRITE and turn:
                 for write in written:
-                    if (write.base, write.volatile) not in done and _others(write, event, written, loop):
+                    if (write.base, write.volatile) not in done and (
+                        _others(write, event, written, loop, threads) or _tried(write, event, written, loop, threads)
+                    ):
                         done.add((write.base, write.volatile))
                         yield write, event
             if event.use is not Use.READ and not (turn and before):
                 written.append(event)
+
+
+def _may_wait(call: Call) -> bool:
+    """False where not all threads come by: there can be no barrier for them in it."""
+    return not call.pure and not any(one.thread and not one.early and not one.data for one in call.step.conditions)
+
+
+def _part(pending: dict[str, deque[Access]], step: Step) -> None:
+    """Whoever has come by there has waited; not who has taken the other arm of a branch."""
+    for written in pending.values():
+        stay = [write for write in written if not _on_one_way(write.step, step)]
+        written.clear()
+        written.extend(stay)
 
 
 def _in_step(access: Access) -> bool:
@@ -84,16 +107,30 @@ def _in_step(access: Access) -> bool:
     return access.volatile and access.space is Space.GLOBAL
 
 
-def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool:
+def _tried(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
+    """The same, of places that no stride tells of."""
+    if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
+        return False
+    if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_polls(one) for one in (write, read))):
+        return False
+    return not _excluded(write.step, read.step) and threads.meet(write, read, written, loop) is True
+
+
+def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
     """True if a thread reads here what another has written there, of a `loop` in the turn before."""
     # Offsets in elements of two sizes tell nothing of each other.
-    if write.element != read.element or not _on_one_way(write.step, read.step):
+    alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
+    if not alike or not _on_one_way(write.step, read.step):
         return False
     if Use.ATOMIC in (write.use, read.use):
-        return write.use is not read.use and _around_atomic(write, read)
+        return loop is None and write.use is not read.use and _around_atomic(write, read)
     if "data" in write.varies | read.varies:
-        return False
+        return _by_data(write, read)
     apart = read.offset - write.offset
+    if apart.constant == 0 and _whoever(write) and not _whoever(read):
+        ways = set(read.step.conditions)
+        written_too = any(one.offset == read.offset and ways.issuperset(one.step.conditions) for one in written)
+        return not written_too and write.stride.kind is read.stride.kind is StrideKind.BROADCAST
     if write.step.single:
         if read.step.single:
             return False
@@ -111,7 +148,11 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
     if apart.constant is not None:
         # What lies between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
         # there may be no thread.
-        return apart.constant != 0 and apart.constant % own == 0 and abs(apart.constant // own) < WARP
+        if apart.constant == 0 or apart.constant % own or abs(apart.constant // own) >= WARP:
+            return False
+        # In `if (i < 4) x[i] += x[i + 4]` nobody reads what another writes.
+        few = any("x" in one.varies for one in (*write.step.conditions, *read.step.conditions))
+        return not (few or threads.launches) or threads.meet(write, read, written, loop) is not False
     if reads is None:
         return False
     if reads != own:
@@ -126,6 +167,11 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
     if loop is not None:
         return name[0].startswith(f"loop:{loop.step.line}:")
     return write.step.loops != read.step.loops
+
+
+def _polls(access: Access) -> bool:
+    """True of what is set or looked at when data say so: with atomics around it that is a queue, or a lock."""
+    return access.use is not Use.ATOMIC and any(one.data for one in access.step.conditions)
 
 
 def _around_atomic(write: Access, read: Access) -> bool:
@@ -148,7 +194,32 @@ def _by_place(apart: Polynomial) -> bool:
     """True of a distance that is made of threads' places and counters alone: in memory that several arrays share, it
     leads from one to the other otherwise."""
     near = abs(apart.terms.get((), 0)) < _MOST_THREADS
-    return near and all("threadIdx." in name or name.startswith("loop:") for name in apart.symbols())
+    return near and all(_is_place(name) for name in apart.terms if name)
+
+
+def _by_data(write: Access, read: Access) -> bool:
+    """True where each thread has written its own element, and reads one that data choose alone."""
+    chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
+    return (
+        chosen
+        and "data" not in write.varies
+        and bool(write.stride.elements)
+        and not write.step.single
+        and not read.step.single
+        and _by_place(write.offset)
+    )
+
+
+def _is_place(product: Sequence[str]) -> bool:
+    """True of a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
+    # What a loop changes otherwise may be a pointer, from one array to another.
+    own = [name for name in product if "threadIdx." in name or (name.startswith("loop:") and "#" not in name)]
+    return bool(own) and all(name in own or name.startswith("blockDim.") for name in product)
+
+
+def _whoever(access: Access) -> bool:
+    """True of what a thread does if the data that it has loaded for itself say so: `if (x[i] > 0) found = 1`."""
+    return any(one.data and "x" in one.varies and "z" not in one.varies for one in access.step.conditions)
 
 
 def _only_single(write: Access) -> bool:
@@ -157,11 +228,16 @@ def _only_single(write: Access) -> bool:
 
 def _on_one_way(one: Step, other: Step) -> bool:
     """False for two arms of the same branch, and for two remainders, which may exclude each other."""
-    arms = dict(one.arms)
-    if any(arms.get(branch, arm) != arm for branch, arm in other.arms):
+    if _excluded(one, other):
         return False
     first, second = set(one.conditions), set(other.conditions)
     return not (any(c.modulo for c in first - second) and any(c.modulo for c in second - first))
+
+
+def _excluded(one: Step, other: Step) -> bool:
+    """True for two arms of the same branch."""
+    arms = dict(one.arms)
+    return any(arms.get(branch, arm) != arm for branch, arm in other.arms)
 
 
 DETECTOR = CudaDetector("shared_memory_without_barrier", detect)

@@ -29,7 +29,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
                 said = f"`{one.name}` wants all lanes below `{split.text}`, which may hold for a part of a warp"
                 yield Sight(kernel.name, one.step.line, said)
                 break
-        for write, read in races(kernel.events):
+        for write, read in races(source, kernel):
             if write.volatile:
                 said = (
                     f"`{read.text}` is read after other lanes write `{write.text}` (line {write.step.line}) without "

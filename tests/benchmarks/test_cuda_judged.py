@@ -11,10 +11,13 @@ from frx_graph.passes.cuda import CUDA_DETECTORS
 
 def test_every_judgment_names_a_rule_and_a_place() -> None:
     rows = list(judgments())
-    assert {one.how for one in rows} == {"blind", "found"}
+    assert {one.how for one in rows} == {"blind", "found", "planted"}
     assert {one.rule for one in rows} <= {detector.rule for detector in CUDA_DETECTORS}
     assert all(len(one.commit) == 40 and one.line > 0 and one.kernel and one.reason for one in rows)
-    places = [(one.how, one.rule, one.repository, one.path, one.kernel) for one in rows]
+    places = [
+        (one.how, one.rule, one.repository, one.path, one.kernel, one.line if one.how == "planted" else 0)
+        for one in rows
+    ]
     assert len(set(places)) == len(places)
 
 

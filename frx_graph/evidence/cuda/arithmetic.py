@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from frx_graph.evidence.cuda.concrete import Made
 from frx_graph.evidence.cuda.polynomial import MOST_TERMS, Polynomial, number
 from frx_graph.evidence.cuda.values import ANYTHING, Symbols
 
@@ -35,7 +36,7 @@ def arithmetic(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) 
     if sign == "|" and by == 0:
         return one
     varies = symbols.of(one) | symbols.of(other)
-    return symbols.made(f"({one} {sign} {other})", varies, remainder=sign == "&")
+    return symbols.made(f"({one} {sign} {other})", varies, remainder=sign == "&", of=Made(sign, one, other))
 
 
 def divided(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:

@@ -8,6 +8,7 @@ from frx_graph.evidence.cuda import calls
 from frx_graph.evidence.cuda.arithmetic import divided
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.evaluation import evaluate
+from frx_graph.evidence.cuda.operators import WAITING
 from frx_graph.evidence.cuda.places import cast, load
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Call, Use, WarpOperation
@@ -36,11 +37,17 @@ def call(state: State, node: Node) -> Value:
     arguments = [child for child in listed.named_children if child.type != "comment"] if listed is not None else []
     if function is None:
         return state.symbols.fresh("call", ANYTHING)
+    if function.type == "parenthesized_expression" and len(arguments) == 1:
+        # `(T)(a + b)`, a cast.
+        return evaluate(state, arguments[0])
     if function.type == "field_expression":
         return _method(state, node, function, arguments)
     name = said(state.text, function)
     plain = name.split("<", 1)[0]
-    short = plain.rsplit("::", 1)[-1]
+    # Of `R<T>::f` the function, not the type.
+    short = name.rsplit(">::", 1)[-1].split("<", 1)[0].rsplit("::", 1)[-1]
+    if short in state.generic and len(arguments) == 1:
+        return evaluate(state, arguments[0])
     if short in state.macros or (short.isupper() and short not in state.functions):
         # It may take the address of `a[i]` and read four elements from there.
         state.add(_called(state, node, name, False, []))
@@ -94,11 +101,18 @@ def call(state: State, node: Node) -> Value:
         state.through = through
         if result is not None:
             return result
-    state.add(_called(state, node, name, calls.is_pure(plain), values))
+    state.add(_called(state, node, name, calls.is_pure(plain) or _is_object(state, name), values))
     varies = UNIFORM.union(*(state.symbols.of(value) for value in values))
     if calls.is_pure(plain) and not any(isinstance(value, Pointer) for value in values):
         return state.symbols.fresh(short, varies)
     return state.symbols.fresh(short, ANYTHING)
+
+
+def _is_object(state: State, name: str) -> bool:
+    """True of a variable that is called, which does what its operator does: no thread waits in that, but one may in a
+    lambda of the kernel."""
+    value = state.names.get(name)
+    return isinstance(value, Polynomial) and not any(one.startswith(WAITING) for one in value.symbols())
 
 
 def _called(state: State, node: Node, name: str, pure: bool, values: list[Value]) -> Call:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tree_sitter import Node
 
+from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test
 from frx_graph.evidence.cuda.evaluation import evaluate, number_of
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
@@ -14,28 +15,11 @@ from frx_graph.evidence.cuda.state import DEEPEST, State
 from frx_graph.evidence.cuda.syntax import line_of, said
 from frx_graph.evidence.cuda.values import THREAD_X, UNIFORM, WARP, Symbols, Varies
 
-_OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 _RELATIONS = frozenset(["<", "<=", ">", ">="])
 _THREAD = frozenset(["x", "y", "z"])
 _BUILT_IN = ("threadIdx.", "blockIdx.", "blockDim.", "gridDim.")
 _WARPS = f"(blockDim.x)/({WARP})"
 _TEXT = 120
-
-
-@record
-class Test:
-    """`difference sign 0`."""
-
-    sign: str
-    difference: Polynomial
-
-
-@record
-class Several:
-    """All (`&&`) or any (`||`) of them."""
-
-    all: bool
-    tests: tuple[Test | Several, ...]
 
 
 @record
@@ -63,6 +47,7 @@ class Decision:
             ragged=found.ragged,
             width=found.width,
             varies=self.varies,
+            tests=_negated(self.tests) if negated else self.tests,
         )
 
 
@@ -96,7 +81,7 @@ def _read(state: State, node: Node, depth: int) -> Test | Several:
         if sign in ("&&", "||", "and", "or"):
             both = (_read(state, left, depth + 1), _read(state, right, depth + 1))
             return Several(sign in ("&&", "and"), both)
-        if sign in _OPPOSITE:
+        if sign in OPPOSITE:
             one = number_of(state, evaluate(state, left))
             other = number_of(state, evaluate(state, right))
             return Test(sign, one - other)
@@ -105,7 +90,7 @@ def _read(state: State, node: Node, depth: int) -> Test | Several:
 
 def _negated(tests: Test | Several) -> Test | Several:
     if isinstance(tests, Test):
-        return Test(_OPPOSITE[tests.sign], tests.difference)
+        return Test(OPPOSITE[tests.sign], tests.difference)
     return Several(not tests.all, tuple(map(_negated, tests.tests)))
 
 
@@ -128,7 +113,7 @@ def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
             ragged=any(one.ragged for one in found),
             width=_width(found) if tests.all != negated else None,
         )
-    sign = _OPPOSITE[tests.sign] if negated else tests.sign
+    sign = OPPOSITE[tests.sign] if negated else tests.sign
     varies = symbols.of(tests.difference)
     if "data" in varies:
         return _Facts(False, False, False, sign in _RELATIONS and bool(varies & {"block", *_THREAD}), False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tree_sitter import Node
 
@@ -12,8 +12,9 @@ from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.declarations import declarator, element_type, parameter
 from frx_graph.evidence.cuda.expressions import EVALUATORS
+from frx_graph.evidence.cuda.instances import instance, split
 from frx_graph.evidence.cuda.polynomial import ZERO
-from frx_graph.evidence.cuda.source import Kernel, LaunchBounds, Parameter, Space
+from frx_graph.evidence.cuda.source import Kernel, Launch, LaunchBounds, Parameter, Space
 from frx_graph.evidence.cuda.state import Inlining, State
 from frx_graph.evidence.cuda.statements import inline, run
 from frx_graph.evidence.cuda.syntax import Tree, around, line_of, nearest, said
@@ -61,7 +62,7 @@ def device_functions(tree: Tree) -> dict[str, Node]:
             continue
         body = definition.child_by_field_name("body")
         if body is not None and at.start() < body.start_byte:
-            name = _function_name(tree.text, definition)
+            name = function_name(tree.text, definition)
             nodes = found.setdefault(name, [])
             if definition not in nodes:
                 nodes.append(definition)
@@ -104,17 +105,21 @@ def read_kernel(
     macros: frozenset[str],
     searched: dict[int, Changes],
     inlining: Inlining,
+    launches: Mapping[str, Sequence[Launch]],
 ) -> Kernel:
     """One kernel, with everything that its threads do."""
     body = node.child_by_field_name("body")
     assert body is not None
+    template = _template(tree.text, node)
+    made = instance(template, launches.get(function_name(tree.text, node), ()), constants)
+    if made.numbers:
+        constants = {**constants, **made.numbers}
     state = State(tree.text, constants, functions, macros, EVALUATORS, inline, body, searched, inlining)
     state.names.update(arrays)
     state.plane = tree.text.find(b"threadIdx.y", node.start_byte, node.end_byte) >= 0
+    state.width = made.width
     state.generic = frozenset(
-        name
-        for kind, _, name in (one.partition(" ") for one in _template(tree.text, node))
-        if kind in ("typename", "class")
+        name for kind, _, name in (one.partition(" ") for one in template) if kind in ("typename", "class")
     )
     parameters, rows = _parameters(tree.text, node)
     for one in parameters:
@@ -128,13 +133,15 @@ def read_kernel(
     return Kernel(
         name=_full_name(tree, node),
         line=line_of(node),
-        template=_template(tree.text, node),
+        template=template,
         parameters=tuple(parameters),
         launch_bounds=_launch_bounds(tree, node, constants),
         arrays=tuple(state.arrays),
         events=tuple(events),
         read=frozenset(_WORD.findall(tree.text[body.start_byte : body.end_byte].decode("utf-8", "replace"))),
         complete=state.complete and not node.has_error,
+        made=state.symbols.parts,
+        turns=state.symbols.turns,
     )
 
 
@@ -156,7 +163,8 @@ def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
     return found, rows
 
 
-def _function_name(text: bytes, node: Node) -> str:
+def function_name(text: bytes, node: Node) -> str:
+    """Of a definition, without namespaces and arguments."""
     inner: Node | None = node.child_by_field_name("declarator")
     while inner is not None and inner.type != "function_declarator":
         inner = inner.child_by_field_name("declarator") or next(iter(inner.named_children), None)
@@ -164,7 +172,7 @@ def _function_name(text: bytes, node: Node) -> str:
 
 
 def _full_name(tree: Tree, node: Node) -> str:
-    names = [_function_name(tree.text, node)]
+    names = [function_name(tree.text, node)]
     for outer in around(tree.root, node)[1:]:
         if outer.type in _HOLDERS:
             name = said(tree.text, outer.child_by_field_name("name"))
@@ -189,18 +197,7 @@ def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> Laun
     for at in places[bisect.bisect_right(places, begin) :][:1]:
         text = tree.bounds[at]
         if at < end:
-            parts = _split(text)
+            parts = split(text)
             values = [fold(part, constants) for part in parts]
             return LaunchBounds(text, values[0], values[1] if len(values) > 1 else None)
     return None
-
-
-def _split(text: str) -> list[str]:
-    """The arguments in a list, of which each may have commas in parentheses."""
-    parts, depth, start = [], 0, 0
-    for at, character in enumerate(text):
-        depth += {"(": 1, "<": 1, ")": -1, ">": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append(text[start:at].strip())
-            start = at + 1
-    return [*parts, text[start:].strip()]

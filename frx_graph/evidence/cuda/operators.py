@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.arithmetic import arithmetic, scaled
@@ -14,6 +16,13 @@ from frx_graph.evidence.cuda.state import State
 from frx_graph.evidence.cuda.syntax import said
 from frx_graph.evidence.cuda.values import ANYTHING, INDEX_OBJECTS, UNIFORM, WARP, Pointer, Value
 
+_WARP_SIZE = re.compile(r"warp_?size|threads_?per_?warp|warp_?threads", re.IGNORECASE)
+"""What constants are called that another file defines."""
+_WAITS = re.compile(rb"sync|wait|barrier|reduce|scan|sort", re.IGNORECASE)
+"""In the names of functions in which threads may wait."""
+WAITING = "lambda:waiting"
+"""What the symbol of a lambda begins with in which they may."""
+
 
 def name(state: State, node: Node) -> Value:
     """A variable, a constant, or what the file does not say."""
@@ -25,7 +34,7 @@ def name(state: State, node: Node) -> Value:
         return value
     if text in state.constants:
         return number(state.constants[text])
-    if text == "warpSize":
+    if _WARP_SIZE.search(text) is not None:
         return number(WARP)
     # A template parameter, a macro, a variable of the file: the same for all threads, unless a macro hides an index.
     return state.symbols.same(text, UNIFORM if text not in INDEX_OBJECTS else ANYTHING)
@@ -118,9 +127,10 @@ def choice(state: State, node: Node) -> Value:
     return state.symbols.join(one, other, condition)
 
 
-def function(state: State, _: Node) -> Value:
-    """A lambda, which is not looked into."""
-    return state.symbols.fresh("lambda", ANYTHING)
+def function(state: State, node: Node) -> Value:
+    """A lambda, which is not looked into, but for whether it may be a barrier."""
+    waits = _WAITS.search(state.text, node.start_byte, node.end_byte) is not None
+    return state.symbols.fresh(WAITING if waits else "lambda", ANYTHING)
 
 
 def assignment(state: State, node: Node) -> Value:

@@ -9,7 +9,8 @@ from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import file_constants, function_macros
 from frx_graph.evidence.cuda.kernels import device_functions, file_arrays, kernel_nodes, read_kernel
 from frx_graph.evidence.cuda.launches import read_launches
-from frx_graph.evidence.cuda.source import CudaSource
+from frx_graph.evidence.cuda.macros import without_macros
+from frx_graph.evidence.cuda.source import CudaSource, launches_by_name
 from frx_graph.evidence.cuda.state import Inlining
 from frx_graph.evidence.cuda.syntax import coverage, parse_tree
 from frx_graph.evidence.text_lines import whole_text
@@ -47,7 +48,7 @@ def parse_cuda(text: str, source: str) -> CudaSource:
 
 
 def _read(text: str, source: str) -> CudaSource:
-    tree = parse_tree(text.encode("utf-8", "replace"))
+    tree = parse_tree(without_macros(text).encode("utf-8", "replace"))
     constants = file_constants(text)
     nodes, unread = kernel_nodes(tree)
     functions = device_functions(tree) if nodes else {}
@@ -55,6 +56,9 @@ def _read(text: str, source: str) -> CudaSource:
     macros = function_macros(text)
     searched: dict[int, Changes] = {}
     inlining = Inlining()
-    kernels = tuple(read_kernel(tree, node, constants, functions, arrays, macros, searched, inlining) for node in nodes)
     launches = read_launches(tree, constants)
+    by_name = launches_by_name(launches)
+    kernels = tuple(
+        read_kernel(tree, node, constants, functions, arrays, macros, searched, inlining, by_name) for node in nodes
+    )
     return CudaSource(source, kernels, launches, tuple(unread), coverage(tree))

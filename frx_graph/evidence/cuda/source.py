@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from frx_graph.evidence.cuda.concrete import Made, Several, Test, Turns
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
 
@@ -87,6 +88,8 @@ class Condition:
     """It holds for all threads of a block that is so wide in x; None where that is not known."""
     varies: frozenset[str]
     """What it depends on: x, y, z, block, lane, data."""
+    tests: Test | Several | None = field(default=None, repr=False, compare=False)
+    """It as it was read, to ask it of one thread."""
 
 
 @record
@@ -243,6 +246,10 @@ class Kernel:
     read: frozenset[str]
     complete: bool
     """False where the parser met something in it that it does not know."""
+    made: Mapping[str, Made] = field(default_factory=dict, repr=False, compare=False)
+    """What symbols of its numbers are short for."""
+    turns: Mapping[str, Turns] = field(default_factory=dict, repr=False, compare=False)
+    """What symbols are worth that a loop changes."""
 
     accesses: tuple[Access, ...] = field(init=False, repr=False, compare=False)
     """Of the events, in order; as are the following."""
@@ -294,6 +301,14 @@ class Launch:
         return self.kernel.split("<", 1)[0].rsplit("::", 1)[-1].strip()
 
 
+def launches_by_name(launches: Iterable[Launch]) -> Mapping[str, tuple[Launch, ...]]:
+    """By the name of the kernel that they launch."""
+    found: dict[str, list[Launch]] = {}
+    for launch in launches:
+        found.setdefault(launch.name, []).append(launch)
+    return {name: tuple(those) for name, those in found.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """Bytes of a file, and those of them that the parser could make nothing of."""
@@ -319,7 +334,4 @@ class CudaSource:
     launches_by_name: Mapping[str, tuple[Launch, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        found: dict[str, list[Launch]] = {}
-        for launch in self.launches:
-            found.setdefault(launch.name, []).append(launch)
-        object.__setattr__(self, "launches_by_name", {name: tuple(those) for name, those in found.items()})
+        object.__setattr__(self, "launches_by_name", launches_by_name(self.launches))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.assignments import Change, Changes
+from frx_graph.evidence.cuda.banks import turns_by_pitch, turns_thread_by_thread
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Access, Array, Condition, Event, Space, Step, Stride, StrideKind, Use
@@ -58,8 +59,12 @@ class State:
     """False: something was passed over, because there is too much of it."""
     plane: bool = False
     """The kernel's blocks have, or may have, more than one dimension."""
+    width: int | None = None
+    """Threads of its blocks in x, if the launches of the file say so."""
     generic: frozenset[str] = frozenset()
     """The template's types."""
+    pitches: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Of shared arrays: the names in the sizes of their rows, which only the build knows."""
     names: dict[str, Value] = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
     events: list[Event] = field(default_factory=list)
@@ -149,11 +154,24 @@ class State:
         return value
 
     def _bank_turns(self, at: Pointer, size: int | None) -> int | None:
-        """Of a type that a template leaves open, the fewer of those of 4 and of 8 bytes."""
-        sizes = (4, 8) if size is None and at.element in self.generic else (size,)
-        turns = [bank_turns(self.symbols, at.offset, one, plane=self.plane) for one in sizes]
+        """Of a type that a template leaves open, the fewer of those of 4 and of 8 bytes; of one of another file, of all
+        sizes that a number may have."""
+        sizes: tuple[int | None, ...] = (size,)
+        if size is None and at.element.isidentifier():
+            sizes = (4, 8) if at.element in self.generic else (2, 4, 8, 16)
+        turns = [self._turns(at, one) for one in sizes]
         known = [one for one in turns if one is not None]
         return min(known) if len(known) == len(turns) else None
+
+    def _turns(self, at: Pointer, size: int | None) -> int | None:
+        plane, width = self.plane, self.width
+        turns = bank_turns(self.symbols, at.offset, size, plane=plane, width=width)
+        if turns is not None or size is None:
+            return turns
+        pitch = self.pitches.get(at.base.name, frozenset())
+        if any(pitch.intersection(name) for name in at.offset.terms):
+            return turns_by_pitch(self.symbols, at.offset, size, pitch, plane=plane)
+        return turns_thread_by_thread(self.symbols, at.offset, size, self.conditions, plane=plane, width=width)
 
     def keep(self, array: str, value: Value) -> None:
         """Notes from which read the elements of a local array come."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.assignments import Change, identifiers, loads
-from frx_graph.evidence.cuda.conditions import Decision, Several, decide
+from frx_graph.evidence.cuda.concrete import Several
+from frx_graph.evidence.cuda.conditions import Decision, decide
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.declarations import declarator, element_type
 from frx_graph.evidence.cuda.evaluation import evaluate, number_of
@@ -218,6 +219,8 @@ def _array(
         state.places.add(name)
         return
     inner = tuple(value if value is not None else state.symbols.fresh("size", UNIFORM) for value in values[1:])
+    if space is Space.SHARED:
+        state.pitches[name] = frozenset(one for size in inner for one in size.symbols() if one.isidentifier())
     state.names[name] = Pointer(base, ZERO, element, inner)
 
 
@@ -335,19 +338,21 @@ def _switch(state: State, node: Node) -> None:
     for arm, case in enumerate(cases):
         known = dict(before)
         after, state.names = state.names, known
-        _arm(state, case, replace(chosen, single=False, modulo=False), (which, arm))
+        _arm(state, case, replace(chosen, single=False, modulo=False, tests=None), (which, arm))
         _merge(state, after, ANYTHING)
 
 
 def _loop(state: State, node: Node) -> None:
     _run_initializer(state, node)
-    changed = state.changes(node)
+    # What is a place in memory stays where it is.
+    changed = {name: how for name, how in state.changes(node).items() if name not in state.places}
     which, line = state.number(), line_of(node)
     counter = f"loop:{line}"
     entry = dict(state.names)
     for name, how in changed.items():
         if name in state.names:
             state.names[name] = _at_head(state, name, how, changed, entry, counter)
+    starts = {name: state.names[name] for name in changed if name in entry}
     if node.type == "for_range_loop":
         found = declarator(state.text, node.child_by_field_name("declarator"))
         if found is not None:
@@ -356,20 +361,24 @@ def _loop(state: State, node: Node) -> None:
     loops, state.loops = state.loops, (*state.loops, which)
     state.inside.append(own)
     condition_node = node.child_by_field_name("condition")
-    decision = decide(state, condition_node) if condition_node is not None else None
-    condition = decision.condition(state.symbols) if decision is not None else None
+    before_it = node.type != "do_statement"
+    condition = _holds(state, condition_node) if before_it else None
     body = node.child_by_field_name("body")
     first = len(state.events)
     head = state.step(node)
     before = state.conditions
-    if condition is not None and node.type != "do_statement":
+    if condition is not None:
         state.require(condition)
     run(state, body)
     if node.type == "for_statement":
         evaluate_update = node.child_by_field_name("update")
         if evaluate_update is not None:
             evaluate(state, evaluate_update)
+    for name, start in starts.items():
+        state.symbols.turned(start, state.names[name])
     state.conditions = before
+    if not before_it:
+        condition = _holds(state, condition_node)
     innermost = not any(isinstance(event, Loop) for event in state.events[first:])
     state.loops = loops
     state.inside.pop()
@@ -379,6 +388,11 @@ def _loop(state: State, node: Node) -> None:
     for name in changed:
         if name in entry:
             state.names[name] = _after(state, entry[name], state.names[name], varies)
+
+
+def _holds(state: State, node: Node | None) -> Condition | None:
+    """What holds as long as a loop goes on."""
+    return decide(state, node).condition(state.symbols) if node is not None else None
 
 
 def _run_initializer(state: State, node: Node) -> None:
@@ -410,13 +424,13 @@ def _at_head(
             else:
                 varies = UNIFORM.union(*(state.symbols.of(step) for step in uniform))
                 conditional = UNIFORM if all(change.once for change in how) else ANYTHING
-                new = offset + state.symbols.fresh(f"{counter}:{name}", varies | conditional)
+                new = offset + state.symbols.turning(f"{counter}:{name}", varies | conditional, ZERO)
             if new.fits:
                 return replace(before, offset=new) if isinstance(before, Pointer) else new
     varies = state.symbols.of(offset)
     for change in how:
         varies |= _varies_of(state, change, changed)
-    unknown = state.symbols.fresh(f"{counter}:{name}", varies)
+    unknown = state.symbols.turning(f"{counter}:{name}", varies, offset)
     return replace(before, offset=unknown) if isinstance(before, Pointer) else unknown
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from frx_graph.evidence.cuda.concrete import Made, Turns
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
@@ -79,6 +80,10 @@ class Symbols:
     """Those that a launch passes: parameters of the kernel."""
     remainders: set[str] = field(default_factory=set)
     """Symbols that are quotients, or single bits."""
+    parts: dict[str, Made] = field(default_factory=dict)
+    """What symbols are short for."""
+    turns: dict[str, Turns] = field(default_factory=dict)
+    """What symbols are worth that a loop changes."""
     _made: int = 0
     _across: dict[int, tuple[Polynomial, tuple[Varies, Stride]]] = field(default_factory=dict)
     """By identity of the offset, which is held so that no other has it."""
@@ -102,6 +107,19 @@ class Symbols:
         self.varies[name] = varies
         return Polynomial({(name,): 1})
 
+    def turning(self, hint: str, varies: Varies, first: Polynomial) -> Polynomial:
+        """A symbol that nothing else is, of what a loop changes; `first` is its worth in the first turn."""
+        value = self.fresh(hint, varies)
+        self.turns[next(value.symbols())] = Turns(first, None)
+        return value
+
+    def turned(self, head: Value, value: Value) -> None:
+        """Notes what has become of a value, if it is such a symbol, when the turn ends."""
+        if isinstance(head, Polynomial) and isinstance(value, Polynomial) and len(head.terms) == 1:
+            (name,) = head.terms
+            if len(name) == 1 and name[0] in self.turns and head.terms[name] == 1:
+                self.turns[name[0]] = Turns(self.turns[name[0]].first, value)
+
     def kept(self, value: Polynomial) -> Polynomial:
         """The value, or a symbol for one that is too large to go on with."""
         return value if value.fits else self.fresh("long", self.of(value))
@@ -113,11 +131,13 @@ class Symbols:
             self.remainders.add(name)
         return named(name)
 
-    def made(self, name: str, varies: Varies, *, remainder: bool = False) -> Polynomial:
+    def made(self, name: str, varies: Varies, *, remainder: bool = False, of: Made | None = None) -> Polynomial:
         """The symbol of what a value was made of, which the same value elsewhere is too; of one with too long a name,
         one that nothing else is."""
         if len(name) > _LONGEST_NAME:
             return self.fresh("long", varies)
+        if of is not None:
+            self.parts[name] = of
         return self.same(name, varies, remainder=remainder)
 
     def lane_slope(self, value: Polynomial) -> Polynomial | None:
@@ -143,7 +163,7 @@ class Symbols:
         # By whole warps, or by a parameter, it may be the same throughout a warp.
         turns = any(symbol.startswith("loop:") for symbol in by.symbols())
         remainder = turns if divisor is None else divisor % WARP != 0
-        return self.made(f"({value})/({by})", varies, remainder=remainder)
+        return self.made(f"({value})/({by})", varies, remainder=remainder, of=Made("/", value, by))
 
     def across_warp(self, offset: Polynomial) -> tuple[Varies, Stride]:
         """What an offset varies with, and its stride. The same one is often that of several arrays."""
@@ -202,12 +222,14 @@ def unknown_pointer(element: str) -> Pointer:
     return Pointer(Base("?", Space.UNKNOWN), ZERO, element)
 
 
-def bank_turns(symbols: Symbols, offset: Polynomial, element_bytes: int | None, *, plane: bool) -> int | None:
+def bank_turns(
+    symbols: Symbols, offset: Polynomial, element_bytes: int | None, *, plane: bool, width: int | None = None
+) -> int | None:
     """How many times longer a warp's access of shared memory takes than it must: 32 banks of 4 bytes, a bank gives one
     word a turn; of elements of 8 and 16 bytes a half and a quarter of a warp are served at once. None where the stride
     is not known; of one that is a multiple of a known even number, what that alone costs. In a kernel of more than one
-    dimension (`plane`) a warp may be 4, 8, 16 or 32 threads wide: it must be told of all these whether there is a
-    conflict, and the turns are those of the widest.
+    dimension (`plane`) a warp is as wide as the block, if its `width` is known, or else may be 4, 8, 16 or 32 threads
+    wide: it must be told of all these whether there is a conflict, and the turns are those of the widest.
 
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#shared-memory-5-x
     """
@@ -226,7 +248,16 @@ def bank_turns(symbols: Symbols, offset: Polynomial, element_bytes: int | None, 
     rows = None if down is None or "y" in symbols.of(down) else down.constant
     if rows is None:
         return None if step not in (0, 1) else 1
-    turns = [_turns(step, rows, width, element_bytes) for width in (4, 8, 16, WARP)]
+    return agreed([_turns(step, rows, one, element_bytes) for one in widths(width)])
+
+
+def widths(known: int | None) -> Sequence[int]:
+    """Of the part of a block that a warp may be, in x."""
+    return (4, 8, 16, WARP) if known is None else (min(known, WARP),)
+
+
+def agreed(turns: Sequence[int]) -> int | None:
+    """Those of the widest warp, if there is a conflict in all or in none."""
     return turns[-1] if min(turns) > 1 or max(turns) == 1 else None
 
 

@@ -267,8 +267,9 @@ def test_launches_that_are_no_numbers_are_not_judged() -> None:
         # Another array in the same memory.
         ("int* y = x + 4096; y[i] = n; for (int k = 0; k < n; ++k) out[i] += x[k];", False),
         ("if (i == 0) x[0] = 0; __syncthreads(); atomicAdd(&x[0], 1);", False),
-        # Of two remainders the one may exclude the other.
-        ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i + 1];", False),
+        # Of two remainders the one excludes the other, or reads what the other has written.
+        ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i];", False),
+        ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i + 1];", True),
     ],
 )
 def test_what_another_thread_has_written(text: str, found: bool) -> None:
@@ -280,3 +281,191 @@ def test_what_another_thread_has_written(text: str, found: bool) -> None:
 def test_a_barrier_below_a_limit_that_no_block_reaches_is_reached_by_all(width: int, found: bool) -> None:
     text = "__global__ void k(int* a) { if (threadIdx.x < 128) { a[threadIdx.x] = 1; __syncthreads(); } }\n"
     assert ("conditional_syncthreads" in rules(text + f"void run(int* a) {{ k<<<1, {width}>>>(a); }}")) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # A tile whose size only the build knows, turned over.
+        ("__shared__ int x[TILE][TILE]; x[j][i] = n; out[i] = x[i][j];", True),
+        ("__shared__ int x[TILE][TILE]; x[j][i] = n; out[i] = x[j][i];", False),
+        ("__shared__ int x[TILE][TILE]; x[j][i] = n; __syncthreads(); out[i] = x[i][j];", False),
+        # Rows and columns by quotient and remainder.
+        ("__shared__ int x[8][9]; x[i / 8][i % 8] = n; out[i] = x[i % 8][i / 8];", True),
+        ("__shared__ int x[8][9]; x[i / 8][i % 8] = n; out[i] = x[i >> 3][i & 7];", False),
+        # Its own four, read one by one, or those of another.
+        ("__shared__ int x[999]; ((int4*)x)[i] = v; for (int k = 0; k < 4; ++k) out[i] += x[4 * i + k];", False),
+        ("__shared__ int x[999]; ((int4*)x)[i] = v; for (int k = 0; k < 4; ++k) out[i] += x[k];", True),
+        # Whoever writes does not read, or reads what nobody writes.
+        ("__shared__ int x[999]; if (i < 32) x[i] = n; else out[i] = x[i - 32];", False),
+        ("__shared__ int x[999]; if (i < 32) x[i] = n; if (i >= 32) out[i] = x[i - 32];", True),
+        ("__shared__ int x[999]; if (i < 32) x[i] = n; if (i >= 32) out[i] = x[i];", False),
+        ("__shared__ int x[999]; x[i] = n; out[i] = x[i + n];", False),
+        # The first turn reads what was there before.
+        ("__shared__ int x[999]; x[i] = n; for (int s = 1; s < n; s *= 2) { out[i] = x[2 * s * i]; }", True),
+        ("__shared__ int x[999]; x[i] = n; for (int s = n; s > 0; s /= 2) { out[i] = x[s * i]; }", False),
+    ],
+)
+def test_threads_are_tried_where_no_stride_tells(text: str, found: bool) -> None:
+    kernel = (
+        "__global__ void k(int* out, int n, int4 v) { int i = threadIdx.x; "
+        + ("int j = threadIdx.y; " if "TILE" in text else "")
+        + text
+        + " }"
+    )
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("__shared__ float x[16][16]; x[i % 16][i / 16] = n;", True),
+        ("__shared__ float x[16][17]; x[i % 16][i / 16] = n;", False),
+        ("__shared__ float x[32][32]; x[i % 32][(i / 32) ^ (i % 32)] = n;", False),
+        ("__shared__ float x[32][32]; x[i & 31][i >> 5] = n;", True),
+        # Of few threads.
+        ("__shared__ float x[16][16]; if (i == 5) x[i % 16][i / 16] = n;", False),
+        # All at one place, and what is not known.
+        ("__shared__ float x[16][16]; x[n % 16][0] = x[i / 64][n];", False),
+        ("__shared__ float x[16][16]; x[i % n][i / n] = n;", False),
+    ],
+)
+def test_banks_are_counted_thread_by_thread(text: str, found: bool) -> None:
+    kernel = "__global__ void k(int n) { int i = threadIdx.x; " + text + " }"
+    assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("size", "launch", "found"),
+    [
+        ("T", "k<32><<<1, dim3(32, 8)>>>(0)", True),
+        ("T + 1", "k<32><<<1, dim3(32, 8)>>>(0)", False),
+        ("T", "k<16><<<1, dim3(16, 16)>>>(0)", True),
+        ("T + 1", "k<16><<<1, dim3(16, 16)>>>(0)", False),
+        # One of them has no conflict, the other has.
+        ("T", "k<32><<<1, dim3(32, 8)>>>(0); k<33><<<1, dim3(33, 8)>>>(0)", True),
+        ("T", "k<<<1, dim3(32, 8)>>>(0)", True),
+    ],
+)
+def test_a_tile_is_as_wide_as_the_launch_says(size: str, launch: str, found: bool) -> None:
+    text = (
+        f"template <int T = 32> __global__ void k(float* a) {{ __shared__ float x[T][{size}];\n"
+        "x[threadIdx.y][threadIdx.x] = a[threadIdx.x]; __syncthreads();\n"
+        "a[threadIdx.x] = x[threadIdx.x][threadIdx.y]; }\n"
+        f"void run() {{ {launch}; }}"
+    )
+    assert ("possible_shared_memory_bank_conflict" in rules(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("macro", "text", "found"),
+    [
+        ("AT(i, j) tile[(i) * 32 + (j)]", "AT(0, i) = n; out[i] = AT(0, i + 1);", True),
+        ("AT(i, j) tile[(i) * 32 + (j)]", "AT(0, i) = n; out[i] = AT(0, i);", False),
+        ("FOUR(x) (reinterpret_cast<int4*>(&(x))[0])", "FOUR(tile[4 * i]) = v; out[i] = tile[4 * i + 4];", True),
+        ("FOUR(x) (reinterpret_cast<int4*>(&(x))[0])", "FOUR(tile[4 * i]) = v; out[i] = tile[4 * i + 3];", False),
+        # More than an expression may be a barrier, and so may what is defined twice.
+        ("WAIT(x) do { x; } while (0)", "tile[i] = n; WAIT(n); out[i] = tile[i + 1];", False),
+        ("WAIT(x) (x)\n#define WAIT(x) (x, wait())", "tile[i] = n; WAIT(n); out[i] = tile[i + 1];", False),
+        ("WAIT(x) (__syncthreads(), x)", "tile[i] = n; WAIT(n); out[i] = tile[i + 1];", False),
+        ("SUM(x, y) \\\n  ((x) + \\\n (y))", "tile[i] = n; out[i] = tile[SUM(i,\n 1)];", True),
+    ],
+)
+def test_what_a_macro_does_with_shared_memory(macro: str, text: str, found: bool) -> None:
+    kernel = f"#define {macro}\n__global__ void k(int* out, int n, int4 v) {{ __shared__ int tile[999];\n"
+    source = parse_cuda(f"{kernel}int i = threadIdx.x; {text}\nout[n] = 0; }}", "k.cu")
+    assert ("shared_memory_without_barrier" in {one.card.id for one in analyse_cuda(source).findings}) == found
+    assert source.kernels[0].accesses[-1].step.line == kernel.count("\n") + text.count("\n") + 2
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("if (i < 4) { x[i] += 1; out[i] = x[i + 4]; }", False),
+        ("if (i < 4) { x[i] += 1; out[i] = x[i + 2]; }", True),
+        # A cast is no call.
+        ("if (i == 0) x[0] = n; out[i] = (T)(n / (x[0] + 1));", True),
+        ("if (i == 0) x[0] = n; out[i] = T(x[0]);", True),
+        # The other arm is another thread's.
+        ("if (n > i) x[i] = n; else foreign(); out[i] = x[i + 1];", True),
+        ("if (n > 4) x[i] = n; else foreign(); foreign(); out[i] = x[i + 1];", False),
+        # Where one thread is alone nobody waits for the others.
+        ("if (i == 0) { x[0] = n; foreign(); } out[i] = x[0];", True),
+        ("x[i] = n; if (i >= n) return; foreign(); out[i] = x[i + 1];", False),
+        ("x[i] = n; for (int k = i; k < n; k += blockDim.x) out[k] = foreign(x[k + 1]);", True),
+        # A parameter that is called, and what a lambda of the kernel may do.
+        ("x[i] = op(n); out[i] = op(n) + x[i + 1];", True),
+        ("auto f = [&]() { __syncthreads(); }; x[i] = n; f(); out[i] = x[i + 1];", False),
+        ("auto f = [&](int a) { return a + 1; }; x[i] = n; out[i] = f(n) + x[i + 1];", True),
+        ("x[i] = n; out[i] = R<T>::f(x[i + 1], n);", True),
+        ("x[i] = n; R<T>::f(n); out[i] = x[i + 1];", False),
+        # A constant of another file.
+        ("x[i] = n; if (i < 32) for (int k = i % kWarpSize + WARP_SIZE; k < blockDim.x; k += 32) out[i] = x[k];", True),
+    ],
+)
+def test_what_may_make_threads_wait(text: str, found: bool) -> None:
+    kernel = (
+        "template <typename T, class O> __global__ void k(T* out, int n, O op) { __shared__ T x[999]; "
+        f"int i = threadIdx.x; {text} }}"
+    )
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # What only the build knows: a tile's size, and an element's.
+        ("__shared__ float x[TILE][TILE]; x[j][i] = n; a[i] = x[i][j];", True),
+        ("__shared__ float x[TILE][TILE + 1]; x[j][i] = n; a[i] = x[i][j];", False),
+        ("__shared__ float x[TILE][TILE]; x[j][i] = n; a[i] = x[j][i];", False),
+        ("__shared__ REAL x[32][32]; x[j][i] = n; a[i] = x[i][j];", True),
+        ("__shared__ REAL x[32][33]; x[j][i] = n; a[i] = x[i][j];", False),
+        ("__shared__ float x[TILE * 9]; x[i * n] = n; a[i] = x[i * n];", False),
+    ],
+)
+def test_a_tile_of_a_size_that_only_the_build_knows(text: str, found: bool) -> None:
+    kernel = "__global__ void k(float* a, int n) { int i = threadIdx.x; int j = threadIdx.y; " + text + " }"
+    assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # Whoever finds something tells all.
+        ("if (a[i] > 3) x[0] = 1; out[i] = x[0];", True),
+        ("if (n > 3) x[0] = 1; out[i] = x[0];", False),
+        ("if (a[i] > 3) { x[0] = 1; out[i] = x[0]; }", False),
+        # The sum that all have added to, and what each has its own of.
+        ("if (i % 32 == 0) atomicAdd(&x[0], 1); out[i] = x[0];", True),
+        ("for (int k = i; k < 99; k += blockDim.x) x[k] = 0; atomicAdd(&x[a[i]], 1);", True),
+        ("for (int k = i; k < 99; k += blockDim.x) x[k] = 0; __syncthreads(); atomicAdd(&x[a[i]], 1);", False),
+        ("while (x[0] < n) atomicAdd(&x[0], 1);", False),
+        ("int slot = atomicAdd(&x[0], 1); if (a[slot] > n) x[0] = n;", False),
+        # A variable that a loop sets again.
+        ("for (int k = 0; k < n; ++k) { if (i == 0) s = a[k]; __syncthreads(); out[k] = s; __syncthreads(); }", False),
+        ("for (int k = 0; k < n; ++k) { if (i == 0) s = a[k]; out[k] = s; __syncthreads(); }", True),
+        ("if (i == 0) s = 0; do { __syncthreads(); out[i] = s; } while (s < n);", False),
+        # Only the last turn's write is another's.
+        ("for (int k = 0; k < 8; ++k) if (i < k) x[i] += x[k]; out[i] = x[0];", True),
+        ("if (i < 512) x[i] += x[i + 512]; if (i < 256) x[i] += x[i + 256];", True),
+    ],
+)
+def test_what_others_set_or_add_to(text: str, found: bool) -> None:
+    kernel = (
+        "__global__ void k(int* out, const int* a, int n) { __shared__ int x[1024]; __shared__ int s; "
+        f"int i = threadIdx.x; {text} }}"
+    )
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # All four words of a thread, in one access.
+        ("float s = x[4 * i]; for (int k = 1; k < 4; ++k) s += x[4 * i + k]; a[i] = s;", False),
+        ("a[i] = x[4 * i];", True),
+    ],
+)
+def test_what_a_vector_would_take(text: str, found: bool) -> None:
+    kernel = "__global__ void k(float* a) { __shared__ float x[1024]; int i = threadIdx.x; " + text + " }"
+    assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found

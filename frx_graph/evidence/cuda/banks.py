@@ -1,0 +1,100 @@
+"""Bank conflicts of offsets that no stride tells of, thread by thread: remainders, quotients and bits of the place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from frx_graph.evidence.cuda.concrete import Thread
+from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial
+from frx_graph.evidence.cuda.source import Condition
+from frx_graph.evidence.cuda.values import WARP, Symbols, agreed, bank_turns, widths
+
+_PLACE = frozenset(["x", "y"])
+_WORD = 4
+_TILES = (16, 32)
+_SURELY = 4
+"""Turns: rows of 16 that are padded by one leave 2."""
+_AT_ONCE = 128
+"""Bytes that a warp, or a part of one, gets in a turn."""
+
+
+def turns_thread_by_thread(
+    symbols: Symbols,
+    offset: Polynomial,
+    element_bytes: int,
+    conditions: Sequence[Condition],
+    *,
+    plane: bool,
+    width: int | None,
+) -> int | None:
+    """How many turns the first warp of a block takes, in the first turn of all loops; None where that is not known. Of
+    a kernel of more than one dimension (`plane`) as `bank_turns` has it. What is the same for all threads of the warp
+    moves all banks alike, and is left out."""
+    if "data" in symbols.of(offset) or element_bytes not in (4, 8, 16):
+        return None
+    moving = _PLACE if plane else frozenset("x")
+    own = Polynomial(
+        {name: times for name, times in offset.terms.items() if any(symbols.varies[one] & moving for one in name)}
+    )
+    found = []
+    for one in widths(width) if plane else (WARP,):
+        turns = _turns(symbols, own, element_bytes, conditions, one, width)
+        if turns is None:
+            return None
+        found.append(turns)
+    return agreed(found)
+
+
+def _turns(
+    symbols: Symbols,
+    offset: Polynomial,
+    element_bytes: int,
+    conditions: Sequence[Condition],
+    width: int,
+    block: int | None,
+) -> int | None:
+    given = {} if block is None else {"blockDim.x": block}
+    tests = [one.tests for one in conditions if one.tests is not None]
+    words: list[int | None] = []
+    for lane in range(WARP):
+        place = {"threadIdx.x": lane % width, "threadIdx.y": lane // width, "threadIdx.z": 0, **given}
+        thread = Thread(place, symbols.parts, symbols.turns, frozenset(), _of_the_first_block)
+        worth = thread.worth(offset)
+        if worth is None:
+            return None
+        words.append(worth * element_bytes // _WORD if thread.goes(tests) else None)
+    at_once = _AT_ONCE // element_bytes
+    return max(_most(words[first : first + at_once], element_bytes // _WORD) for first in range(0, WARP, at_once))
+
+
+def _most(words: Sequence[int | None], wide: int) -> int:
+    """Words of one bank."""
+    banks: dict[int, set[int]] = {}
+    for first in words:
+        for word in range(first, first + wide) if first is not None else ():
+            banks.setdefault(word % WARP, set()).add(word)
+    return max(map(len, banks.values()), default=1)
+
+
+def _of_the_first_block(symbol: str) -> int | None:
+    return 0 if symbol.startswith("blockIdx.") else None
+
+
+def turns_by_pitch(
+    symbols: Symbols, offset: Polynomial, element_bytes: int, pitch: Collection[str], *, plane: bool
+) -> int | None:
+    """Of an array with rows whose size only the build knows, by the names in `pitch`: the fewer of those with 16 and
+    with 32, in blocks as wide, as tiles are; None where it is less than a fourfold conflict."""
+    found = [
+        bank_turns(symbols, _sized(offset, pitch, size), element_bytes, plane=plane, width=size) for size in _TILES
+    ]
+    least = min((one or 0) for one in found)
+    return least if least >= _SURELY else None
+
+
+def _sized(offset: Polynomial, pitch: Collection[str], size: int) -> Polynomial:
+    found = ZERO
+    for name, times in offset.terms.items():
+        rest = tuple(one for one in name if one not in pitch)
+        found += Polynomial({rest: times * size ** (len(name) - len(rest))})
+    return found

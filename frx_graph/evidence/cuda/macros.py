@@ -1,0 +1,116 @@
+"""Macros with arguments that are one expression, put in where they are used, so that the parser sees what they do with
+an element: `#define AT(i, j) tile[(i) * 32 + (j)]`.
+
+Lines stay where they are. What is more than an expression, or is defined twice differently, or might make threads wait,
+is left for what it is: a call of something that is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_DEFINITION = re.compile(
+    r"^[ \t]*+#[ \t]*+define[ \t]++(\w++)\(([\w\s,]*+)\)((?:[^\n\\]++|\\\r?\n|\\)*+)$", re.MULTILINE
+)
+_MOST_BODY = 300
+_MOST_ARGUMENTS = 500
+"""Characters in the parentheses of a use; what is longer is no index."""
+_MOST_GROWTH = 4
+"""Times that a file may grow: macros that use macros twice double with each."""
+_DEEPEST = 3
+"""Macros within macros."""
+_BEGINS = re.compile(r"\(|\*|reinterpret_cast\b|\w+\s*\[")
+"""An expression that computes, or names an element; a type begins otherwise."""
+_NOT = re.compile(r"[;{}#\"'@\\]|\b(?:asm|__asm__|volatile)\b|sync|barrier", re.IGNORECASE)
+_COMMENT = re.compile(r"//.*|/\*.*?\*/")
+_WORD = re.compile(r"\w+")
+_PASSED = r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\"|^[ \t]*+#(?:[^\n\\]++|\\\r?\n|\\)*+"
+"""Comments, strings and directives: nothing is put in there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Macro:
+    parameters: tuple[str, ...]
+    body: str
+
+
+def without_macros(text: str) -> str:
+    """The file with those macros put in, as long as that does not make it much longer."""
+    macros = _expressions(text)
+    if not macros:
+        return text
+    names = "|".join(sorted(macros, key=len, reverse=True))
+    uses = re.compile(rf"{_PASSED}|\b({names})[ \t]*+\(", re.MULTILINE)
+    most = _MOST_GROWTH * len(text)
+    for _ in range(_DEEPEST):
+        after = _put_in(text, macros, uses)
+        if after == text or len(after) > most:
+            break
+        text = after
+    return text
+
+
+def _expressions(text: str) -> Mapping[str, _Macro]:
+    found: dict[str, set[_Macro]] = {}
+    if "#" not in text:
+        return {}
+    for one in _DEFINITION.finditer(text):
+        body = _COMMENT.sub(" ", " ".join(re.sub(r"\\\r?\n", " ", one[3]).split())).strip()
+        parameters = tuple(name.strip() for name in one[2].split(",") if name.strip())
+        found.setdefault(one[1], set()).add(_Macro(parameters, body))
+    macros = {name: next(iter(ways)) for name, ways in found.items() if len(ways) == 1}
+    return {name: macro for name, macro in macros.items() if _is_expression(macro)}
+
+
+def _is_expression(macro: _Macro) -> bool:
+    body = macro.body
+    begins = _BEGINS.match(body) is not None or (not macro.parameters and "threadIdx" in body)
+    return begins and len(body) <= _MOST_BODY and _NOT.search(body) is None
+
+
+def _put_in(text: str, macros: Mapping[str, _Macro], uses: re.Pattern[str]) -> str:
+    pieces, done = [], 0
+    for use in uses.finditer(text):
+        if use[1] is None or use.start() < done:
+            continue
+        found = _arguments(text, use.end())
+        macro = macros[use[1]]
+        if found is None:
+            continue
+        arguments, end = found
+        if not macro.parameters and arguments == [""]:
+            arguments = []
+        if len(arguments) != len(macro.parameters):
+            continue
+        values = {
+            name: value if _WORD.fullmatch(value) else f"({value})"
+            for name, value in zip(macro.parameters, (" ".join(one.split()) for one in arguments), strict=True)
+        }
+        body = _filled(macro.body, values)
+        pieces += [text[done : use.start()], f"({body})", "\n" * text.count("\n", use.start(), end)]
+        done = end
+    return "".join([*pieces, text[done:]])
+
+
+def _filled(body: str, values: Mapping[str, str]) -> str:
+    return _WORD.sub(lambda word: values.get(word[0], word[0]), body)
+
+
+def _arguments(text: str, start: int) -> tuple[list[str], int] | None:
+    """What stands between the parentheses that open before `start`, and where they have closed."""
+    parts: list[str] = []
+    depth, begin = 0, start
+    for at in range(start, min(len(text), start + _MOST_ARGUMENTS)):
+        character = text[at]
+        if character in "([{":
+            depth += 1
+        elif character in ")]}" and depth:
+            depth -= 1
+        elif character == ")":
+            return [*parts, text[begin:at]], at + 1
+        elif character == "," and not depth:
+            parts.append(text[begin:at])
+            begin = at + 1
+    return None

@@ -1,0 +1,225 @@
+"""Whether a thread reads what another has written, tried out with the first threads of a block.
+
+What a launch or the build gives is taken for large, so that borders are far away and no two places meet by chance; a
+condition that some sizes fulfil is taken to hold; and where the file does not say how large blocks are, two threads
+must meet in each of some.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Thread
+from frx_graph.evidence.cuda.source import Access, Kernel, Launch, Loop, Use
+from frx_graph.evidence.cuda.values import WARP
+
+_MOST_THREADS = 256
+"""That are tried of a block whose size is known: eight warps, as most launches have."""
+_LINES = (64, 256)
+_WIDEST = 1024
+_PLANES = ((8, 8), (16, 16), (32, 32))
+"""Blocks that are tried where nothing is known; their first 64 threads, or 8 by 8."""
+_MOST_TRIED = 32_000
+"""Threads of a kernel, at each of its accesses; real ones need a tenth."""
+_LARGE = 1 << 16
+_UNTOLD = 4
+"""Threads of which it cannot be told where they are; the first may be before the first element."""
+_PLACE = frozenset(["x", "y", "z"])
+_EARLY = frozenset[str]()
+"""No loop that is in its second turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Its size, and how many of its threads are tried along x and y."""
+
+    width: int
+    height: int
+    columns: int
+    rows: int
+
+
+@dataclass(slots=True)
+class FirstThreads:
+    """Of a kernel and its launches in the file."""
+
+    kernel: Kernel
+    launches: Sequence[Launch]
+    _blocks: Sequence[_Block] = field(init=False)
+    _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
+    _left: int = field(init=False, default=_MOST_TRIED)
+
+    def __post_init__(self) -> None:
+        plane = any("threadIdx.y" in name for access in self.kernel.accesses for name in access.offset.symbols())
+        sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in self.launches}
+        ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
+        if width and height:
+            columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
+            rows = min(height, _MOST_THREADS // columns) if plane else 1
+            self._blocks = [_Block(width, height, columns, rows)]
+        elif plane:
+            self._blocks = [_Block(*size, 8, 8) for size in _PLANES]
+        elif width:
+            self._blocks = [_Block(width, 1, min(width, _MOST_THREADS), 1)]
+        else:
+            # `threadIdx.x < 512` is asked where there are more.
+            limits = {one.width or 0 for access in self.kernel.accesses for one in access.step.conditions}
+            wide = min(_WIDEST, 2 * max(limits, default=0))
+            sizes_tried = sorted({max(size, wide) for size in _LINES})
+            self._blocks = [_Block(size, 1, max(_LINES[0], wide), 1) for size in sizes_tried]
+
+    def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
+        """True if one reads what another has written, and not itself; of a `loop`, in the turn before. None where it
+        cannot be told which elements that are."""
+        wide = (write.element_bytes, read.element_bytes)
+        if write.element != read.element and None in wide:
+            return None
+        if _contradict(write, read):
+            return False
+        shared = set(write.step.loops)
+        inner = frozenset(self._name(number) for number in read.step.loops if number not in shared)
+        outer = frozenset({self._name(loop.number)} if loop is not None else ())
+        again = frozenset(self._name(number) for number in write.step.loops if number not in read.step.loops)
+        found: bool | None = None
+        for late, wrote in dict.fromkeys(((outer, _EARLY), (outer | inner, _EARLY), (outer, again))):
+            met = [self._meet(write, wrote, read, late, written, block) for block in range(len(self._blocks))]
+            if all(met):
+                return True
+            if None not in met:
+                found = False
+        return found
+
+    def _meet(
+        self,
+        write: Access,
+        again: frozenset[str],
+        read: Access,
+        late: frozenset[str],
+        written: Collection[Access],
+        block: int,
+    ) -> bool | None:
+        # What others add to an element after it is another's too.
+        atomic = Use.ATOMIC in (write.use, read.use)
+        unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
+        at = self._places(read, late, block)
+        wrote = self._places(write, again, block)
+        if not at or not wrote:
+            return None
+        by: dict[int, set[int]] = {}
+        for thread, place in enumerate(wrote):
+            for cell in _cells(place, write, unit):
+                by.setdefault(cell, set()).add(thread)
+        met = [
+            thread
+            for thread, place in enumerate(at)
+            for cell in _cells(place, read, unit)
+            if by.get(cell, set()) - {thread} and (atomic or thread not in by[cell])
+        ]
+        if atomic:
+            return bool(met)
+        for one in written if met else ():
+            if one.element == read.element:
+                own = self._places(one, _EARLY, block)
+                met = [thread for thread in met if not own or own[thread] != at[thread]]
+        return bool(met)
+
+    def _places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
+        """Of each thread the element, None of those that do not come by; nothing if it cannot be told."""
+        key = (access.step.order, late, block)
+        if key not in self._seen:
+            size = self._blocks[block].columns * self._blocks[block].rows
+            self._left -= size
+            self._seen[key] = () if self._left < 0 else self._found(access, late, self._blocks[block])
+        return self._seen[key]
+
+    def _found(self, access: Access, late: frozenset[str], block: _Block) -> Sequence[int | None]:
+        own, common = _tests(access)
+        found: list[int | None] = []
+        told = False
+        for row in range(block.rows):
+            for column in range(block.columns):
+                place = _place(column, row, block)
+                thread, other, strict = (
+                    Thread(place, self.kernel.made, self.kernel.turns, late, given)
+                    for given in (_given, _given_otherwise, _not_given)
+                )
+                worth = thread.worth(access.offset)
+                goes = strict.goes(common) and all(_may_hold(one, (thread, other)) for one in own)
+                told = told or worth is not None
+                if not told and len(found) >= _UNTOLD:
+                    return ()
+                found.append(worth if goes else None)
+        return found if told else ()
+
+    def _name(self, number: int) -> str:
+        return f"loop:{self.kernel.loops[number].step.line}" if number in self.kernel.loops else ""
+
+
+def _place(column: int, row: int, block: _Block) -> Mapping[str, int]:
+    return {
+        "threadIdx.x": column,
+        "threadIdx.y": row,
+        "threadIdx.z": 0,
+        "blockDim.x": block.width,
+        "blockDim.y": block.height,
+        "blockDim.z": 1,
+    }
+
+
+def _tests(access: Access) -> tuple[list[Test | Several], list[Test | Several]]:
+    """Those that differ between threads, and those that are the same for all."""
+    own: list[Test | Several] = []
+    common: list[Test | Several] = []
+    for one in access.step.conditions:
+        if one.tests is not None:
+            (own if one.varies & _PLACE else common).append(one.tests)
+    return own, common
+
+
+def _may_hold(tests: Test | Several, threads: Sequence[Thread]) -> bool:
+    """False of what holds in none of the worlds that the threads are in."""
+    if isinstance(tests, Test):
+        return any(thread.holds(tests) is not False for thread in threads)
+    return (all if tests.all else any)(_may_hold(one, threads) for one in tests.tests)
+
+
+def _contradict(write: Access, read: Access) -> bool:
+    """True if one is there only when the other is not, whatever a launch gives."""
+    known, asked = ([one for one in _tests(access)[1] if isinstance(one, Test)] for access in (write, read))
+    return any(Test(OPPOSITE[one.sign], one.difference) in known for one in asked)
+
+
+def _given(symbol: str) -> int | None:
+    """What a launch or the build gives."""
+    return _large(symbol, mirrored=False)
+
+
+def _given_otherwise(symbol: str) -> int | None:
+    """The same, so that of two that were smaller and larger each is the other."""
+    return _large(symbol, mirrored=True)
+
+
+def _not_given(symbol: str) -> int | None:
+    return 0 if symbol.startswith("blockIdx.") else None
+
+
+def _large(symbol: str, *, mirrored: bool) -> int | None:
+    if symbol.startswith("blockIdx."):
+        return 0
+    if "#" in symbol:
+        return None
+    more = zlib.crc32(symbol.encode()) % _LARGE
+    return 2 * _LARGE - more if mirrored else _LARGE + more
+
+
+def _cells(place: int | None, access: Access, unit: int) -> Iterator[int]:
+    """What an element covers, in bytes of `unit`; 0: elements are alike."""
+    if place is None:
+        return
+    if not unit:
+        yield place
+        return
+    size = access.element_bytes or unit
+    yield from range(place * size // unit, (place * size + size - 1) // unit + 1)
