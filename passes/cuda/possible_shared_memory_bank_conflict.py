@@ -71,7 +71,7 @@ def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
 
 
 def _slight(access: Access) -> bool:
-    """True where only the rows of threads in a warp meet each other, in a bank or two, as where a row is padded by one."""
+    """True where only the rows of threads in a warp meet, in a bank or two, as where a row is padded by one."""
     if access.stride.kind is StrideKind.SYMBOLIC or (access.conflict or 0) >= 4:
         return False
     step = access.stride.elements

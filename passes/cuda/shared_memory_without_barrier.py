@@ -144,7 +144,8 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
     if not own or any(one.offset == read.offset and not one.step.single for one in written):
         return False
     if read.step.single:
-        return reads == 0 and "loop:" in str(read.offset) and _by_place(apart)
+        known = reads == 0 and "loop:" in str(read.offset) and _by_place(apart)
+        return known and threads.meet(write, read, written, loop) is not False
     if apart.constant is not None:
         # What lies between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
         # there may be no thread.
@@ -212,8 +213,8 @@ def _by_data(write: Access, read: Access) -> bool:
 
 def _is_place(product: Sequence[str]) -> bool:
     """True of a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
-    # What a loop changes otherwise may be a pointer, from one array to another.
-    own = [name for name in product if "threadIdx." in name or (name.startswith("loop:") and "#" not in name)]
+    # A pointer that a loop changes leads from one array to another.
+    own = [name for name in product if "threadIdx." in name or (name.startswith("loop:") and ":*" not in name)]
     return bool(own) and all(name in own or name.startswith("blockDim.") for name in product)
 
 

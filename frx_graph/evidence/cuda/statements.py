@@ -414,6 +414,7 @@ def _at_head(
     if isinstance(before, Group):
         return before
     offset = before.offset if isinstance(before, Pointer) else before
+    kind = "*" if isinstance(before, Pointer) else ""
     steps = [_step_of(state, change, changed) for change in how]
     new: Polynomial
     if all(step is not None for step in steps):
@@ -424,13 +425,13 @@ def _at_head(
             else:
                 varies = UNIFORM.union(*(state.symbols.of(step) for step in uniform))
                 conditional = UNIFORM if all(change.once for change in how) else ANYTHING
-                new = offset + state.symbols.turning(f"{counter}:{name}", varies | conditional, ZERO)
+                new = offset + state.symbols.turning(f"{counter}:{kind}{name}", varies | conditional, ZERO)
             if new.fits:
                 return replace(before, offset=new) if isinstance(before, Pointer) else new
     varies = state.symbols.of(offset)
     for change in how:
         varies |= _varies_of(state, change, changed)
-    unknown = state.symbols.turning(f"{counter}:{name}", varies, offset)
+    unknown = state.symbols.turning(f"{counter}:{kind}{name}", varies, offset)
     return replace(before, offset=unknown) if isinstance(before, Pointer) else unknown
 
 

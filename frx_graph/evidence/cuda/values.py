@@ -22,7 +22,7 @@ from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
 WARP = 32
 _LONGEST_NAME = 2_000
 """Characters: each operator that is no sum and no product doubles them, and the longest in real kernels has a third."""
-_MADE = re.compile(r"loop:\d+:(?=[A-Za-z_])|#\d+")
+_MADE = re.compile(r"loop:\d+:\*?(?=[A-Za-z_])|#\d+")
 """What tells symbols apart that have one name in the source."""
 THREAD_X = "threadIdx.x"
 _OF_BLOCKS = ("blockDim.x", "blockIdx.")
