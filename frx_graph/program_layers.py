@@ -51,10 +51,11 @@ def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
     return PtxLayer(replace(module, source=f"{source} (nvcc -ptx)"), analysis, reason)
 
 
-def compiled_program(source: Path, build: Build, name: str) -> Path:
-    """The program at `name`, for the GPUs that are here. Raises `EvidenceError` for a source that makes none."""
+def compiled_program(source: Path, build: Build, name: str, *, arch: str = "native") -> Path:
+    """The program at `name`, for `arch`, `native` being the GPUs that are here. Raises `EvidenceError` for a source
+    that makes none."""
     compiled = build.nvcc.compile_program(
-        source, build.nvcc.temporary / name, arch="native", flags=build.flags, cudart="static"
+        source, build.nvcc.temporary / name, arch=arch, flags=build.flags, cudart="static"
     )
     if compiled.lacks_main:
         raise EvidenceError(f"{source} has no main, and cannot be run", _NO_PROGRAM)

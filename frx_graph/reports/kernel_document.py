@@ -80,10 +80,15 @@ class GpuPart(_Part):
     theoretical_occupancy_pct: float | None = Field(description="by the limits of the architecture")
     limiters: tuple[str, ...] = Field(description="what keeps theoretical_occupancy_pct below full")
     limits_source: str | None
-    flops_per_byte: float | None = Field(description="float32 arithmetic over DRAM traffic")
-    ridge_flops_per_byte: float | None = Field(description="where the float32 peak meets the peak bandwidth")
-    mfu_pct: float | None = Field(description="float32 arithmetic over the data sheet's peak")
+    peak_pct: dict[str, float] = Field(
+        description="arithmetic over the data sheet's peak of its format: float32, or fp16, bf16, tf32 of tensor cores"
+    )
+    mfu_pct: float | None = Field(description="of the time, what all arithmetic takes at these peaks; null: not known")
+    flops_per_byte: float | None = Field(description="all arithmetic over DRAM traffic")
+    ridge_flops_per_byte: float | None = Field(description="where both would take as long, at the peaks")
     dram_pct: float | None = Field(description="DRAM traffic over the data sheet's bandwidth")
+    dram_bytes_per_launch: float | None
+    l2_bytes: int | None = Field(description="that the L2 cache holds")
     peaks_source: str | None
 
 
@@ -222,10 +227,13 @@ def _gpu(view: GpuView) -> GpuPart:
         theoretical_occupancy_pct=view.occupancy_pct,
         limiters=tuple(limiter.value for limiter in view.limiters),
         limits_source=profile.architecture.limits_source,
+        peak_pct=dict(view.peak_pct),
+        mfu_pct=view.mfu_pct,
         flops_per_byte=view.flops_per_byte,
         ridge_flops_per_byte=view.ridge,
-        mfu_pct=view.mfu_pct,
         dram_pct=view.dram_pct,
+        dram_bytes_per_launch=view.launch_bytes,
+        l2_bytes=profile.l2_bytes,
         peaks_source=None if profile.product is None else profile.product.source,
     )
 

@@ -48,6 +48,14 @@ class KernelAnalysis:
         return sum(kernel.summary.launches for kernel in self.kernels)
 
     @property
+    def tells(self) -> bool:
+        """Whether anything is known of a kernel, be it that nothing holds it back."""
+        return any(
+            (kernel.gpu is not None and kernel.gpu.tells) or all(label.label != INSUFFICIENT for label in kernel.labels)
+            for kernel in self.kernels
+        )
+
+    @property
     def primary(self) -> Bottleneck | None:
         """The one with the highest score; None where nothing holds the kernels back, or nothing is known."""
         return next((found for found in self.bottlenecks if found.label != INSUFFICIENT), None)

@@ -43,6 +43,12 @@ _MATRIX_PRODUCT = re.compile(
     re.IGNORECASE,
 )
 """Not what converts, nor the gamma of a normalisation."""
+_TENSOR_WORK = (
+    "tensor_instructions",
+    "tensor_fp16_operations",
+    "tensor_bf16_operations",
+    "tensor_tf32_operations",
+)
 _MATTERS = frozenset({Bound.LATENCY, Bound.UNKNOWN})
 
 
@@ -152,7 +158,7 @@ def _sectors(values: Mapping[str, float], what: str) -> float | None:
 
 def multiplies_matrices(kernel: str, values: Mapping[str, float]) -> bool:
     """Whether a kernel's name, or what it executes, says so: of others tensor cores say nothing."""
-    return _MATRIX_PRODUCT.search(kernel) is not None or values.get("tensor_instructions", 0.0) > 0
+    return _MATRIX_PRODUCT.search(kernel) is not None or any(values.get(name, 0.0) > 0 for name in _TENSOR_WORK)
 
 
 def _tensor_core_underutilized(seen: _Seen) -> Iterator[KernelLabel]:

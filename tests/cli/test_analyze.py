@@ -264,3 +264,16 @@ def test_what_is_no_evidence_is_an_error(tmp_path: Path, content: bytes, said: s
     path.write_bytes(content)
     with pytest.raises(EvidenceError, match=said):
         run(str(path))
+
+
+def test_metrics_that_tell_nothing_are_not_nothing_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(long_export(metric(Launch(capability=""), SOL, "Duration", "us", "90.00")))
+    assert run(str(path)) == run(str(path), "--exit-zero") == 2
+    assert "Primary bottleneck: not known" in capsys.readouterr().out
+    assert run(str(path), "--output-json") == 2
+    assert json.loads(capsys.readouterr().out)["result"]["primary_bottleneck"] is None
+    with path.open("a") as file:
+        for name, value in (("Compute (SM) Throughput", "90.00"), ("Memory Throughput", "20.00")):
+            file.write(metric(Launch(1, "busy"), SOL, name, "%", value) + "\n")
+    assert run(str(path)) == 0

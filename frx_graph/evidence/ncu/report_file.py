@@ -65,6 +65,7 @@ class _Launch(_Model):
     block: tuple[_Whole | None, _Whole | None, _Whole | None]
     metric_count: int
     metrics: tuple[tuple[str, str, FiniteFloat], ...]
+    ranges: tuple[str, ...]
     rules: tuple[_Rule, ...]
 
 
@@ -158,6 +159,7 @@ def _launch(found: _Launch, export: NcuExport) -> KernelLaunch:
         names=names,
         rules=tuple(_rule(rule) for rule in found.rules),
         device_name=found.device_name,
+        ranges=found.ranges,
     )
 
 
