@@ -95,7 +95,8 @@ def _measured(run: BenchRun, build: Build, ncu: str) -> NcuDiff | str:
         for side, word in ((run.before, "before"), (run.after, "after")):
             typer.echo(f"frx: measuring {word} with ncu, which runs each kernel several times", err=True)
             program = compiled_program(side.source, build, f"{word}-ncu", arch=run.options.arch or "native")
-            layers.append(measured_program(side.source, program, ncu, build.gpu))
+            # It is measured on a GPU that is here, whatever it was compiled for.
+            layers.append(measured_program(side.source, program, ncu, None))
     except FrxError as error:
         return str(error)
     a, b = layers
