@@ -11,6 +11,7 @@ from frx_graph.evidence.ncu.presets import PRESETS
 from frx_graph.passes.kernels.analysis import KernelAnalysis, LabelledKernel
 from frx_graph.passes.kernels.attribution import Attribution
 from frx_graph.passes.kernels.gpu_view import GpuView
+from frx_graph.passes.kernels.metric_levels import measured_values
 from frx_graph.passes.kernels.recommendations import Bottleneck
 from frx_graph.passes.kernels.speed_of_light import speed_of_light
 from frx_graph.passes.kernels.warp_stalls import warp_stalls
@@ -188,7 +189,7 @@ def as_json(document: NcuDocument) -> dict[str, Any]:
 
 
 def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
-    seen = {name for kernel in analysis.kernels for name in kernel.summary.values}
+    seen = {name for kernel in analysis.kernels for name in measured_values(kernel.summary.values)}
     missing = {
         preset.name: tuple(name for name in preset.metrics if name not in seen)
         + (("warp stalls",) if preset.stalls and not analysis.with_stalls else ())

@@ -9,7 +9,8 @@ from frx_graph.passes.kernels.attribution import Attribution, attributions
 from frx_graph.passes.kernels.gpu_view import GpuView, gpu_view
 from frx_graph.passes.kernels.headroom import most_speedup
 from frx_graph.passes.kernels.kernel_totals import KernelSummary
-from frx_graph.passes.kernels.labels import INSUFFICIENT, KernelLabel, kernel_labels
+from frx_graph.passes.kernels.labels import INSUFFICIENT, Estimates, KernelLabel, kernel_labels
+from frx_graph.passes.kernels.metric_levels import measured_values
 from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation, recommendations
 from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
 from frx_graph.passes.kernels.warp_stalls import warp_stalls
@@ -64,7 +65,8 @@ class KernelAnalysis:
 def analyse_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
     """Everything that follows from the counters of these kernels, and from what is known of the GPU: `gpu`, or the one
     that the export names."""
-    labelled = [(summary, kernel_labels(summary), gpu_view(summary, gpu)) for summary in summaries]
+    views = [(summary, gpu_view(summary, gpu)) for summary in summaries]
+    labelled = [(summary, kernel_labels(summary, _estimates(view)), view) for summary, view in views]
     known = {id(summary): (labels, view) for summary, labels, view in labelled}
     kernels = []
     for one in attributions(labelled):
@@ -78,6 +80,10 @@ def analyse_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None =
         timed=all(kernel.attribution.runtime_share_pct is not None for kernel in kernels),
         with_stalls=sum(warp_stalls(summary.values) is not None for summary in summaries),
     )
+
+
+def _estimates(view: GpuView | None) -> Estimates:
+    return Estimates() if view is None else Estimates(view.dram_pct, view.occupancy_pct, view.limiters)
 
 
 def _confidence(label: str, kernel: LabelledKernel) -> float:
@@ -105,7 +111,7 @@ def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
                 score=min(1.0, sum(score for score, _, _ in seen)),
                 evidence=tuple(said.evidence for _, _, said in seen[:_NAMED]),
                 kernels=tuple(kernel.summary.kernel for _, kernel, _ in seen[:_NAMED]),
-                values=worst.summary.values,
+                values=measured_values(worst.summary.values),
                 most_speedup_pct=most_speedup(name, worst.summary.values),
                 confidence=_confidence(name, worst),
             )

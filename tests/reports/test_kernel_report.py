@@ -159,3 +159,13 @@ def test_tensor_cores_and_cache_of_a_gpu_that_is_known(tmp_path: Path) -> None:
     assert kernel.gpu is not None
     assert kernel.gpu.peak_pct == {"bf16": pytest.approx(50.0)}
     assert result.kernel_attribution.top_opportunities[0].roofline_region == "compute_bound"
+
+
+def test_what_is_shown_as_measured_is_not_missing(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    counters = ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum")
+    idle = metric(STREAM, RAW, "smsp__issue_inst0.avg.pct_of_peak_sustained_active", "%", "80")
+    path.write_text(long_export(*(metric(STREAM, RAW, name, "", "100") for name in counters), idle))
+    result = ncu_document(*analyze_ncu(path)).result
+    assert {"sectors_per_load", "issue_slots_busy"}.isdisjoint(result.missing["full"])
+    assert "sectors_per_store" in result.missing["full"]
