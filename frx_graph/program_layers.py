@@ -47,7 +47,12 @@ def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
     if errors is not None:
         hint = "--build-flags, --gpu-model" if build.gpu is None else "--build-flags"
         raise EvidenceError(f"{source} is not compiled to PTX: {_first(errors)}", f"what it needs goes into {hint}")
-    module, analysis, reason = analyze_ptx(output, build.gpu)
+    try:
+        module, analysis, reason = analyze_ptx(output, build.gpu)
+    except EvidenceError as error:
+        raise EvidenceError(
+            f"{source}, as nvcc -ptx makes it: {error.message.partition(': ')[2]}", error.hint
+        ) from None
     return PtxLayer(replace(module, source=f"{source} (nvcc -ptx)"), analysis, reason)
 
 

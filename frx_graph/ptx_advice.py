@@ -16,9 +16,12 @@ from frx_graph.rules.gpu_profile import GpuProfile
 
 def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, PtxAnalysis, str | None]:
     """What the file at `path` says of its kernels on `gpu`, or on the architecture that its target names, and why the
-    assembler could not be asked, None if it could. Raises `EvidenceError` for a file that is no PTX, and `OptionError`
-    for a `gpu` that cannot run it."""
+    assembler could not be asked, None if it could. Raises `EvidenceError` for a file that is no PTX, or
+    without a kernel, and `OptionError` for a `gpu` that cannot run it."""
     module = read_ptx(path)
+    if not module.kernels:
+        functions = f"{len(module.functions)} functions" if module.functions else "nothing"
+        raise EvidenceError(f"{path}: {functions}, and no .entry: no kernel is in it", "was a template instantiated?")
     device = gpu_of_target(module.target, gpu)
     if gpu is not None and device is None:
         raise OptionError(f"{path} is for {module.target}, which {gpu.name} cannot run", "name a later GPU")
