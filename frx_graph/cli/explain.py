@@ -52,10 +52,11 @@ def _layers(report: Path) -> Layers:
     """What the report is, read. Raises `EvidenceError` for what is no report on kernels."""
     kind = file_kind(report)
     if kind not in (FileKind.NCU_CSV, FileKind.NCU_REPORT, FileKind.PTX):
-        raise EvidenceError(
-            f"{report}: {kind.value} evidence tells of a program, and not of its kernels' insides",
-            f"frx analyze {report} reports it",
+        what = (
+            "is source, which goes with a report" if kind is FileKind.CUDA else "is a trace, which tells of a whole run"
         )
+        hint = f"frx explain report.csv --source {report}, or " if kind is FileKind.CUDA else ""
+        raise EvidenceError(f"{report}: {what}", f"{hint}frx analyze {report}")
     return read_layers([report])
 
 

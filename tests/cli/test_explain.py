@@ -93,7 +93,11 @@ def test_none_is_written_where_one_cannot_be(
         (["report.csv", "--source", "."], ".: is a directory, expected CUDA source"),
         (
             [str(DATA / "traces" / "hta_mi250_minitoy_train.json.gz")],
-            "trace evidence tells of a program, and not of its kernels' insides (frx analyze",
+            "is a trace, which tells of a whole run (frx analyze",
+        ),
+        (
+            [str(DATA / "cuda" / "uncoalesced_access_bad.cu")],
+            "is source, which goes with a report (frx explain report.csv --source",
         ),
         ([], "report"),
     ],
