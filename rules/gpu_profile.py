@@ -97,12 +97,14 @@ class ArchitectureCard(_Card):
 
 @dataclass(frozen=True, slots=True)
 class GpuPeaks:
-    """Bytes and floating-point operations per second that a GPU reaches at most; `tensor_flops` for fp16 and bf16."""
+    """Bytes and floating-point operations per second that a GPU reaches at most; `tensor_flops` for fp16 and bf16,
+    `tf32_flops` of float32 operands that are rounded for tensor cores, None where it is not known."""
 
     name: str
     bandwidth_bytes_per_s: float
     float32_flops: float
     tensor_flops: float
+    tf32_flops: float | None
     source: str
 
 
@@ -143,7 +145,7 @@ class GpuProfile:
         float32, tensor = self.peak_flops(FLOAT32), self.peak_flops("fp16")
         if product is None or product.source is None or bandwidth is None or float32 is None or tensor is None:
             return None
-        return GpuPeaks(product.name, bandwidth, float32, tensor, product.source)
+        return GpuPeaks(product.name, bandwidth, float32, tensor, self.peak_flops("tf32"), product.source)
 
 
 def _scaled(value: float | None, factor: float) -> float | None:
