@@ -66,8 +66,8 @@ def held_back() -> Iterator[Callable[[], None]]:
             if signal.getsignal(number) is hold:
                 signal.signal(number, handler)
         while came:
-            number = came.pop(0)
-            held[number](number, None)
+            first = came.pop(0)
+            held[signal.Signals(first)](first, None)
 
     def hold(number: int, _frame: FrameType | None) -> None:
         came.append(number)
