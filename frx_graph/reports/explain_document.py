@@ -61,6 +61,7 @@ class StaticFindingPart(_Part):
     measured_as: tuple[str, ...] = Field(description="what the report calls it; empty: it is not in it, or is no other")
     line: int | None = Field(description="of the source; null: of PTX")
     fix: str | None = Field(description="null: the recommendations say it")
+    contradicted: bool = Field(description="true: the report says otherwise, and knows as well or better")
 
 
 class ReconciledPart(_Part):

@@ -19,6 +19,7 @@ WIDTH = 80
 _NAME = 60
 _FINDINGS = 20
 NOTHING = "nothing that was measured holds the kernels back"
+TOO_LITTLE = "not known: the metrics are too few to tell"
 NO_BOUND = "no bound follows from what was measured"
 
 
@@ -51,7 +52,7 @@ def primary_lines(document: ExplainDocument) -> Iterator[str]:
     """The primary diagnosis with its evidence."""
     found = document.primary_diagnosis
     if found is None:
-        yield NOTHING
+        yield TOO_LITTLE if document.diagnoses else NOTHING
         return
     yield f"{found.title} ({found.label}), score {found.score:.2f}, {found.confidence_label} confidence"
     yield from (f"- {evidence}" for evidence in found.evidence)
@@ -98,10 +99,12 @@ def standing_lines(document: ExplainDocument) -> Iterator[str]:
 
 def source_lines(document: ExplainDocument) -> Iterator[str]:
     """What the source shows, the gravest first, without anything that stands in it."""
-    found = tuple(one for one in document.static_findings if one.layer == "source")
-    for one in found[:_FINDINGS]:
+    # One line may hold several accesses.
+    found = {(one.line, one.label): one for one in document.static_findings if one.layer == "source"}
+    for one in tuple(found.values())[:_FINDINGS]:
         where = f"line {one.line}{_in(document, one.measured_as)}"
-        yield f"{where}: {one.title} ({one.label}, {one.severity}): {one.fix}"
+        fix = f"{one.fix}" if not one.contradicted else "but what was measured, or compiled, says otherwise."
+        yield f"{where}: {one.title} ({one.label}, {one.severity}): {fix}"
     if len(found) > _FINDINGS:
         yield f"{len(found) - _FINDINGS} more are in frx_evidence.json."
 

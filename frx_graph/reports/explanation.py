@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from frx_graph.evidence.quoted_source import QuotedSource
 from frx_graph.passes.cuda.analysis import CudaFinding
@@ -11,7 +11,8 @@ from frx_graph.passes.kernels.label_titles import label_title
 from frx_graph.passes.kernels.labels import INSUFFICIENT
 from frx_graph.passes.kernels.metric_levels import metric_levels
 from frx_graph.passes.reconcile.matched_kernels import MatchedKernel
-from frx_graph.passes.reconcile.reconciliation import Diagnosis, Reconciliation
+from frx_graph.passes.reconcile.reconciliation import Diagnosis, Reconciliation, Why
+from frx_graph.passes.reconcile.signal import Layer
 from frx_graph.reports.explain_document import (
     SCHEMA_NAME,
     DiagnosisPart,
@@ -39,6 +40,7 @@ _RECOMMENDATIONS = 5
 _HIGH, _MEDIUM = 0.8, 0.5
 """Confidence of what was measured together with a verdict is 0.9, without one 0.6, of what only PTX hints at less."""
 _YOURS = ("--", *YOUR_PROGRAM)
+_AGAINST = frozenset({Why.REFUTED, Why.DISPUTED})
 
 
 def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> ExplainDocument:
@@ -109,6 +111,7 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
                 measured_as=(_printable(kernel),),
                 line=None,
                 fix=None,
+                contradicted=False,
             )
             for one in result.bottlenecks
             for evidence, kernel in zip(one.evidence, one.kernels, strict=True)
@@ -162,7 +165,18 @@ def with_source(
         if kernel.source is not None:
             # A template stands for all its instances.
             named[kernel.source.name] = (*named.get(kernel.source.name, ()), *_measured_as(kernel))
-    static = (*document.static_findings, *(_static_finding(one, named.get(one.kernel, ())) for one in findings))
+    against = {
+        (one.label, one.kernel.source.name, one.line)
+        for one in found.unreconciled
+        if one.layer is Layer.SOURCE
+        and one.why in _AGAINST
+        and one.kernel is not None
+        and one.kernel.source is not None
+    }
+    static = (
+        *document.static_findings,
+        *(_static_finding(one, named.get(one.kernel, ()), against) for one in findings),
+    )
     update = {
         "source": source,
         "missing_data": missing,
@@ -173,7 +187,9 @@ def with_source(
     return document.model_copy(update=update)
 
 
-def _static_finding(found: CudaFinding, measured_as: tuple[str, ...]) -> StaticFindingPart:
+def _static_finding(
+    found: CudaFinding, measured_as: tuple[str, ...], against: Collection[tuple[str, str, int | None]]
+) -> StaticFindingPart:
     return StaticFindingPart(
         layer="source",
         label=found.card.id,
@@ -186,6 +202,7 @@ def _static_finding(found: CudaFinding, measured_as: tuple[str, ...]) -> StaticF
         measured_as=measured_as,
         line=found.line,
         fix=found.card.fix,
+        contradicted=(found.card.id, found.kernel, found.line) in against,
     )
 
 

@@ -184,7 +184,7 @@ def test_too_little_to_tell_is_no_diagnosis(tmp_path: Path) -> None:
     document = explain_ncu(result_of(tmp_path, text))
     assert document.primary_diagnosis is None
     assert [one.label for one in document.diagnoses] == ["insufficient_ncu_data"]
-    assert "Too few metrics to tell" in render_summary(document)
+    assert "PRIMARY DIAGNOSIS\n    not known: the metrics are too few to tell" in render_summary(document)
 
 
 def test_the_prompt_has_everything_in_its_place(explained: ExplainDocument) -> None:
@@ -298,3 +298,19 @@ def test_source_that_was_not_given_is_named_with_the_command(result: NcuResult) 
     assert command.endswith("report.csv --source kernel.cu")
     profiled = {one.layer: one for one in explain_ncu(result, measured=("--", "./app")).missing_data}
     assert profiled["source"].command is None
+
+
+def test_what_the_counters_refute_is_not_told_as_a_defect(tmp_path: Path) -> None:
+    path, kernel = tmp_path / "report.csv", tmp_path / "kernel.cu"
+    path.write_text(EXPORT.replace('"12.00"', '"4.00"'))
+    kernel.write_text(HELD_BACK)
+    export, analysis = analyze_ncu(path)
+    source = SourceLayer(*analyze_cuda(kernel))
+    found = reconcile(Layers(source=source, ncu=NcuLayer(export, analysis)))
+    document = explain_ncu(ncu_document(export, analysis).result)
+    document = with_source(document, quote_source(kernel), source.analysis.findings, found)
+    told = {(one.kernel, one.contradicted) for one in document.static_findings if one.label == "uncoalesced_access"}
+    assert told == {("stream", True), ("other", False)}
+    flat = " ".join(render_summary(document).split())
+    assert flat.count("line 4 in K1: ") == 1
+    assert "(uncoalesced_access, high): but what was measured, or compiled, says otherwise." in flat
