@@ -165,26 +165,33 @@ def with_source(
         if kernel.source is not None:
             # A template stands for all its instances.
             named[kernel.source.name] = (*named.get(kernel.source.name, ()), *_measured_as(kernel))
-    against = {
-        (one.label, one.kernel.source.name, one.line)
-        for one in found.unreconciled
-        if one.layer is Layer.SOURCE
-        and one.why in _AGAINST
-        and one.kernel is not None
-        and one.kernel.source is not None
-    }
-    static = (
-        *document.static_findings,
-        *(_static_finding(one, named.get(one.kernel, ()), against) for one in findings),
-    )
+    against = _contradicted(found)
+    own = tuple(_static_finding(one, named.get(one.kernel, ()), against) for one in findings)
     update = {
         "source": source,
         "missing_data": missing,
         "layers_available": ("source", *document.layers_available),
-        "static_findings": static,
+        "static_findings": (*document.static_findings, *own),
         "reconciled": tuple(map(_reconciled, found.diagnoses)),
     }
     return document.model_copy(update=update)
+
+
+def _contradicted(found: Reconciliation) -> frozenset[tuple[str, str, int | None]]:
+    """Rule, kernel and line of what no side of a diagnosis holds of: loads may be refuted, and stores not."""
+    denied = {
+        (one.label, one.kernel.source.name, one.line)
+        for one in found.unreconciled
+        if one.why in _AGAINST and one.layer is Layer.SOURCE
+        if one.kernel is not None and one.kernel.source is not None
+    }
+    held = {
+        (signal.label, one.kernel.source.name, signal.line)
+        for one in found.diagnoses
+        if one.kernel.source is not None
+        for signal in one.agreeing
+    }
+    return frozenset(denied - held)
 
 
 def _static_finding(
