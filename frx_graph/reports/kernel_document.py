@@ -30,7 +30,7 @@ class BottleneckPart(_Part):
 
     label: str
     score: float = Field(description="0..1: scores of the kernels by their share of the time")
-    confidence: float = Field(description="0..1: less where compute and memory throughput were not both measured")
+    confidence: float = Field(description="0..1: less where not all counters that tell it were measured")
     evidence: tuple[str, ...]
     kernels: tuple[str, ...] = Field(description="those that it weighs most in")
 

@@ -78,7 +78,7 @@ def _verdict(console: Console, result: NcuResult, width: int) -> None:
     else:
         print_wrapped(console, f"Primary bottleneck: {primary.label} (confidence {primary.confidence:.2f})", width)
         if primary.confidence < MEASURED:
-            print_wrapped(console, "Less sure than it could be: compute and memory were not both measured.", width)
+            print_wrapped(console, "Less sure than it could be: not all counters that tell it were measured.", width)
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}", width)
     if result.kernels:

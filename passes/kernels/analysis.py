@@ -86,11 +86,13 @@ def _estimates(view: GpuView | None) -> Estimates:
     return Estimates() if view is None else Estimates(view.dram_pct, view.occupancy_pct, view.limiters)
 
 
-def _confidence(label: str, kernel: LabelledKernel) -> float:
-    """Measured, and the verdict lets it matter; less where there is no verdict, as of an export of few metrics."""
-    if label == INSUFFICIENT:
+def _confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
+    """Measured, and the verdict lets it matter; less where it was not, or there is no verdict, as of an export of few
+    metrics."""
+    if label.label == INSUFFICIENT:
         return _CERTAIN
-    return _UNSURE if speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN else MEASURED
+    unsure = label.estimated or speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN
+    return _UNSURE if unsure else MEASURED
 
 
 def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
@@ -104,7 +106,7 @@ def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
     bottlenecks = []
     for name, seen in found.items():
         seen.sort(key=lambda one: -one[0])
-        _, worst, _ = seen[0]
+        _, worst, its = seen[0]
         bottlenecks.append(
             Bottleneck(
                 label=name,
@@ -113,7 +115,7 @@ def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
                 kernels=tuple(kernel.summary.kernel for _, kernel, _ in seen[:_NAMED]),
                 values=measured_values(worst.summary.values),
                 most_speedup_pct=most_speedup(name, worst.summary.values),
-                confidence=_confidence(name, worst),
+                confidence=_confidence(its, worst),
             )
         )
     return tuple(sorted(bottlenecks, key=lambda one: (-one.score, one.label)))

@@ -54,11 +54,12 @@ _MATTERS = frozenset({Bound.LATENCY, Bound.UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class KernelLabel:
-    """One bottleneck of one kernel; `score` is 0..1."""
+    """One bottleneck of one kernel; `score` is 0..1. It is `estimated` where `Estimates` stand in for a counter."""
 
     label: str
     score: float
     evidence: str
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ def _memory_bandwidth_bound(seen: _Seen) -> Iterator[KernelLabel]:
     if stalled is not None and stalled not in MEMORY:
         return
     of = "its peak" if counted is not None else "the data sheet's bandwidth"
-    yield KernelLabel("memory_bandwidth_bound", _share(dram), f"DRAM at {dram:.1f} % of {of}")
+    said = f"DRAM at {dram:.1f} % of {of}"
+    yield KernelLabel("memory_bandwidth_bound", _share(dram), said, estimated=counted is None)
 
 
 def _warp_stall_memory(seen: _Seen) -> Iterator[KernelLabel]:
@@ -190,6 +192,7 @@ def _tensor_core_underutilized(seen: _Seen) -> Iterator[KernelLabel]:
 def _occupancy_limited(seen: _Seen) -> Iterator[KernelLabel]:
     measured, theoretical = seen.values.get("achieved_occupancy"), seen.values.get("theoretical_occupancy")
     limiters = [limiter for limiter, share in seen.kernel.limiters.items() if share >= 0.5]
+    estimated = theoretical is None
     if theoretical is None:
         theoretical, limiters = seen.estimates.occupancy_pct, limiters or list(seen.estimates.limiters)
     # No more can be achieved than is possible.
@@ -214,7 +217,7 @@ def _occupancy_limited(seen: _Seen) -> Iterator[KernelLabel]:
     for name, limiter in names.items():
         reached = "how much is achieved was not measured" if measured is None else f"{measured:.1f} % achieved"
         why = f"theoretical occupancy {theoretical:.1f} %, limited by {limiter}; {reached}"
-        yield KernelLabel(name, score, why)
+        yield KernelLabel(name, score, why, estimated)
 
 
 def _low_warp_scheduler_utilization(seen: _Seen) -> Iterator[KernelLabel]:

@@ -92,6 +92,10 @@ def test_the_gpu_that_is_named_counts_where_counters_do_not_tell(kernel) -> None
     named = analyse_kernels([streams], gpu_named("H100"))
     assert named.primary is not None
     assert (named.primary.label, named.primary.confidence) == ("memory_bandwidth_bound", 0.6)
+    bound = {"compute_throughput": 20.0, "memory_throughput": 90.0}
+    with_verdict = analyse_kernels([kernel("saxpy", duration=1e-3, dram_bytes=3e9, **bound)], gpu_named("H100")).primary
+    assert with_verdict is not None
+    assert (with_verdict.label, with_verdict.confidence) == ("memory_bandwidth_bound", 0.6)
 
 
 def test_what_follows_from_counts_is_current_and_not_missing(kernel) -> None:
