@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.build_option import BuildFlags, flag_words
-from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.cli.gpu_option import cuda_gpu
 from frx_graph.errors import EvidenceError, FrxError, OptionError
 from frx_graph.evidence.gpus_present import gpu_names
 from frx_graph.evidence.ncu.profiler import find_ncu
@@ -39,7 +39,7 @@ def bench(
     warmup: Annotated[int, typer.Option(min=0, help="Runs of each before, which do not count.")] = 5,
     build_flags: BuildFlags = "",
     arch: Annotated[str | None, typer.Option(help="sm_90, ...; otherwise the GPUs that are here.")] = None,
-    gpu_model: GpuModel = None,
+    gpu_model: Annotated[str | None, typer.Option(help="Compile for this GPU: H100. The same as its --arch.")] = None,
     with_ncu: Annotated[
         bool, typer.Option("--with-ncu", help="Run both once more under Nsight Compute, and say what it tells.")
     ] = False,
