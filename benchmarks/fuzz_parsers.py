@@ -7,7 +7,7 @@ JSON, and every 32nd up to the text. What comes out is a whole report, or an `Ev
 ends in anything else, or takes longer than the limit, is a failure, is written to `--keep`, and can be made again from
 seed and number. The inputs are read in a process of its own, which is started anew behind an input that ends it.
 
-Exit code 1 with a failure. Another reader takes an entry in PARSERS.
+Exit code 1 with a failure. Another reader takes an entry in `fuzzed_formats.py`.
 """
 
 from __future__ import annotations
@@ -24,129 +24,22 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fuzzed_formats import PARSERS, Parser
 from mutations import mutated
-from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric, wide_export
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.ptx.parsing import read_ptx
-from frx_graph.kernel_advice import analyze_ncu
-from frx_graph.passes.kernels.ptx_analysis import analyse_ptx
-from frx_graph.reports import kernel_document, ptx_document
-from frx_graph.reports.kernel_report import render_kernels
-from frx_graph.reports.ptx_report import render_ptx
 
 LIMIT_SECONDS = 5.0
-_DATA = Path(__file__).parent.parent / "tests" / "data"
 _LONGEST_SEED = 6000
 _MEMORY_BYTES = 6 << 30
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _REPORTED = 20
 _TEXT_OF = 32
-
-
-Report = tuple[Mapping[str, Any], Callable[[], str]]
-
-
-@dataclass(frozen=True)
-class Parser:
-    """`report` reads a file, and gives its JSON and what makes its text; `pieces` gives parts of a file that are
-    read for themselves, `words` are what its format is made of."""
-
-    report: Callable[[Path], Report]
-    own: Callable[[], Iterator[bytes]]
-    pieces: Callable[[bytes], Iterator[bytes]]
-    words: tuple[bytes, ...]
-    suffix: str
-
-
-def _ptx_report(path: Path) -> Report:
-    # The assembler is not asked: what it makes of damaged files is its own affair.
-    module = read_ptx(path)
-    document = ptx_document.ptx_document(module, analyse_ptx(module, {}), "not asked")
-    return ptx_document.as_json(document), lambda: render_ptx(document.result, top=3, width=100, color=False)
-
-
-def _ptx_pieces(data: bytes) -> Iterator[bytes]:
-    """Each function behind the file's header."""
-    begins = [found.start() for found in re.finditer(rb"^[ \t]*(?:\.\w+\s+)*\.(?:entry|func)\b", data, re.MULTILINE)]
-    for begin, end in zip(begins, (*begins[1:], len(data)), strict=False):
-        yield data[: min(begins[0], 2000)] + data[begin:end]
-
-
-def _ncu_report(path: Path) -> Report:
-    document = kernel_document.ncu_document(*analyze_ncu(path))
-    return kernel_document.as_json(document), lambda: render_kernels(document.result, top=3, width=100, color=False)
-
-
-def _ncu_exports() -> Iterator[bytes]:
-    launches = [Launch(number=number, kernel=f"void kernel<{number}, float>(float *)") for number in range(3)]
-    rows = [
-        metric(launch, section, name, unit, value)
-        for launch in launches
-        for section, name, unit, value in (
-            (SOL, "Duration", "us", "6.75"),
-            (SOL, "Compute (SM) Throughput", "%", "9.15"),
-            (SOL, "Memory Throughput", "%", "79.66"),
-            (MEMORY, "Memory Throughput", "Gbyte/s", "1,345.14"),
-            (MEMORY, "L2 Hit Rate", "%", "100.39"),
-            (OCCUPANCY, "Block Limit Registers", "block", "2"),
-            (OCCUPANCY, "Achieved Occupancy", "%", "n/a"),
-            (RAW, "dram__bytes_read.sum", "Mbyte", "2.33"),
-        )
-    ]
-    yield long_export(*rows).encode()
-    yield (b"==PROF== Connected to process 1\nhello, world\n" + long_export(*rows, rules=True, end="\r\n").encode())
-    names = [
-        "gpu__time_duration.sum",
-        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-        "launch__registers_per_thread",
-    ]
-    names += ["sm__throughput.avg.pct_of_peak_sustained_elapsed", "launch__block_size"]
-    values = ["12.3", "88.1", "32", "45.6", "256"]
-    yield wide_export(names, ["ns", "%", "register/thread", "%", ""], *((one, values) for one in launches)).encode()
-
-
-def _ncu_pieces(data: bytes) -> Iterator[bytes]:
-    """The header with rows behind it."""
-    lines = data.splitlines(keepends=True)
-    first = next((number for number, line in enumerate(lines) if b'"ID"' in line), 0)
-    for begin in range(first + 1, len(lines), 20):
-        yield b"".join((*lines[: first + 1], *lines[begin : begin + 20]))
-
-
-PARSERS: Mapping[str, Parser] = {
-    "ptx": Parser(
-        _ptx_report,
-        lambda: (path.read_bytes() for path in sorted((_DATA / "ptx").glob("*.ptx"))),
-        _ptx_pieces,
-        tuple(
-            b"""{ } ; : :: ( ) [ ] < > , @ ! " /* */ // # .entry .func .visible .extern .weak .version .target
-            .reg .local .shared .param .align .b8 .b64 .pred .loc .file .section .pragma .branchtargets .callprototype
-            .alias .maxntid .attribute bra brx.idx call ret exit mma.sync wmma wgmma tcgen05 cp.async.bulk ld. st. atom
-            %r<9> $L__BB0_1: @%p1 0f3F800000 0x inlined_at""".split()
-        ),
-        "ptx",
-    ),
-    "ncu": Parser(
-        _ncu_report,
-        _ncu_exports,
-        _ncu_pieces,
-        (
-            *b'"ID" "Kernel Name" "Metric Name" "Metric Unit" "Metric Value" "," " , ; "" \n ==PROF== nan n/a'.split(
-                b" "
-            ),
-            *b"% us ns msecond byte Kbyte Gbyte/s furlong register/thread cycle/nsecond Ghz 1,5 1.234,5".split(),
-            b'"Memory Throughput"',
-            b"(1, 1, 1)",
-        ),
-        "csv",
-    ),
-}
 
 
 @dataclass

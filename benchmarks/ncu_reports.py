@@ -43,6 +43,10 @@ class ReportLaunch:
     kernel: str = "void copy(float *, int)"
     values: Mapping[str, float | int | str] = field(default_factory=dict)
     rules: Sequence[ReportRule] = ()
+    pushed: Sequence[str] = ()
+    """NVTX ranges that its thread has pushed, the outermost first."""
+    started: Sequence[str] = ()
+    """NVTX ranges that were started."""
 
 
 def report(*launches: ReportLaunch) -> bytes:
@@ -65,7 +69,19 @@ def _result(launch: ReportLaunch, names: Sequence[str]) -> bytes:
         held = _value(value)
         parts.append(_bytes(13, _number(1, names.index(metric)) + _bytes(2, held) + _number(4, 0)))
     parts += [_bytes(19, _rule(rule)) for rule in launch.rules]
+    if launch.pushed or launch.started:
+        parts.append(_bytes(21, _nvtx(launch)))
     return b"".join(parts)
+
+
+def _nvtx(launch: ReportLaunch) -> bytes:
+    """As `Nvtx.proto` has it: one domain, one thread."""
+    stack = b"".join(_bytes(3, _bytes(1, name.encode())) for name in launch.pushed)
+    spans = enumerate(launch.started, start=1)
+    ranges = b"".join(_bytes(3, _number(1, number) + _bytes(2, name.encode())) for number, name in spans)
+    domain = _bytes(1, _number(1, 0) + _bytes(2, b"<default domain>"))
+    thread = _bytes(2, _number(1, 1) + _bytes(2, _number(1, 0) + stack))
+    return domain + thread + _bytes(3, _number(1, 0) + ranges)
 
 
 def _value(value: float | int | str) -> bytes:

@@ -47,14 +47,20 @@ def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
     if errors is not None:
         hint = "--build-flags, --gpu-model" if build.gpu is None else "--build-flags"
         raise EvidenceError(f"{source} is not compiled to PTX: {_first(errors)}", f"what it needs goes into {hint}")
-    module, analysis, reason = analyze_ptx(output, build.gpu)
+    try:
+        module, analysis, reason = analyze_ptx(output, build.gpu)
+    except EvidenceError as error:
+        raise EvidenceError(
+            f"{source}, as nvcc -ptx makes it: {error.message.partition(': ')[2]}", error.hint
+        ) from None
     return PtxLayer(replace(module, source=f"{source} (nvcc -ptx)"), analysis, reason)
 
 
-def compiled_program(source: Path, build: Build, name: str) -> Path:
-    """The program at `name`, for the GPUs that are here. Raises `EvidenceError` for a source that makes none."""
+def compiled_program(source: Path, build: Build, name: str, *, arch: str = "native") -> Path:
+    """The program at `name`, for `arch`, `native` being the GPUs that are here. Raises `EvidenceError` for a source
+    that makes none."""
     compiled = build.nvcc.compile_program(
-        source, build.nvcc.temporary / name, arch="native", flags=build.flags, cudart="static"
+        source, build.nvcc.temporary / name, arch=arch, flags=build.flags, cudart="static"
     )
     if compiled.lacks_main:
         raise EvidenceError(f"{source} has no main, and cannot be run", _NO_PROGRAM)

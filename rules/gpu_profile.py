@@ -22,6 +22,13 @@ from frx_graph.rules.card_file import card_files, parse_card_file
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct"})
 """Words that drivers, data sheets and people put before a name or leave out."""
+FLOAT32 = "float32"
+_PEAKS = {
+    FLOAT32: "float32_tflops",
+    "fp16": "float16_tflops",
+    "bf16": "bfloat16_tflops",
+    "tf32": "tf32_tflops",
+}
 _WORD = re.compile(r"[^\s_-]+")
 _TARGET = re.compile(r"(sm_\d+)([af]?)")
 
@@ -90,12 +97,14 @@ class ArchitectureCard(_Card):
 
 @dataclass(frozen=True, slots=True)
 class GpuPeaks:
-    """Bytes and floating-point operations per second that a GPU reaches at most; `tensor_flops` for fp16 and bf16."""
+    """Bytes and floating-point operations per second that a GPU reaches at most; `tensor_flops` for fp16 and bf16,
+    `tf32_flops` of float32 operands that are rounded for tensor cores, None where it is not known."""
 
     name: str
     bandwidth_bytes_per_s: float
     float32_flops: float
     tensor_flops: float
+    tf32_flops: float | None
     source: str
 
 
@@ -118,18 +127,25 @@ class GpuProfile:
         return _scaled(None if self.product is None else self.product.bandwidth_gb_per_s, 1e9)
 
     @property
-    def float32_flops(self) -> float | None:
-        """Operations per second, of which a fused multiply-add is two."""
-        return _scaled(None if self.product is None else self.product.float32_tflops, 1e12)
+    def l2_bytes(self) -> int | None:
+        """That the L2 cache holds."""
+        known = None if self.product is None else self.product.l2_kib
+        return None if known is None else known << 10
+
+    def peak_flops(self, of: str) -> float | None:
+        """Operations per second, of which a fused multiply-add is two: `float32`, or `fp16`, `bf16`, `tf32` of tensor
+        cores that accumulate in float32."""
+        product = self.product
+        return None if product is None else _scaled(getattr(product, _PEAKS[of]), 1e12)
 
     @property
     def peaks(self) -> GpuPeaks | None:
         """What a roofline needs; None if one of it is not known."""
-        product, bandwidth, float32 = self.product, self.bandwidth_bytes_per_s, self.float32_flops
-        tensor = _scaled(None if product is None else product.float16_tflops, 1e12)
+        product, bandwidth = self.product, self.bandwidth_bytes_per_s
+        float32, tensor = self.peak_flops(FLOAT32), self.peak_flops("fp16")
         if product is None or product.source is None or bandwidth is None or float32 is None or tensor is None:
             return None
-        return GpuPeaks(product.name, bandwidth, float32, tensor, product.source)
+        return GpuPeaks(product.name, bandwidth, float32, tensor, self.peak_flops("tf32"), product.source)
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

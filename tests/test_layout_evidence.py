@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ import pytest
 import torch
 from mutations import mutated
 from ncu_exports import Launch, nvtx_cell, nvtx_export
+from ncu_reports import A40, ReportLaunch
+from ncu_reports import report as report_of
 from run_traces import RunTrace
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -98,7 +101,7 @@ def test_a_trace_of_the_program_confirms_its_copies(churn_trace: Path) -> None:
     assert (was.confidence < CONFIRMED, asked.confidence) == (True, CONFIRMED)
     seen, counted = observed(asked, "churn.json.gz")
     assert seen.startswith("copy seen: aten::contiguous of (8, 64, 64), 1× a step, ")
-    assert seen.endswith(" us, 262 kB")
+    assert re.search(r" [mu]s, 262 kB$", seen), "on a busy machine it takes a millisecond"
     assert counted == "seen 1× a step, predicted 1×"
     assert len(after.findings) == len(before.findings)
 
@@ -170,9 +173,27 @@ def test_kernels_of_another_device_are_told_as_such(tmp_path: Path) -> None:
     assert all(finding.confidence < CONFIRMED for finding in report.findings if observed(finding, "gpu.json"))
 
 
+CALLED = "aten::convolution, seq = 1, sizes = [[4, 16, 24, 24], [32, 16, 3, 3], [32], [], []]"
+ELSEWHERE = "aten::convolution, seq = 1, sizes = [[1, 1, 4, 4], [1, 1, 3, 3], [], [], []]"
+
+
+def test_a_binary_report_leads_back_like_its_export(tmp_path: Path) -> None:
+    pytest.importorskip("ncu_report")
+    export, binary = tmp_path / "report.csv", tmp_path / "report.ncu-rep"
+    export.write_text(
+        nvtx_export([(Launch(0, TO_LAST), nvtx_cell(CALLED)), (Launch(1, TO_LAST), nvtx_cell(ELSEWHERE))])
+    )
+    values = {**A40, "gpu__time_duration.sum": 6750.0}
+    binary.write_bytes(report_of(*(ReportLaunch(TO_LAST, values, pushed=(name,)) for name in (CALLED, ELSEWHERE))))
+    one, other = (read_run_file(path).sightings for path in (export, binary))
+    assert [(seen.work, seen.calls, seen.phase, seen.count) for seen in one] == [
+        (seen.work, seen.calls, seen.phase, seen.count) for seen in other
+    ]
+    assert len(one) == 2
+
+
 def test_an_export_with_ranges_leads_back_and_names_what_does_not(tmp_path: Path) -> None:
-    conv = nvtx_cell("aten::convolution, seq = 1, sizes = [[4, 16, 24, 24], [32, 16, 3, 3], [32], [], []]")
-    other = nvtx_cell("aten::convolution, seq = 1, sizes = [[1, 1, 4, 4], [1, 1, 3, 3], [], [], []]")
+    conv, other = nvtx_cell(CALLED), nvtx_cell(ELSEWHERE)
     path = tmp_path / "report.csv"
     path.write_text(nvtx_export([(Launch(0, TO_LAST), conv), (Launch(1, TO_LAST), other)]))
     report = advise(Images(), IMAGES, evidence=[path])

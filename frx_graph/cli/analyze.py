@@ -29,6 +29,7 @@ from frx_graph.cli.before_after import (
     renamed,
 )
 from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.cli.kernels_code import kernels_code
 from frx_graph.cli.report_output import ReportOptions, emit, write_report
 from frx_graph.cuda_advice import analyze_cuda
 from frx_graph.errors import OptionError
@@ -62,7 +63,7 @@ def analyze(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the program in the report; the file's otherwise.")] = None,
     format: Annotated[Format, typer.Option("--format", help="Output format; text or json for exports.")] = Format.TEXT,
-    as_document: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
+    as_document: Annotated[bool, typer.Option("--json", "--output-json", help="Short for --format json.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
     select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
@@ -129,7 +130,8 @@ def analyze(
 
 
 def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
-    """Reports on kernels and runs, and not on layouts alone: they have no rules to choose from."""
+    """Reports on kernels and runs, and not on layouts alone: they have no rules to choose from. The code is 0
+    where nothing was found, 1 where something was, 2 where the file does not tell."""
     kind = file_kind(path)
     if gpu is not None and kind is FileKind.TRACE:
         raise OptionError(_NO_GPU_MODEL, "leave it out")
@@ -141,15 +143,15 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
         progress(f"reading {path}")
         match kind:
             case FileKind.TRACE:
-                text, found = _trace(path, options, terminal.width, color)
+                text, code = _trace(path, options, terminal.width, color)
             case FileKind.PTX:
-                text, found = _ptx(path, gpu, options, terminal.width, color)
+                text, code = _ptx(path, gpu, options, terminal.width, color)
             case FileKind.CUDA:
-                text, found = _cuda(path, gpu, options, terminal.width, color)
+                text, code = _cuda(path, gpu, options, terminal.width, color)
             case FileKind.NCU_CSV | FileKind.NCU_REPORT:
-                text, found = _ncu(kind, path, gpu, options, terminal.width, color)
+                text, code = _ncu(kind, path, gpu, options, terminal.width, color)
     write_report(text, options.output, color=color)
-    return 1 if found and not options.exit_zero else 0
+    return 0 if code == 1 and options.exit_zero else code
 
 
 def _check_format(options: ReportOptions, hint: str) -> None:
@@ -162,42 +164,43 @@ def _check_format(options: ReportOptions, hint: str) -> None:
 
 def _ncu(
     kind: FileKind, path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool
-) -> tuple[str, bool]:
-    """The report, and whether there is a bottleneck in it."""
+) -> tuple[str, int]:
+    """The report, and the exit code."""
     export, analysis = analyze_ncu(path, gpu, kind)
     document = kernel_document.ncu_document(export, analysis)
+    code = kernels_code(analysis)
     if options.format is Format.JSON:
-        return _json(kernel_document.as_json(document)), analysis.primary is not None
-    return render_kernels(document.result, top=options.top, width=width, color=color), analysis.primary is not None
+        return _json(kernel_document.as_json(document)), code
+    return render_kernels(document.result, top=options.top, width=width, color=color), code
 
 
-def _ptx(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+def _ptx(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, int]:
     """The same of PTX."""
     document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
-    found = bool(document.result.bottlenecks)
+    code = int(bool(document.result.bottlenecks))
     if options.format is Format.JSON:
-        return _json(ptx_document.as_json(document)), found
-    return render_ptx(document.result, top=options.top, width=width, color=color), found
+        return _json(ptx_document.as_json(document)), code
+    return render_ptx(document.result, top=options.top, width=width, color=color), code
 
 
-def _trace(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+def _trace(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, int]:
     """The same of a trace."""
     evidence = analyze_run(path)
     root = checkout_root(Path.cwd())
     document = trace_document.trace_document(evidence.trace, evidence.run, evidence.findings, root)
-    found = evidence.run.primary is not None
+    code = int(evidence.run.primary is not None)
     if options.format is Format.JSON:
-        return _json(trace_document.as_json(document)), found
-    return render_trace(document.result, top=options.top, width=width, color=color), found
+        return _json(trace_document.as_json(document)), code
+    return render_trace(document.result, top=options.top, width=width, color=color), code
 
 
-def _cuda(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, bool]:
+def _cuda(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, int]:
     """The same of CUDA source."""
     document = cuda_document.cuda_document(*analyze_cuda(path, gpu))
-    found = bool(document.result.findings)
+    code = int(bool(document.result.findings))
     if options.format is Format.JSON:
-        return _json(cuda_document.as_json(document)), found
-    return render_cuda(document.result, top=options.top, width=width, color=color), found
+        return _json(cuda_document.as_json(document)), code
+    return render_cuda(document.result, top=options.top, width=width, color=color), code
 
 
 def _json(document: Mapping[str, Any]) -> str:

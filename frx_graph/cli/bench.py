@@ -14,15 +14,19 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.build_option import BuildFlags, flag_words
-from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.cli.gpu_option import cuda_gpu
+from frx_graph.errors import EvidenceError, FrxError, OptionError
 from frx_graph.evidence.gpus_present import gpu_names
+from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.evidence.nvcc import Nvcc, find_nvcc
+from frx_graph.passes.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
+from frx_graph.program_layers import Build, compiled_program, measured_program
 from frx_graph.progress import stages
 from frx_graph.reports.bench_document import BenchDocument, as_json, bench_document
 from frx_graph.reports.bench_report import render_bench
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.termination import cleaned_up_when_terminated
-from frx_graph.trials.program_bench import BenchOptions, bench_programs
+from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
 from frx_graph.trials.program_times import FEWEST_RUNS, RUNS_PER_QUAD
 
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
@@ -35,35 +39,68 @@ def bench(
     warmup: Annotated[int, typer.Option(min=0, help="Runs of each before, which do not count.")] = 5,
     build_flags: BuildFlags = "",
     arch: Annotated[str | None, typer.Option(help="sm_90, ...; otherwise the GPUs that are here.")] = None,
+    gpu_model: Annotated[str | None, typer.Option(help="Compile for this GPU: H100. The same as its --arch.")] = None,
+    with_ncu: Annotated[
+        bool, typer.Option("--with-ncu", help="Run both once more under Nsight Compute, and say what it tells.")
+    ] = False,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one run may take.")] = 120.0,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_bench_v0.")] = False,
 ) -> None:
     """Compile two CUDA sources, run them in turns, and compare times and outputs. Exit code 0: measured; 1: the second
     is slower, or prints something else; 2: an error, or they could not be run, as without a GPU."""
+    gpu = cuda_gpu(gpu_model)
+    if gpu is not None and arch is not None:
+        raise OptionError("--gpu-model and --arch both say what to compile for", "take one of them")
     options = BenchOptions(
         runs=_even(runs),
         warmup=warmup,
-        arch=_checked(arch),
+        arch=_checked(arch) if gpu is None else gpu.architecture.architecture,
         flags=flag_words(build_flags),
         limit_seconds=_finite(time_limit),
     )
     program = find_nvcc()
     if program is None:
         raise EvidenceError("there is no nvcc", "install the CUDA toolkit, or set CUDA_HOME")
+    ncu = _ncu() if with_ncu else None
     with (
         cleaned_up_when_terminated(),
         tempfile.TemporaryDirectory(prefix="frx-bench-", ignore_cleanup_errors=True) as folder,
-        stages() as progress,
     ):
-        nvcc = Nvcc(program, Path(folder))
-        run = bench_programs(before, after, options, gpus=gpu_names(), nvcc=nvcc, progress=progress)
-    document = bench_document(run)
+        build = Build(Nvcc(program, Path(folder)), options.flags, gpu)
+        with stages() as progress:
+            run = bench_programs(before, after, options, gpus=gpu_names(), nvcc=build.nvcc, progress=progress)
+        # No spinner is in the way of what the programs print.
+        diff = None if ncu is None or run.wall is None else _measured(run, build, ncu)
+    document = bench_document(run, diff)
     if as_document:
         typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
         typer.echo(render_bench(document, width=terminal.width, color=terminal.color), nl=False, color=terminal.color)
     raise typer.Exit(_exit_code(document))
+
+
+def _ncu() -> str:
+    program = find_ncu()
+    if program is None:
+        raise EvidenceError("there is no ncu on the PATH, nor under CUDA_HOME", "leave --with-ncu out, or install it")
+    return program
+
+
+def _measured(run: BenchRun, build: Build, ncu: str) -> NcuDiff | str:
+    """What Nsight Compute says of a run of each, or why it says nothing: the times are there whatever it does. The
+    programs are compiled anew, with a runtime that is found without help."""
+    layers = []
+    try:
+        for side, word in ((run.before, "before"), (run.after, "after")):
+            typer.echo(f"frx: measuring {word} with ncu, which runs each kernel several times", err=True)
+            program = compiled_program(side.source, build, f"{word}-ncu", arch=run.options.arch or "native")
+            # It is measured on a GPU that is here, whatever it was compiled for.
+            layers.append(measured_program(side.source, program, ncu, None))
+    except FrxError as error:
+        return str(error)
+    a, b = layers
+    return ncu_diff(a, b, match_measured(a, b))
 
 
 def _exit_code(document: BenchDocument) -> int:

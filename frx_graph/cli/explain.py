@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from frx_graph.cli.explanation_files import Explanations
+from frx_graph.cuda_advice import analyze_cuda
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.quoted_source import quote_source
-from frx_graph.kernel_advice import analyze_ncu
+from frx_graph.layer_files import read_layers
+from frx_graph.passes.layers import Layers, SourceLayer
+from frx_graph.passes.reconcile.reconciliation import reconcile
 from frx_graph.progress import stages
-from frx_graph.ptx_advice import analyze_ptx
 from frx_graph.reports.explain_document import ExplainDocument
 from frx_graph.reports.explanation import explain_ncu, explain_ptx, with_source
 from frx_graph.reports.kernel_document import ncu_document
@@ -22,7 +25,9 @@ from frx_graph.reports.ptx_document import ptx_document
 
 def explain(
     report: Annotated[Path, typer.Argument(help="report.csv of `ncu --csv`, report.ncu-rep, or kernel.ptx.")],
-    source: Annotated[Path | None, typer.Option(help="The kernel's CUDA source, to be quoted in the prompt.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="The kernel's CUDA source, looked at, and quoted in the prompt.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the files; the current one if it is left out.")] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace files of these names that others wrote.")] = False,
 ) -> None:
@@ -35,22 +40,38 @@ def explain(
     files.check()
     with stages() as progress:
         progress(f"reading {report}")
-        document = _explanation(report)
+        layers = _layers(report)
+        document = _explanation(layers)
         if source is not None:
-            names = [kernel.kernel_name for kernel in document.top_kernels]
-            document = with_source(document, quote_source(source, names))
+            progress(f"reading {source}")
+            document = _with_source(document, layers, source)
     files.write(document)
 
 
-def _explanation(report: Path) -> ExplainDocument:
+def _layers(report: Path) -> Layers:
+    """What the report is, read. Raises `EvidenceError` for what is no report on kernels."""
     kind = file_kind(report)
-    match kind:
-        case FileKind.NCU_CSV | FileKind.NCU_REPORT:
-            return explain_ncu(ncu_document(*analyze_ncu(report, kind=kind)).result)
-        case FileKind.PTX:
-            return explain_ptx(ptx_document(*analyze_ptx(report)).result)
-        case _:
-            raise EvidenceError(
-                f"{report}: {kind.value} evidence tells of a program, and not of its kernels' insides",
-                f"frx analyze {report} reports it",
-            )
+    if kind not in (FileKind.NCU_CSV, FileKind.NCU_REPORT, FileKind.PTX):
+        what = (
+            "is source, which goes with a report" if kind is FileKind.CUDA else "is a trace, which tells of a whole run"
+        )
+        hint = f"frx explain report.csv --source {report}, or " if kind is FileKind.CUDA else ""
+        raise EvidenceError(f"{report}: {what}", f"{hint}frx analyze {report}")
+    return read_layers([report])
+
+
+def _explanation(layers: Layers) -> ExplainDocument:
+    if layers.ncu is not None:
+        return explain_ncu(ncu_document(layers.ncu.export, layers.ncu.analysis).result)
+    assert layers.ptx is not None
+    return explain_ptx(ptx_document(layers.ptx.module, layers.ptx.analysis, layers.ptx.not_assembled_because).result)
+
+
+def _with_source(document: ExplainDocument, layers: Layers, path: Path) -> ExplainDocument:
+    """With the text at `path`, and what it says if it is CUDA source: that of a Triton kernel is quoted alone."""
+    quoted = quote_source(path, [kernel.kernel_name for kernel in document.top_kernels])
+    try:
+        source = SourceLayer(*analyze_cuda(path))
+    except EvidenceError:
+        return with_source(document, quoted, None, reconcile(layers))
+    return with_source(document, quoted, source.analysis.findings, reconcile(replace(layers, source=source)))

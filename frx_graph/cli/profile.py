@@ -15,6 +15,7 @@ import typer
 
 from frx_graph.cli.explanation_files import Explanations
 from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.cli.kernels_code import kernels_code
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ncu.export import NcuExport
@@ -142,7 +143,7 @@ class _Shown:
             typer.echo(text, nl=False, color=terminal.color)
         if self.explanations is not None:
             self.explanations.write(explain_ncu(document.result, measured=measured))
-        return self._exit_code(analysis.primary is not None)
+        return self._exit_code(kernels_code(analysis))
 
     def ptx(self, path: Path, gpu: GpuProfile | None) -> int:
         """The exit code for a PTX file."""
@@ -157,7 +158,7 @@ class _Shown:
             typer.echo(text, nl=False, color=terminal.color)
         if self.explanations is not None:
             self.explanations.write(explain_ptx(document.result))
-        return self._exit_code(bool(document.result.bottlenecks))
+        return self._exit_code(int(bool(document.result.bottlenecks)))
 
-    def _exit_code(self, found: bool) -> int:
-        return 1 if found and not self.exit_zero else 0
+    def _exit_code(self, code: int) -> int:
+        return 0 if code == 1 and self.exit_zero else code

@@ -15,12 +15,15 @@ EXPECTED = (
 )
 _GZIP_MAGIC = b"\x1f\x8b"
 _SNIFFED_BYTES = 1 << 16
-_OPENS_JSON = (b"{", b"[")
+_OPENS_JSON = re.compile(rb"\s*(?:\{\s*(?:[\"}]|\Z)|\[\s*(?:[\]{]|\Z))")
+"""Not what programs print before a table: `[Vector addition of 50000 elements]`."""
+_NCU = re.compile(rb"^(?:==PROF==|\"ID\",\"Process ID\")", re.MULTILINE)
 _PTX = re.compile(rb"^\s*\.version\s+\d+\.\d+", re.MULTILINE)
 _CUDA = re.compile(rb"\b__global__\b|[\w>)]\s*<<<[^;{}]{1,500}>>>\s*\(")
+_TRACE_SUFFIX = ".json"
 _CUDA_SUFFIXES = (".cu", ".cuh", ".cuda")
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-_PREAMBLES = (b"==PROF==", b'"ID","Process ID"', b'"ID",')
+_PREAMBLES = (b"==PROF==", b'"ID",')
 
 
 class FileKind(enum.StrEnum):
@@ -54,12 +57,28 @@ def file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
     for mark in _BYTE_ORDER_MARKS:
         start = start.removeprefix(mark)
     text = start.replace(b"\0", b"")
-    if start.startswith(_GZIP_MAGIC) or text.lstrip().startswith(_OPENS_JSON):
+    if start.startswith(_GZIP_MAGIC):
         return FileKind.TRACE
+    # A program may print JSON before the table.
+    if _NCU.search(text):
+        return FileKind.NCU_CSV
+    if opens_json(text):
+        return FileKind.TRACE
+    suffix = path.suffix.lower()
+    if suffix in _CUDA_SUFFIXES and _CUDA.search(text):
+        # It may hold PTX as text.
+        return FileKind.CUDA
     if _PTX.search(text):
         return FileKind.PTX
-    if any(preamble in text for preamble in _PREAMBLES) or path.suffix.lower() == ".csv":
+    if any(preamble in text for preamble in _PREAMBLES) or suffix == ".csv":
         return FileKind.NCU_CSV
-    if path.suffix.lower() in _CUDA_SUFFIXES or _CUDA.search(text):
+    if suffix in _CUDA_SUFFIXES or _CUDA.search(text):
         return FileKind.CUDA
+    if suffix == _TRACE_SUFFIX:
+        return FileKind.TRACE
     raise EvidenceError(f"{path}: neither its name nor its content tells what it is, expected {expected}")
+
+
+def opens_json(start: bytes) -> bool:
+    """True of the beginning of an object, or of a list of objects: of a trace, and not of a line in brackets."""
+    return _OPENS_JSON.match(start) is not None

@@ -249,6 +249,8 @@ def _convolution_dims(problem: str) -> Mapping[str, tuple[int, ...]]:
         return {}
     spatial = [axis for axis in "dhw" if f"i{axis}" in terms and f"o{axis}" in terms]
     groups = terms.get("g", 1)
+    if not groups:
+        return {}
     kernel = tuple(terms.get(f"k{axis}", 1) for axis in spatial)
     weight = (terms["oc"] // groups, terms["ic"] // groups, *kernel)
     return {

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.errors import EvidenceError
+from frx_graph.termination import held_back
 
 MOST_OUTPUT = 8 << 20
 """Bytes on standard output from which on a program is taken to write without end."""
@@ -68,29 +69,31 @@ def run_program(
 
     Raises `EvidenceError` for what cannot be started.
     """
-    begin = time.perf_counter()
-    try:
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=environment,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
-    pipes = _Pipes(process)
-    try:
-        ending = _followed(process, pipes, begin + limit_seconds)
-        seconds = time.perf_counter() - begin
-    finally:
-        # Before the leader is waited for: until then nobody else can have the number of its group.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        exit_code = process.wait()
-        pipes.close()
+    with held_back() as release:
+        begin = time.perf_counter()
+        try:
+            process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
+        pipes = _Pipes(process)
+        try:
+            release()
+            ending = _followed(process, pipes, begin + limit_seconds)
+            seconds = time.perf_counter() - begin
+        finally:
+            # Before the leader is waited for: until then nobody else can have the number of its group.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            exit_code = process.wait()
+            pipes.close()
     return ProgramRun(ending, seconds, exit_code, bytes(pipes.output), bytes(pipes.errors))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import re
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.file_kind import opens_json
 from frx_graph.evidence.inductor_code import GeneratedCode, read_inductor_code
 from frx_graph.evidence.onednn import Primitive, parse_log
 from frx_graph.evidence.text_lines import text_lines
@@ -13,6 +15,8 @@ from frx_graph.evidence.text_lines import text_lines
 _SNIFFED_BYTES = 1 << 20
 """What a program prints before its first convolution."""
 _ONEDNN = (b"onednn_verbose,", b"dnnl_verbose,")
+_ONEDNN_LINE = re.compile(rb"^(?:onednn|dnnl)_verbose,", re.MULTILINE)
+_GZIP = b"\x1f\x8b"
 _INDUCTOR = (b"async_compile.", b"torch._inductor")
 
 
@@ -32,7 +36,9 @@ def log_kind(path: Path) -> LogKind | None:
             start = file.read(_SNIFFED_BYTES).replace(b"\0", b"")
     except OSError:
         return None
-    if start.lstrip().startswith((b"{", b"[", b"\x1f\x8b")):
+    if _ONEDNN_LINE.search(start):
+        return LogKind.ONEDNN
+    if start.startswith(_GZIP) or opens_json(start):
         return None
     if any(mark in start for mark in _ONEDNN):
         return LogKind.ONEDNN

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from frx_graph.passes.comparison.ncu_diff import NcuDiff
+from frx_graph.reports.compare_document import NcuDiffPart, ncu_diff_part
 from frx_graph.reports.plain_text import encodable, lines, one_line
 from frx_graph.reports.published_schema import published_schema
 from frx_graph.reports.quantities import finite
@@ -124,13 +126,16 @@ class BenchDocument(_Part):
     kernel_time: KernelTimePart | None
     no_kernel_time_because: str | None
     outputs: OutputsPart | None
-    ncu_diff: None = Field(default=None, description="always null: Nsight Compute is not run")
+    ncu_diff: NcuDiffPart | None = Field(
+        description="before is a, after b; null: Nsight Compute was not run, or could not"
+    )
+    no_ncu_diff_because: str | None
     compile_errors: CompileErrors
     not_run_because: str | None
 
 
-def bench_document(run: BenchRun) -> BenchDocument:
-    """The document of what was compiled and run."""
+def bench_document(run: BenchRun, ncu: NcuDiff | str | None = None) -> BenchDocument:
+    """The document of what was compiled and run, and of what Nsight Compute has measured, or why it has not."""
     wall, kernels = run.wall, run.kernels
     return BenchDocument(
         schema=SCHEMA_NAME,
@@ -156,6 +161,8 @@ def bench_document(run: BenchRun) -> BenchDocument:
         ),
         no_kernel_time_because=run.no_kernel_times,
         outputs=None if run.outputs is None else _outputs(run.outputs, run.varying),
+        ncu_diff=ncu_diff_part(ncu) if isinstance(ncu, NcuDiff) else None,
+        no_ncu_diff_because=encodable(ncu) if isinstance(ncu, str) else None,
         compile_errors=CompileErrors(before=_errors(run.before), after=_errors(run.after)),
         not_run_because=None if run.not_run_because is None else encodable(run.not_run_because),
     )

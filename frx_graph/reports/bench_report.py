@@ -14,6 +14,7 @@ from frx_graph.reports.bench_document import (
     RatioPart,
     TimingPart,
 )
+from frx_graph.reports.compare_report import print_changes, print_findings
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import plural
 from frx_graph.reports.quantities import seconds as duration
@@ -22,6 +23,7 @@ from frx_graph.reports.text_console import print_title, text_console
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "no difference shown": "bold yellow"}
 _KERNELS = 10
+_NAME = 60
 _COLUMN = 11
 _MOST_RATIO = 1000
 """A bound beyond it bounds nothing: too few quads, or too far apart."""
@@ -56,6 +58,7 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
             _kernel_time(console, document.kernel_time, width)
         else:
             print_wrapped(console, f"not known: {document.no_kernel_time_because}", width)
+    _ncu(console, document, width)
     if document.outputs is not None:
         print_title(console, "Outputs")
         _outputs(console, document.outputs, width)
@@ -64,6 +67,23 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
             print_title(console, f"Kernels of {word} for {side.architectures[-1]}, by ptxas")
             _assembled(console, side, width)
     return out.getvalue()
+
+
+def _ncu(console: Console, document: BenchDocument, width: int) -> None:
+    """What Nsight Compute has measured of both, or why it has not."""
+    if document.no_ncu_diff_because is not None:
+        print_title(console, "Nsight Compute")
+        print_wrapped(console, f"not known: {document.no_ncu_diff_because}", width)
+    diff = document.ncu_diff
+    if diff is None:
+        return
+    print_changes(console, "Nsight Compute, before -> after", diff.kernels, width)
+    print_findings(console, "Resolved in after", diff.findings_resolved, width)
+    print_findings(console, "New in after", diff.findings_introduced, width)
+    for word, names in (("before", diff.only_a), ("after", diff.only_b)):
+        if names:
+            said = ", ".join(one_line(name, _NAME) for name in names[:_KERNELS])
+            print_wrapped(console, f"kernels of {word} alone: {said}", width)
 
 
 def _sources(document: BenchDocument, width: int) -> str:

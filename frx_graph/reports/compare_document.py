@@ -262,7 +262,7 @@ def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
             data_availability=AvailabilityPart(a=_layers(found.a), b=_layers(found.b), compared=_compared(found)),
             static_diff=None if found.source is None else _static(found.source),
             ptx_diff=None if found.ptx is None else _ptx(found.ptx),
-            ncu_diff=None if found.ncu is None else _ncu(found.ncu),
+            ncu_diff=None if found.ncu is None else ncu_diff_part(found.ncu),
             scorecard={one.name: _dimension(one) for one in found.scorecard},
             verdict=VerdictPart(
                 overall_winner=verdict.winner,
@@ -340,7 +340,8 @@ def _ptx(diff: PtxDiff) -> PtxDiffPart:
     )
 
 
-def _ncu(diff: NcuDiff) -> NcuDiffPart:
+def ncu_diff_part(diff: NcuDiff) -> NcuDiffPart:
+    """What a document says of it."""
     return NcuDiffPart(
         kernels=tuple(
             NcuKernelPart(

@@ -45,8 +45,8 @@ def render_comparison(result: CompareResult, *, top: int, width: int, color: boo
     """The winner, what is better and worse, `top` root causes, what speaks against it, and what is not known."""
     out, console = text_console(width, color, soft_wrap=True)
     _winner(console, result, width)
-    _findings(console, "RESOLVED IN B", result.resolved, width)
-    _findings(console, "REGRESSIONS IN B", result.regressions, width)
+    print_findings(console, "RESOLVED IN B", result.resolved, width)
+    print_findings(console, "REGRESSIONS IN B", result.regressions, width)
     _dimensions(console, result, width)
     _changes(console, result, width)
     _causes(console, result, top, width)
@@ -88,7 +88,8 @@ def _reasons(verdict: VerdictPart) -> Iterator[str]:
         yield f"weighted scores: A {verdict.score_a:.2f}, B {verdict.score_b:.2f}"
 
 
-def _findings(console: Console, title: str, found: Sequence[FindingPart], width: int) -> None:
+def print_findings(console: Console, title: str, found: Sequence[FindingPart], width: int) -> None:
+    """Those that one side has more often; nothing where there are none."""
     if not found:
         return
     print_title(console, title)
@@ -146,15 +147,22 @@ def _changes(console: Console, result: CompareResult, width: int) -> None:
         (f"WHAT CHANGED, PTX{_targets(result.ptx_diff)}", () if result.ptx_diff is None else result.ptx_diff.kernels),
         ("WHAT CHANGED, SOURCE", () if result.static_diff is None else result.static_diff.kernels),
     ):
-        shown = [(kernel, lines) for kernel in kernels[:_KERNELS] if (lines := list(_kernel(kernel)))]
-        if shown or len(kernels) > _KERNELS:
-            print_title(console, title)
-        for kernel, lines in shown:
-            print_wrapped(console, _head(kernel), width)
-            for line in lines:
-                print_wrapped(console, line, width, INDENT * 2)
-        if len(kernels) > _KERNELS:
-            print_wrapped(console, f"{len(kernels) - _KERNELS} more kernels: --json has all", width)
+        print_changes(console, title, kernels, width)
+
+
+def print_changes(
+    console: Console, title: str, kernels: Sequence[StaticKernelPart | PtxKernelPart | NcuKernelPart], width: int
+) -> None:
+    """What differs of the most important pairs of kernels; nothing where nothing does."""
+    shown = [(kernel, lines) for kernel in kernels[:_KERNELS] if (lines := list(_kernel(kernel)))]
+    if shown or len(kernels) > _KERNELS:
+        print_title(console, title)
+    for kernel, lines in shown:
+        print_wrapped(console, _head(kernel), width)
+        for line in lines:
+            print_wrapped(console, line, width, INDENT * 2)
+    if len(kernels) > _KERNELS:
+        print_wrapped(console, f"{len(kernels) - _KERNELS} more kernels: --json has all", width)
 
 
 def _targets(diff: PtxDiffPart | None) -> str:

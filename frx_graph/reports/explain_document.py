@@ -11,8 +11,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from frx_graph.passes.kernels.metric_levels import Level
+from frx_graph.passes.reconcile.confidence import ConfidenceLabel
+from frx_graph.passes.reconcile.signal import Layer
 from frx_graph.reports.published_schema import published_schema
 from frx_graph.reports.recommendation_part import ValidationPart
+from frx_graph.rules.cuda_card import Severity
 
 SCHEMA_NAME: Literal["frx_explain_v0"] = "frx_explain_v0"
 
@@ -49,10 +52,28 @@ class StaticFindingPart(_Part):
 
     layer: Literal["ptx", "source"]
     label: str
-    score: float
+    title: str
+    score: float | None = Field(description="0..1; null: source has severities")
+    severity: Severity | None = Field(description="null: PTX has scores")
     confidence: float
     evidence: str
     kernel: str
+    measured_as: tuple[str, ...] = Field(description="what the report calls it; empty: it is not in it, or is no other")
+    line: int | None = Field(description="of the source; null: of PTX")
+    fix: str | None = Field(description="null: the recommendations say it")
+    contradicted: bool = Field(description="true: the report says otherwise, and knows as well or better")
+
+
+class ReconciledPart(_Part):
+    """What the source and the report say together of one kernel, as `frx reconcile` has it."""
+
+    diagnosis: str
+    title: str
+    kernel: str
+    measured_as: tuple[str, ...] = Field(description="what the report calls it; empty: it is not in it")
+    confidence: ConfidenceLabel
+    layers: tuple[Layer, ...]
+    lines: tuple[int, ...] = Field(description="of the source")
 
 
 class ScoredLabelPart(_Part):
@@ -140,13 +161,14 @@ class ExplainDocument(_Part):
 
     schema_: Literal["frx_explain_v0"] = Field(default=SCHEMA_NAME, alias="schema")
     evidence_file: str
-    layers_available: tuple[Literal["ncu", "ptx"], ...]
+    layers_available: tuple[Literal["source", "ptx", "ncu"], ...]
     primary_diagnosis: DiagnosisPart | None = Field(
         description="null: nothing that was measured holds the kernels back"
     )
     diagnoses: tuple[DiagnosisPart, ...]
     key_metrics: tuple[KeyMetricPart, ...]
     static_findings: tuple[StaticFindingPart, ...]
+    reconciled: tuple[ReconciledPart, ...] = Field(description="of source and report; the surest first")
     ncu_bottlenecks: tuple[ScoredLabelPart, ...]
     top_kernels: tuple[TopKernelPart, ...]
     roofline: RooflinePart | None
@@ -154,7 +176,7 @@ class ExplainDocument(_Part):
     top_recommendations: tuple[TopRecommendationPart, ...]
     missing_data: tuple[MissingPart, ...]
     reprofile_command: str
-    source: SourcePart | None = Field(description="what was given with --source; it is quoted, and not analysed")
+    source: SourcePart | None = Field(description="what was given with --source")
 
 
 def explain_schema() -> str:

@@ -17,7 +17,9 @@ from frx_graph.reports.explain_summary import (
     improvement_lines,
     kernel_line,
     primary_lines,
+    reconciled_lines,
     secondary_lines,
+    source_lines,
     standing_lines,
     target_lines,
 )
@@ -60,6 +62,8 @@ def _brief(document: ExplainDocument, mark: str) -> Iterator[str]:
     yield from _section("TOP KERNELS, the first one is the one to look at first", kernels)
     yield from _section("ROOFLINE AND OCCUPANCY of K1", standing_lines(document))
     yield from _section("KEY METRICS of K1", map(_metric, document.key_metrics))
+    yield from _section("IN THE SOURCE", source_lines(document))
+    yield from _section("SOURCE AND REPORT TOGETHER", reconciled_lines(document))
     for number, found in enumerate(document.top_recommendations, start=1):
         yield from _section(f"FIX {number}: {found.title}", fix_lines(found))
     yield from _section("EXPECTED IMPROVEMENT", improvement_lines(document))

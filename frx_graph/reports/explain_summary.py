@@ -17,7 +17,9 @@ FIRST_WORDS = "FRX SUMMARY"
 """With which the file begins."""
 WIDTH = 80
 _NAME = 60
+_FINDINGS = 20
 NOTHING = "nothing that was measured holds the kernels back"
+TOO_LITTLE = "not known: the metrics are too few to tell"
 NO_BOUND = "no bound follows from what was measured"
 
 
@@ -33,6 +35,8 @@ def render_summary(document: ExplainDocument) -> str:
     )
     _section(console, "TOP KERNELS", kernels)
     _section(console, "ROOFLINE AND OCCUPANCY of K1", standing_lines(document))
+    _section(console, "IN THE SOURCE", source_lines(document))
+    _section(console, "SOURCE AND REPORT TOGETHER", reconciled_lines(document))
     for number, found in enumerate(document.top_recommendations, start=1):
         _section(console, f"FIX {number}: {found.title}", fix_lines(found))
     _section(console, "EXPECTED IMPROVEMENT", improvement_lines(document))
@@ -48,7 +52,7 @@ def primary_lines(document: ExplainDocument) -> Iterator[str]:
     """The primary diagnosis with its evidence."""
     found = document.primary_diagnosis
     if found is None:
-        yield NOTHING
+        yield TOO_LITTLE if document.diagnoses else NOTHING
         return
     yield f"{found.title} ({found.label}), score {found.score:.2f}, {found.confidence_label} confidence"
     yield from (f"- {evidence}" for evidence in found.evidence)
@@ -85,12 +89,32 @@ def standing_lines(document: ExplainDocument) -> Iterator[str]:
     """Roofline region, MFU, occupancy and its limiter, of the first kernel."""
     roofline, occupancy = document.roofline, document.occupancy_summary
     if roofline is not None:
-        yield f"Roofline region: {roofline.region}; MFU (FP32): {percent(roofline.mfu_pct)}"
+        yield f"Roofline region: {roofline.region}; MFU: {percent(roofline.mfu_pct)}"
         yield f"Compute {percent(roofline.compute_pct)}, memory {_memory(roofline)} of the device's peak"
     if occupancy is not None:
         yield f"Occupancy {percent(occupancy.achieved_pct)} of at most {percent(occupancy.theoretical_pct)}"
         limiters = ", ".join(f"{name} ({share:.0%} of the time)" for name, share in occupancy.limiters.items())
         yield f"Occupancy is limited by: {limiters or 'nothing that was measured'}"
+
+
+def source_lines(document: ExplainDocument) -> Iterator[str]:
+    """What the source shows, the gravest first, without anything that stands in it."""
+    # One line may hold several accesses.
+    found = {(one.line, one.label): one for one in document.static_findings if one.layer == "source"}
+    for one in tuple(found.values())[:_FINDINGS]:
+        where = f"line {one.line}{_in(document, one.measured_as)}"
+        fix = f"{one.fix}" if not one.contradicted else "but what was measured, or compiled, says otherwise."
+        yield f"{where}: {one.title} ({one.label}, {one.severity}): {fix}"
+    if len(found) > _FINDINGS:
+        yield f"{len(found) - _FINDINGS} more are in frx_evidence.json."
+
+
+def reconciled_lines(document: ExplainDocument) -> Iterator[str]:
+    """What source and report say together, the surest first."""
+    for one in document.reconciled[:_FINDINGS]:
+        lines = f", source lines {', '.join(map(str, one.lines))}" if one.lines else ""
+        layers = " and ".join(one.layers)
+        yield f"{one.title}{_in(document, one.measured_as)}: {one.confidence}, by {layers}{lines}"
 
 
 def fix_lines(found: TopRecommendationPart) -> Iterator[str]:
@@ -127,6 +151,11 @@ def target_lines(document: ExplainDocument) -> Iterator[str]:
 def _memory(roofline: RooflinePart) -> str:
     part = "" if roofline.memory_part is None else f" ({roofline.memory_part})"
     return f"{percent(roofline.memory_pct)}{part}"
+
+
+def _in(document: ExplainDocument, names: tuple[str, ...]) -> str:
+    numbers = _numbers(document, names)
+    return f" in {numbers}" if numbers else ""
 
 
 def _numbers(document: ExplainDocument, names: tuple[str, ...]) -> str:

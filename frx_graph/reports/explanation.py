@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Sequence
 
 from frx_graph.evidence.quoted_source import QuotedSource
+from frx_graph.passes.cuda.analysis import CudaFinding
 from frx_graph.passes.kernels.label_titles import label_title
 from frx_graph.passes.kernels.labels import INSUFFICIENT
 from frx_graph.passes.kernels.metric_levels import metric_levels
+from frx_graph.passes.reconcile.matched_kernels import MatchedKernel
+from frx_graph.passes.reconcile.reconciliation import Diagnosis, Reconciliation, Why
+from frx_graph.passes.reconcile.signal import Layer
 from frx_graph.reports.explain_document import (
     SCHEMA_NAME,
     DiagnosisPart,
@@ -15,6 +20,7 @@ from frx_graph.reports.explain_document import (
     KeyMetricPart,
     MissingPart,
     OccupancyPart,
+    ReconciledPart,
     RooflinePart,
     ScoredLabelPart,
     SourcePart,
@@ -34,6 +40,7 @@ _RECOMMENDATIONS = 5
 _HIGH, _MEDIUM = 0.8, 0.5
 """Confidence of what was measured together with a verdict is 0.9, without one 0.6, of what only PTX hints at less."""
 _YOURS = ("--", *YOUR_PROGRAM)
+_AGAINST = frozenset({Why.REFUTED, Why.DISPUTED})
 
 
 def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> ExplainDocument:
@@ -45,7 +52,11 @@ def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> Expla
     # Both are ordered by what is to be had; one name may stand for kernels on several devices.
     ranked = tuple(zip(result.kernels, result.kernel_attribution.top_opportunities, strict=True))
     first, place = ranked[0]
-    missing = result.missing.get("full", ())
+    unmeasured = result.missing.get("full", ())
+    missing = [_no_source(result.source if measured == _YOURS else None)]
+    if unmeasured:
+        reason, command = f"not measured: {', '.join(unmeasured)}", encodable(rerun_command(None, measured))
+        missing.insert(0, MissingPart(layer="ncu", reason=reason, command=command))
     return ExplainDocument(
         schema=SCHEMA_NAME,
         evidence_file=_printable(result.source),
@@ -54,20 +65,13 @@ def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> Expla
         diagnoses=diagnoses,
         key_metrics=_key_metrics(first),
         static_findings=(),
+        reconciled=(),
         ncu_bottlenecks=tuple(ScoredLabelPart(label=one.label, score=one.score) for one in result.bottlenecks),
         top_kernels=tuple(_kernel(rank, *one) for rank, one in enumerate(ranked[:_KERNELS], start=1)),
         roofline=_roofline(first, place),
         occupancy_summary=_occupancy(first),
         top_recommendations=tuple(map(_recommendation, result.recommendations[:_RECOMMENDATIONS])),
-        missing_data=(
-            MissingPart(
-                layer="ncu",
-                reason=f"not measured: {', '.join(missing)}",
-                command=encodable(rerun_command(None, measured)),
-            ),
-        )
-        if missing
-        else (),
+        missing_data=tuple(missing),
         reprofile_command=encodable(rerun_command(result.primary_bottleneck, measured)),
         source=None,
     )
@@ -86,6 +90,7 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
         # What ptxas says may quote the file.
         reason = "registers and spills are not known, since no ptxas could tell"
         missing.append(MissingPart(layer="ptx", reason=reason, command=None))
+    missing.append(_no_source(result.source))
     return ExplainDocument(
         schema=SCHEMA_NAME,
         evidence_file=_printable(result.source),
@@ -97,14 +102,21 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
             StaticFindingPart(
                 layer="ptx",
                 label=one.label,
+                title=label_title(one.label),
                 score=one.score,
+                severity=None,
                 confidence=one.confidence,
                 evidence=evidence,
                 kernel=_printable(kernel),
+                measured_as=(_printable(kernel),),
+                line=None,
+                fix=None,
+                contradicted=False,
             )
             for one in result.bottlenecks
             for evidence, kernel in zip(one.evidence, one.kernels, strict=True)
         ),
+        reconciled=(),
         ncu_bottlenecks=(),
         top_kernels=tuple(
             TopKernelPart(
@@ -130,8 +142,11 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
     )
 
 
-def with_source(document: ExplainDocument, quoted: QuotedSource) -> ExplainDocument:
-    """The same with the source of its kernels."""
+def with_source(
+    document: ExplainDocument, quoted: QuotedSource, findings: Sequence[CudaFinding] | None, found: Reconciliation
+) -> ExplainDocument:
+    """The same with the source of its kernels, the `findings` in it, None where it is no CUDA source, and what it and
+    the report say together."""
     source = SourcePart(
         path=_printable(quoted.path),
         first_line=quoted.first,
@@ -139,7 +154,87 @@ def with_source(document: ExplainDocument, quoted: QuotedSource) -> ExplainDocum
         # One line of the file at a time: what splits lines elsewhere must not move the numbers.
         lines=tuple(" ".join(lines(line)) for line in quoted.lines),
     )
-    return document.model_copy(update={"source": source})
+    missing = tuple(one for one in document.missing_data if one.layer != "source")
+    if findings is None:
+        missing += (
+            MissingPart(layer="source", reason="no CUDA kernel was found in it: it is quoted alone", command=None),
+        )
+        return document.model_copy(update={"source": source, "missing_data": missing})
+    named: dict[str, tuple[str, ...]] = {}
+    for kernel in found.kernels:
+        if kernel.source is not None:
+            # A template stands for all its instances.
+            named[kernel.source.name] = (*named.get(kernel.source.name, ()), *_measured_as(kernel))
+    against = _contradicted(found)
+    own = tuple(_static_finding(one, named.get(one.kernel, ()), against) for one in findings)
+    update = {
+        "source": source,
+        "missing_data": missing,
+        "layers_available": ("source", *document.layers_available),
+        "static_findings": (*document.static_findings, *own),
+        "reconciled": tuple(map(_reconciled, found.diagnoses)),
+    }
+    return document.model_copy(update=update)
+
+
+def _contradicted(found: Reconciliation) -> frozenset[tuple[str, str, int | None]]:
+    """Rule, kernel and line of what no side of a diagnosis holds of: loads may be refuted, and stores not."""
+    denied = {
+        (one.label, one.kernel.source.name, one.line)
+        for one in found.unreconciled
+        if one.why in _AGAINST and one.layer is Layer.SOURCE
+        if one.kernel is not None and one.kernel.source is not None
+    }
+    held = {
+        (signal.label, one.kernel.source.name, signal.line)
+        for one in found.diagnoses
+        if one.kernel.source is not None
+        for signal in one.agreeing
+    }
+    return frozenset(denied - held)
+
+
+def _static_finding(
+    found: CudaFinding, measured_as: tuple[str, ...], against: Collection[tuple[str, str, int | None]]
+) -> StaticFindingPart:
+    return StaticFindingPart(
+        layer="source",
+        label=found.card.id,
+        title=found.card.title,
+        score=None,
+        severity=found.card.severity,
+        confidence=found.card.confidence,
+        evidence=_printable(found.seen),
+        kernel=_printable(found.kernel),
+        measured_as=measured_as,
+        line=found.line,
+        fix=found.card.fix,
+        contradicted=(found.card.id, found.kernel, found.line) in against,
+    )
+
+
+def _reconciled(found: Diagnosis) -> ReconciledPart:
+    lines = {one.line for one in found.agreeing if one.line is not None}
+    return ReconciledPart(
+        diagnosis=found.rule.name,
+        title=found.rule.title,
+        kernel=_printable(found.kernel.name),
+        measured_as=_measured_as(found.kernel),
+        confidence=found.confidence.label,
+        layers=found.layers,
+        lines=tuple(sorted(lines)),
+    )
+
+
+def _measured_as(kernel: MatchedKernel) -> tuple[str, ...]:
+    names = (*(one.summary.kernel for one in kernel.ncu), *(one.function.name for one in kernel.ptx))
+    return tuple(dict.fromkeys(map(_printable, names)))
+
+
+def _no_source(report: str | None) -> MissingPart:
+    """Without a command where the report was not kept."""
+    command = None if report is None else encodable(shlex.join(("frx", "explain", report, "--source", "kernel.cu")))
+    return MissingPart(layer="source", reason="what the kernels do in memory was not looked at", command=command)
 
 
 def _printable(text: str) -> str:

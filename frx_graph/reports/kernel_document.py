@@ -11,6 +11,7 @@ from frx_graph.evidence.ncu.presets import PRESETS
 from frx_graph.passes.kernels.analysis import KernelAnalysis, LabelledKernel
 from frx_graph.passes.kernels.attribution import Attribution
 from frx_graph.passes.kernels.gpu_view import GpuView
+from frx_graph.passes.kernels.metric_levels import measured_values
 from frx_graph.passes.kernels.recommendations import Bottleneck
 from frx_graph.passes.kernels.speed_of_light import speed_of_light
 from frx_graph.passes.kernels.warp_stalls import warp_stalls
@@ -29,7 +30,7 @@ class BottleneckPart(_Part):
 
     label: str
     score: float = Field(description="0..1: scores of the kernels by their share of the time")
-    confidence: float = Field(description="0..1: less where compute and memory throughput were not both measured")
+    confidence: float = Field(description="0..1: less where not all counters that tell it were measured")
     evidence: tuple[str, ...]
     kernels: tuple[str, ...] = Field(description="those that it weighs most in")
 
@@ -80,10 +81,15 @@ class GpuPart(_Part):
     theoretical_occupancy_pct: float | None = Field(description="by the limits of the architecture")
     limiters: tuple[str, ...] = Field(description="what keeps theoretical_occupancy_pct below full")
     limits_source: str | None
-    flops_per_byte: float | None = Field(description="float32 arithmetic over DRAM traffic")
-    ridge_flops_per_byte: float | None = Field(description="where the float32 peak meets the peak bandwidth")
-    mfu_pct: float | None = Field(description="float32 arithmetic over the data sheet's peak")
+    peak_pct: dict[str, float] = Field(
+        description="arithmetic over the data sheet's peak of its format: float32, or fp16, bf16, tf32 of tensor cores"
+    )
+    mfu_pct: float | None = Field(description="of the time, what all arithmetic takes at these peaks; null: not known")
+    flops_per_byte: float | None = Field(description="all arithmetic over DRAM traffic")
+    ridge_flops_per_byte: float | None = Field(description="where both would take as long, at the peaks")
     dram_pct: float | None = Field(description="DRAM traffic over the data sheet's bandwidth")
+    dram_bytes_per_launch: float | None
+    l2_bytes: int | None = Field(description="that the L2 cache holds")
     peaks_source: str | None
 
 
@@ -183,7 +189,7 @@ def as_json(document: NcuDocument) -> dict[str, Any]:
 
 
 def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
-    seen = {name for kernel in analysis.kernels for name in kernel.summary.values}
+    seen = {name for kernel in analysis.kernels for name in measured_values(kernel.summary.values)}
     missing = {
         preset.name: tuple(name for name in preset.metrics if name not in seen)
         + (("warp stalls",) if preset.stalls and not analysis.with_stalls else ())
@@ -222,10 +228,13 @@ def _gpu(view: GpuView) -> GpuPart:
         theoretical_occupancy_pct=view.occupancy_pct,
         limiters=tuple(limiter.value for limiter in view.limiters),
         limits_source=profile.architecture.limits_source,
+        peak_pct=dict(view.peak_pct),
+        mfu_pct=view.mfu_pct,
         flops_per_byte=view.flops_per_byte,
         ridge_flops_per_byte=view.ridge,
-        mfu_pct=view.mfu_pct,
         dram_pct=view.dram_pct,
+        dram_bytes_per_launch=view.launch_bytes,
+        l2_bytes=profile.l2_bytes,
         peaks_source=None if profile.product is None else profile.product.source,
     )
 

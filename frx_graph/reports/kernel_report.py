@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from rich.console import Console
 from rich.table import Table
@@ -14,10 +15,11 @@ from frx_graph.passes.kernels.metric_levels import Level, MetricLevel, metric_le
 from frx_graph.passes.kernels.speed_of_light import LATENCY_BELOW_PCT
 from frx_graph.reports.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult, RulePart
 from frx_graph.reports.plain_text import one_line, path_end
-from frx_graph.reports.quantities import percent, plural, seconds
+from frx_graph.reports.quantities import byte_count, percent, plural, seconds
 from frx_graph.reports.recommendation_text import INDENT, print_command, print_recommendations, print_wrapped
 from frx_graph.reports.rerun_command import YOUR_PROGRAM, rerun_command
 from frx_graph.reports.text_console import print_title, text_console
+from frx_graph.rules.gpu_profile import FLOAT32
 
 _MARKS = {
     Level.BAD: ("[!!]", "bold red"),
@@ -69,12 +71,14 @@ def _verdict(console: Console, result: NcuResult, width: int) -> None:
     written = "a binary report" if result.form == "report" else f"an export of {result.form} form"
     print_wrapped(console, f"{kernels}, {launches}, {written}", width)
     primary = next((found for found in result.bottlenecks if found.label == result.primary_bottleneck), None)
-    if primary is None:
+    if primary is None and result.bottlenecks:
+        print_wrapped(console, "Primary bottleneck: not known, the metrics are too few to tell", width)
+    elif primary is None:
         print_wrapped(console, "Primary bottleneck: none that these metrics tell", width)
     else:
         print_wrapped(console, f"Primary bottleneck: {primary.label} (confidence {primary.confidence:.2f})", width)
         if primary.confidence < MEASURED:
-            print_wrapped(console, "Less sure than it could be: compute and memory were not both measured.", width)
+            print_wrapped(console, "Less sure than it could be: not all counters that tell it were measured.", width)
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}", width)
     if result.kernels:
@@ -90,11 +94,12 @@ def _kernels(console: Console, result: NcuResult) -> None:
     table.add_column("kernel", no_wrap=True, overflow="ellipsis", max_width=_KERNEL_COLUMN)
     for heading in ("share", "time", "bound", "compute", "memory", "occ."):
         table.add_column(heading, justify="left" if heading == "bound" else "right", no_wrap=True)
-    shares = {one.kernel_name: one.runtime_share_pct for one in result.kernel_attribution.top_opportunities}
-    for kernel in result.kernels[:_KERNELS]:
+    # By place: one name may stand for kernels on several devices.
+    ranked = zip(result.kernels, result.kernel_attribution.top_opportunities, strict=True)
+    for kernel, place in islice(ranked, _KERNELS):
         table.add_row(
             Text(_name(kernel.kernel_name)),
-            percent(shares.get(kernel.kernel_name)),
+            percent(place.runtime_share_pct),
             seconds(kernel.seconds),
             kernel.bound,
             percent(kernel.compute_pct),
@@ -147,11 +152,15 @@ def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
         yield f"theoretical occupancy {gpu.theoretical_occupancy_pct:.1f} %{by}{said} ({gpu.limits_source})"
     if gpu.dram_pct is not None:
         yield f"DRAM at {gpu.dram_pct:.1f} % of its bandwidth ({gpu.peaks_source})"
-    if gpu.mfu_pct is not None:
-        yield f"float32 at {gpu.mfu_pct:.1f} % of its peak ({gpu.peaks_source})"
+    if gpu.dram_bytes_per_launch is not None and gpu.l2_bytes is not None:
+        moved, held = byte_count(round(gpu.dram_bytes_per_launch)), byte_count(gpu.l2_bytes)
+        yield f"{moved} of DRAM traffic a launch; the L2 cache holds {held}"
+    for of, pct in gpu.peak_pct.items():
+        what = "float32" if of == FLOAT32 else f"{of} on tensor cores"
+        yield f"{what} at {pct:.1f} % of its peak ({gpu.peaks_source})"
     if gpu.flops_per_byte is not None and gpu.ridge_flops_per_byte is not None:
         ridge = gpu.ridge_flops_per_byte
-        yield f"{gpu.flops_per_byte:.3g} FLOP per byte; float32 and DRAM meet at {ridge:.3g}"
+        yield f"{gpu.flops_per_byte:.3g} FLOP per byte; at the peaks arithmetic and DRAM meet at {ridge:.3g}"
 
 
 def _rules(console: Console, kernel: KernelPart, width: int) -> None:

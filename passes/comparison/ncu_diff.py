@@ -12,7 +12,8 @@ from frx_graph.passes.comparison.sides import Change, Winner, less_is_better
 from frx_graph.passes.kernels.analysis import LabelledKernel
 from frx_graph.passes.kernels.gpu_view import dram_bytes
 from frx_graph.passes.kernels.kernel_totals import KernelSummary
-from frx_graph.passes.kernels.labels import INSUFFICIENT, issue_slots_busy, sectors_per_load
+from frx_graph.passes.kernels.labels import INSUFFICIENT
+from frx_graph.passes.kernels.metric_levels import measured_values
 from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
 from frx_graph.passes.kernels.warp_stalls import warp_stalls
 from frx_graph.passes.layers import NcuLayer
@@ -166,10 +167,8 @@ def _numbers(kernel: KernelSummary) -> Mapping[str, float]:
     derived = {
         "seconds_per_launch": None if kernel.seconds is None else kernel.seconds / kernel.launches,
         "dram_bytes": dram_bytes(values),
-        "sectors_per_load": sectors_per_load(values),
-        "issue_slots_busy": issue_slots_busy(values),
     }
-    return {**values, **{name: value for name, value in derived.items() if value is not None}}
+    return {**measured_values(values), **{name: value for name, value in derived.items() if value is not None}}
 
 
 def _pct(share: float | None) -> float | None:

@@ -9,7 +9,8 @@ from frx_graph.passes.kernels.attribution import Attribution, attributions
 from frx_graph.passes.kernels.gpu_view import GpuView, gpu_view
 from frx_graph.passes.kernels.headroom import most_speedup
 from frx_graph.passes.kernels.kernel_totals import KernelSummary
-from frx_graph.passes.kernels.labels import INSUFFICIENT, KernelLabel, kernel_labels
+from frx_graph.passes.kernels.labels import INSUFFICIENT, Estimates, KernelLabel, kernel_labels
+from frx_graph.passes.kernels.metric_levels import measured_values
 from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation, recommendations
 from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
 from frx_graph.passes.kernels.warp_stalls import warp_stalls
@@ -48,6 +49,14 @@ class KernelAnalysis:
         return sum(kernel.summary.launches for kernel in self.kernels)
 
     @property
+    def tells(self) -> bool:
+        """Whether anything is known of a kernel, be it that nothing holds it back."""
+        return any(
+            (kernel.gpu is not None and kernel.gpu.tells) or all(label.label != INSUFFICIENT for label in kernel.labels)
+            for kernel in self.kernels
+        )
+
+    @property
     def primary(self) -> Bottleneck | None:
         """The one with the highest score; None where nothing holds the kernels back, or nothing is known."""
         return next((found for found in self.bottlenecks if found.label != INSUFFICIENT), None)
@@ -56,7 +65,8 @@ class KernelAnalysis:
 def analyse_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
     """Everything that follows from the counters of these kernels, and from what is known of the GPU: `gpu`, or the one
     that the export names."""
-    labelled = [(summary, kernel_labels(summary), gpu_view(summary, gpu)) for summary in summaries]
+    views = [(summary, gpu_view(summary, gpu)) for summary in summaries]
+    labelled = [(summary, kernel_labels(summary, _estimates(view)), view) for summary, view in views]
     known = {id(summary): (labels, view) for summary, labels, view in labelled}
     kernels = []
     for one in attributions(labelled):
@@ -72,11 +82,17 @@ def analyse_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None =
     )
 
 
-def _confidence(label: str, kernel: LabelledKernel) -> float:
-    """Measured, and the verdict lets it matter; less where there is no verdict, as of an export of few metrics."""
-    if label == INSUFFICIENT:
+def _estimates(view: GpuView | None) -> Estimates:
+    return Estimates() if view is None else Estimates(view.dram_pct, view.occupancy_pct, view.limiters)
+
+
+def _confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
+    """Measured, and the verdict lets it matter; less where it was not, or there is no verdict, as of an export of few
+    metrics."""
+    if label.label == INSUFFICIENT:
         return _CERTAIN
-    return _UNSURE if speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN else MEASURED
+    unsure = label.estimated or speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN
+    return _UNSURE if unsure else MEASURED
 
 
 def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
@@ -90,16 +106,16 @@ def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
     bottlenecks = []
     for name, seen in found.items():
         seen.sort(key=lambda one: -one[0])
-        _, worst, _ = seen[0]
+        _, worst, its = seen[0]
         bottlenecks.append(
             Bottleneck(
                 label=name,
                 score=min(1.0, sum(score for score, _, _ in seen)),
                 evidence=tuple(said.evidence for _, _, said in seen[:_NAMED]),
                 kernels=tuple(kernel.summary.kernel for _, kernel, _ in seen[:_NAMED]),
-                values=worst.summary.values,
+                values=measured_values(worst.summary.values),
                 most_speedup_pct=most_speedup(name, worst.summary.values),
-                confidence=_confidence(name, worst),
+                confidence=_confidence(its, worst),
             )
         )
     return tuple(sorted(bottlenecks, key=lambda one: (-one.score, one.label)))

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from frx_graph.passes.kernels.arithmetic import computes_elsewhere
 from frx_graph.passes.kernels.gpu_view import GpuView
 from frx_graph.passes.kernels.kernel_totals import KernelSummary
 from frx_graph.passes.kernels.labels import KernelLabel
@@ -37,9 +38,9 @@ class Opportunity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """One kernel. `runtime_share_pct` is None where times were not measured of all, `mfu_pct` where its arithmetic was
-    not counted, or the device's peak is not known. `from_datasheet` says that utilisation or region rest on peaks of a
-    data sheet, where the export has no counters for them."""
+    """One kernel. `runtime_share_pct` is None where times were not measured of all, `mfu_pct` where its arithmetic,
+    tensor cores' among it, was not counted whole, or the device's peak is not known. `from_datasheet` says that
+    utilisation or region rest on peaks of a data sheet, where the export has no counters for them."""
 
     kernel: KernelSummary
     runtime_share_pct: float | None
@@ -67,7 +68,7 @@ def attributions(
 def _attribution(
     kernel: KernelSummary, labels: Sequence[KernelLabel], gpu: GpuView | None, share: float | None
 ) -> Attribution:
-    counted = fp32_utilisation_pct(kernel.values)
+    counted = None if computes_elsewhere(kernel.kernel, kernel.values) else fp32_utilisation_pct(kernel.values)
     mfu = counted if counted is not None or gpu is None else gpu.mfu_pct
     sol = speed_of_light(kernel.values)
     region = _datasheet_region(gpu) if gpu is not None and sol.bound is Bound.UNKNOWN else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from frx_graph.passes.kernels.arithmetic import Arithmetic, arithmetic
 from frx_graph.passes.kernels.kernel_totals import KernelSummary
 from frx_graph.passes.kernels.occupancy_limit import FULL_PCT, Limiter
 from frx_graph.passes.kernels.occupancy_model import block_limits, theoretical_occupancy_pct
@@ -23,23 +24,26 @@ BY_CAPABILITY = "the file's compute capability"
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One kernel on that GPU. Everything but the first two is None where a metric that it needs was not measured, or a
-    number of the GPU is not known. `flops_per_byte` is float32 arithmetic over DRAM traffic; `ridge` the same where the
-    float32 peak meets the peak bandwidth; `mfu_pct` and `dram_pct` are percent of these peaks."""
+    """One kernel on that GPU. Everything but the first two is None, or not there, where a metric that it needs was not
+    measured, or a number of the GPU is not known. `peak_pct` is arithmetic over the peak of its format; `mfu_pct` the
+    part of the time that all of it would take at these peaks; `flops_per_byte` all of it over DRAM traffic; `ridge` the
+    same where both would take as long; `dram_pct` traffic over the bandwidth, `launch_bytes` that of a launch."""
 
     profile: GpuProfile
     known_by: str
     occupancy_pct: float | None
     limiters: tuple[Limiter, ...]
+    peak_pct: Mapping[str, float]
+    mfu_pct: float | None
     flops_per_byte: float | None
     ridge: float | None
-    mfu_pct: float | None
     dram_pct: float | None
+    launch_bytes: float | None
 
     @property
     def tells(self) -> bool:
         """Whether anything follows from the GPU."""
-        return any(value is not None for value in (self.occupancy_pct, self.mfu_pct, self.dram_pct))
+        return bool(self.peak_pct) or self.occupancy_pct is not None or self.dram_pct is not None
 
     @property
     def region(self) -> str | None:
@@ -63,17 +67,22 @@ def gpu_view(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
         if occupancy < FULL_PCT:
             by = block_limits(limits, *needs)
             limiters = tuple(limiter for limiter, blocks in by.items() if blocks == min(by.values()))
-    seconds, flops, moved = kernel.seconds, _float32_operations(kernel.values), dram_bytes(kernel.values)
-    peak, bandwidth = profile.float32_flops, profile.bandwidth_bytes_per_s
+    counted = arithmetic(kernel.kernel, kernel.values)
+    by_format = {} if counted is None else _seconds_at_peak(counted, profile)
+    at_peak = _whole(counted, by_format)
+    seconds, moved, bandwidth = kernel.seconds, dram_bytes(kernel.values), profile.bandwidth_bytes_per_s
+    flops = None if counted is None else counted.whole
     return GpuView(
         profile=profile,
         known_by=known_by,
         occupancy_pct=occupancy,
         limiters=limiters,
+        peak_pct={of: 100.0 * least / seconds for of, least in by_format.items() if least} if seconds else {},
+        mfu_pct=100.0 * at_peak / seconds if at_peak and seconds else None,
         flops_per_byte=flops / moved if flops and moved else None,
-        ridge=peak / bandwidth if peak and bandwidth else None,
-        mfu_pct=100.0 * flops / seconds / peak if flops and seconds and peak else None,
+        ridge=flops / at_peak / bandwidth if flops and at_peak and bandwidth else None,
         dram_pct=100.0 * moved / seconds / bandwidth if moved and seconds and bandwidth else None,
+        launch_bytes=None if moved is None else moved / kernel.launches,
     )
 
 
@@ -97,12 +106,16 @@ def _needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
     return (threads, registers, static + dynamic) if threads > 0 else None
 
 
-def _float32_operations(values: Mapping[str, float]) -> float | None:
-    names = ("fp32_add", "fp32_mul", "fp32_fma")
-    if any(name not in values for name in names):
+def _seconds_at_peak(counted: Arithmetic, profile: GpuProfile) -> Mapping[str, float]:
+    """How long the arithmetic of each format would take at the peak of the data sheet, as far as that has one."""
+    return {of: done / peak for of, done in counted.operations.items() if (peak := profile.peak_flops(of)) is not None}
+
+
+def _whole(counted: Arithmetic | None, by_format: Mapping[str, float]) -> float | None:
+    """Of all formats, which one unit after the other would take; None where something of it is not known."""
+    if counted is None or not counted.complete or counted.operations.keys() != by_format.keys():
         return None
-    add, mul, fma = (values[name] for name in names)
-    return add + mul + 2 * fma
+    return sum(by_format.values())
 
 
 def dram_bytes(values: Mapping[str, float]) -> float | None:

@@ -60,9 +60,11 @@ class _Mean:
 @dataclass(slots=True)
 class _Sum:
     value: float = 0.0
+    count: int = 0
 
     def add(self, value: float, _seconds: float | None) -> None:
         self.value += value
+        self.count += 1
 
 
 @dataclass(slots=True)
@@ -153,11 +155,17 @@ def _folded(name: str) -> _Folded:
     return _Sum() if name.startswith("stall_samples") else _Mean()
 
 
+def _is_partial(name: str, folded: _Folded, launches: int) -> bool:
+    """True of a sum over some launches, which is that of no whole. Of samples of stalls only shares are taken."""
+    return isinstance(folded, _Sum) and folded.count < launches and name in BY_NAME
+
+
 def _summary(kernel: _Kernel) -> KernelSummary:
-    values = {name: folded.value for name, folded in kernel.metrics.items() if folded.value is not None}
-    if kernel.timed < kernel.launches:
-        # A sum over some of them is not the time of all.
-        values.pop("duration", None)
+    values = {
+        name: folded.value
+        for name, folded in kernel.metrics.items()
+        if folded.value is not None and not _is_partial(name, folded, kernel.launches)
+    }
     first = kernel.first
     seconds = kernel.seconds if kernel.timed == kernel.launches else None
     return KernelSummary(

@@ -43,16 +43,33 @@ _MATRIX_PRODUCT = re.compile(
     re.IGNORECASE,
 )
 """Not what converts, nor the gamma of a normalisation."""
+_TENSOR_WORK = (
+    "tensor_instructions",
+    "tensor_fp16_operations",
+    "tensor_bf16_operations",
+    "tensor_tf32_operations",
+)
 _MATTERS = frozenset({Bound.LATENCY, Bound.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLabel:
-    """One bottleneck of one kernel; `score` is 0..1."""
+    """One bottleneck of one kernel; `score` is 0..1. It is `estimated` where `Estimates` stand in for a counter."""
 
     label: str
     score: float
     evidence: str
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What follows from limits and peaks of the GPU where a counter was not measured: DRAM traffic in percent of the
+    data sheet's bandwidth, the theoretical occupancy, and what keeps it below full."""
+
+    dram_pct: float | None = None
+    occupancy_pct: float | None = None
+    limiters: tuple[Limiter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +78,16 @@ class _Seen:
     values: Mapping[str, float]
     sol: SpeedOfLight
     stalls: WarpStalls | None
+    estimates: Estimates
 
 
-def kernel_labels(kernel: KernelSummary) -> tuple[KernelLabel, ...]:
-    """The labels of a kernel, the highest score first; `INSUFFICIENT` alone where nothing can be said."""
-    seen = _Seen(kernel, kernel.values, speed_of_light(kernel.values), warp_stalls(kernel.values))
+_NOTHING_KNOWN = Estimates()
+
+
+def kernel_labels(kernel: KernelSummary, estimates: Estimates = _NOTHING_KNOWN) -> tuple[KernelLabel, ...]:
+    """The labels of a kernel, the highest score first; `INSUFFICIENT` alone where nothing can be said. Counters go
+    before `estimates`."""
+    seen = _Seen(kernel, kernel.values, speed_of_light(kernel.values), warp_stalls(kernel.values), estimates)
     found = [label for rule in _RULES for label in rule(seen)]
     if not found and seen.sol.bound is Bound.UNKNOWN:
         measured = "compute and memory throughput were not both measured, and no other metric tells a bottleneck"
@@ -74,13 +96,16 @@ def kernel_labels(kernel: KernelSummary) -> tuple[KernelLabel, ...]:
 
 
 def _memory_bandwidth_bound(seen: _Seen) -> Iterator[KernelLabel]:
-    dram = seen.values.get("dram_throughput")
+    counted = seen.values.get("dram_throughput")
+    dram = seen.estimates.dram_pct if counted is None else counted
     if dram is None or dram < DRAM_SATURATED_PCT or seen.sol.bound in (Bound.COMPUTE, Bound.LATENCY):
         return
     stalled = seen.stalls.dominant if seen.stalls is not None else None
     if stalled is not None and stalled not in MEMORY:
         return
-    yield KernelLabel("memory_bandwidth_bound", _share(dram), f"DRAM at {dram:.1f} % of its peak")
+    of = "its peak" if counted is not None else "the data sheet's bandwidth"
+    said = f"DRAM at {dram:.1f} % of {of}"
+    yield KernelLabel("memory_bandwidth_bound", _share(dram), said, estimated=counted is None)
 
 
 def _warp_stall_memory(seen: _Seen) -> Iterator[KernelLabel]:
@@ -152,7 +177,7 @@ def _sectors(values: Mapping[str, float], what: str) -> float | None:
 
 def multiplies_matrices(kernel: str, values: Mapping[str, float]) -> bool:
     """Whether a kernel's name, or what it executes, says so: of others tensor cores say nothing."""
-    return _MATRIX_PRODUCT.search(kernel) is not None or values.get("tensor_instructions", 0.0) > 0
+    return _MATRIX_PRODUCT.search(kernel) is not None or any(values.get(name, 0.0) > 0 for name in _TENSOR_WORK)
 
 
 def _tensor_core_underutilized(seen: _Seen) -> Iterator[KernelLabel]:
@@ -165,11 +190,16 @@ def _tensor_core_underutilized(seen: _Seen) -> Iterator[KernelLabel]:
 
 
 def _occupancy_limited(seen: _Seen) -> Iterator[KernelLabel]:
-    achieved, theoretical = seen.values.get("achieved_occupancy"), seen.values.get("theoretical_occupancy")
+    measured, theoretical = seen.values.get("achieved_occupancy"), seen.values.get("theoretical_occupancy")
+    limiters = [limiter for limiter, share in seen.kernel.limiters.items() if share >= 0.5]
+    estimated = theoretical is None
+    if theoretical is None:
+        theoretical, limiters = seen.estimates.occupancy_pct, limiters or list(seen.estimates.limiters)
+    # No more can be achieved than is possible.
+    achieved = theoretical if measured is None else measured
     if achieved is None or achieved >= OCCUPANCY_PCT or seen.sol.bound not in _MATTERS:
         return
     score = 1 - achieved / 100.0
-    limiters = [limiter for limiter, share in seen.kernel.limiters.items() if share >= 0.5]
     if theoretical is None or not limiters or achieved < REACHED * theoretical:
         of = "" if theoretical is None else f" of {theoretical:.1f} % that would be possible"
         yield KernelLabel("occupancy_limited", score, f"achieved occupancy {achieved:.1f} %{of}")
@@ -185,8 +215,9 @@ def _occupancy_limited(seen: _Seen) -> Iterator[KernelLabel]:
         if limiter not in BLOCK_SIZE or set(limiters) <= BLOCK_SIZE
     }
     for name, limiter in names.items():
-        why = f"theoretical occupancy {theoretical:.1f} %, limited by {limiter}; {achieved:.1f} % achieved"
-        yield KernelLabel(name, score, why)
+        reached = "how much is achieved was not measured" if measured is None else f"{measured:.1f} % achieved"
+        why = f"theoretical occupancy {theoretical:.1f} %, limited by {limiter}; {reached}"
+        yield KernelLabel(name, score, why, estimated)
 
 
 def _low_warp_scheduler_utilization(seen: _Seen) -> Iterator[KernelLabel]:

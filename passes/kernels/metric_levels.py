@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frx_graph.passes.kernels import labels
-from frx_graph.passes.kernels.labels import issue_slots_busy, sectors_per_load
+from frx_graph.passes.kernels.labels import issue_slots_busy, sectors_per_load, sectors_per_store
 from frx_graph.passes.kernels.speed_of_light import LATENCY_BELOW_PCT, NEAR_PEAK_PCT
 
 
@@ -73,11 +73,20 @@ _FIGURES = (
 """Neither high nor low is bad of these: the verdict is made of both."""
 
 
+def measured_values(values: Mapping[str, float]) -> Mapping[str, float]:
+    """With what follows from others, where it was not measured itself."""
+    derived = {
+        "sectors_per_load": sectors_per_load(values),
+        "sectors_per_store": sectors_per_store(values),
+        "issue_slots_busy": issue_slots_busy(values),
+    }
+    return {**values, **{name: value for name, value in derived.items() if value is not None}}
+
+
 def metric_levels(kernel: str, values: Mapping[str, float]) -> tuple[MetricLevel, ...]:
     """The headline metrics of the kernel of that name, the two that make the verdict first, and the tensor pipe last,
     if it multiplies matrices."""
-    derived = {"sectors_per_load": sectors_per_load(values), "issue_slots_busy": issue_slots_busy(values)}
-    values = {**values, **{name: value for name, value in derived.items() if value is not None}}
+    values = measured_values(values)
     figures = tuple(
         MetricLevel(name, title, values.get(name), "%", Level.GOOD if name in values else Level.UNMEASURED, "verdict")
         for name, title in _FIGURES

@@ -25,6 +25,7 @@ _OWN_RULES = frozenset({"SharedMemoryConflicts", "UncoalescedSharedAccess"})
 _BETTER = "OPT"
 """The kind of a rule that says what can be done better."""
 _COUNTER = "shared_bank_conflicts"
+_PARTS = ("shared_load_bank_conflicts", "shared_store_bank_conflicts")
 _KINDS = (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ATOMIC)
 
 
@@ -61,15 +62,19 @@ def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
     own = [rule for rule in kernel.summary.rules if rule.name in _OWN_RULES and rule.kind == _BETTER]
     for rule in own:
         yield counter(rule.name, f"Nsight Compute's own rule: {rule.text}", supports=True)
-    conflicts, wavefronts = values.get(_COUNTER), values.get("shared_wavefronts")
-    if conflicts is None or own:
+    whole, wavefronts = values.get(_COUNTER), values.get("shared_wavefronts")
+    # Of loads and stores alone: atomics may have more.
+    conflicts = sum(values.get(name, 0.0) for name in _PARTS) if whole is None else whole
+    if own or (whole is None and conflicts <= 0):
         return
     if conflicts <= 0:
         yield counter(_COUNTER, "no bank conflict was counted", supports=False)
     elif wavefronts:
         share = conflicts / wavefronts
-        said = f"{conflicts:,.0f} bank conflicts in {wavefronts:,.0f} wavefronts of shared memory, {share:.1%}"
-        yield counter(_COUNTER, said, supports=share >= MUCH)
+        least = "" if whole is not None else "at least "
+        said = f"{least}{conflicts:,.0f} bank conflicts in {wavefronts:,.0f} wavefronts of shared memory, {share:.1%}"
+        if whole is not None or share >= MUCH:
+            yield counter(_COUNTER, said, supports=share >= MUCH)
     else:
         said = f"{conflicts:,.0f} bank conflicts; how many wavefronts there were was not measured"
         yield Signal(Layer.NCU, _COUNTER, True, Grade.HINT, said)

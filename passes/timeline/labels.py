@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from frx_graph.evidence.trace.intervals import length_ns
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import MEDIUM_SHARE
+from frx_graph.passes.timeline.shapes import FEWEST_STEPS
 from frx_graph.passes.timeline.timeline import Timeline
 
 INSUFFICIENT = "insufficient_telemetry"
@@ -28,6 +29,13 @@ COMMUNICATION = 0.10
 """As much as for waiting, which exposed communication is: the device waits for other devices."""
 LEAST_COMPUTING = 0.01
 """Of the steps, that operators take on the host: with less the trace does not show what the program computes."""
+MEMORY = 0.90
+CHANGES = 0.30
+"""The published lines, of a device's memory, and of steps."""
+FEWEST_CHANGES = 2
+"""One is what the last batch of a data set, or the first of another phase, makes."""
+UNPRICED = 0.1
+"""Of what costs time only by way of something else, which the trace does not tell: it comes behind what has a price."""
 LAYOUT = MEDIUM_SHARE
 """From which on a layout finding counts as medium."""
 HOST_BOUND = 0.20
@@ -55,8 +63,9 @@ class Answer(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunLabel:
-    """One label. `score` is the share of time that it costs, 0..1, and 0 where it is not present; `evidence` says what
-    was seen, or what is missing. A `symptom` is what another label causes."""
+    """One label. `score` is the share of time that it costs, 0..1, a tenth at most where that is not told, and 0
+    where it is not present; `evidence` says what was seen, or what is missing. A `symptom` is what another label
+    causes."""
 
     label: str
     answer: Answer
@@ -172,6 +181,28 @@ def _layout_churn(run: Timeline) -> RunLabel:
     return _present(name, whole, said)
 
 
+def _memory_pressure(run: Timeline) -> RunLabel:
+    name = "memory_pressure"
+    share = run.memory_share
+    if share is None:
+        return _undecidable(name, "the trace does not say how much of a device's memory was allocated")
+    said = f"tensors take {share:.1%} of a device's memory at most"
+    if share < MEMORY:
+        return _absent(name, f"{said}; below {MEMORY:.0%}")
+    return _present(name, UNPRICED * share, said)
+
+
+def _shape_instability(run: Timeline) -> RunLabel:
+    name = "shape_instability"
+    shapes = run.shapes
+    if shapes is None:
+        return _undecidable(name, f"shapes were not recorded in each of {FEWEST_STEPS} steps")
+    said = f"{shapes.changes} of {shapes.steps - 1} steps compute on other shapes than the step before"
+    if shapes.changes < FEWEST_CHANGES or shapes.share < CHANGES:
+        return _absent(name, said)
+    return _present(name, UNPRICED * shapes.share, said)
+
+
 def _underutilized_gpu(run: Timeline) -> RunLabel:
     name = "underutilized_gpu"
     busy = run.busy_share
@@ -218,6 +249,8 @@ _RULES: tuple[Callable[[Timeline], RunLabel], ...] = (
     _communication_bound,
     _launch_bound,
     _layout_churn,
+    _memory_pressure,
+    _shape_instability,
     _underutilized_gpu,
     _insufficient_telemetry,
 )

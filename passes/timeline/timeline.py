@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from frx_graph.evidence.trace.intervals import common, covers, length_ns, without
+from frx_graph.evidence.trace.torch_trace import TorchTrace
 from frx_graph.passes.timeline.device_time import DeviceTime, TransferTotal, device_times, transfer_totals
 from frx_graph.passes.timeline.host_time import HostTime, host_time
 from frx_graph.passes.timeline.kernel_table import KernelTable, kernel_table
 from frx_graph.passes.timeline.launches import Launches, launches
 from frx_graph.passes.timeline.layout_work import LayoutTotals, layout_work
 from frx_graph.passes.timeline.program_parts import parts_of
+from frx_graph.passes.timeline.shapes import ShapeChanges, shape_changes
 from frx_graph.passes.timeline.windows import Windows, find_windows
 from frx_graph.passes.trace.analysis import TraceAnalysis
 from frx_graph.records import Finding
@@ -30,6 +32,9 @@ class Timeline:
     launches: Launches | None
     host: HostTime
     layout: LayoutTotals
+    shapes: ShapeChanges | None
+    memory_share: float | None
+    """The most of a device's memory that was allocated."""
 
     @property
     def busy_share(self) -> float | None:
@@ -115,6 +120,8 @@ class Timeline:
             "exposed_h2d_pct": self.exposed_copy_share,
             "exposed_communication_pct": self.exposed_communication_share,
             "layout_change_pct": self.layout_share,
+            "peak_memory_pct": self.memory_share,
+            "shape_change_pct": None if self.shapes is None else self.shapes.share,
             "small_kernel_pct": known.small / known.kernels if known else None,
             "starved_kernel_pct": known.starved / known.judged if known and known.judged else None,
         }
@@ -141,4 +148,12 @@ def timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Timeline:
         launches=launches(analysis, windows, devices),
         host=host_time(analysis, windows, parts),
         layout=layout_work(analysis, windows, findings),
+        shapes=shape_changes(analysis, windows, parts),
+        memory_share=_memory_share(analysis.tree.trace),
     )
+
+
+def _memory_share(trace: TorchTrace) -> float | None:
+    whole = trace.device_bytes
+    shares = [peak / whole[device] for device, peak in trace.peak_allocated.items() if device in whole]
+    return max(shares, default=None)

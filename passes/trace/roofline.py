@@ -15,6 +15,7 @@ from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import ActivityKind
 from frx_graph.evidence.trace.tree import NONE
+from frx_graph.passes.timeline.kernel_family import on_tensor_cores
 from frx_graph.passes.trace.analysis import TraceAnalysis, per_step
 from frx_graph.passes.trace.costs import CallCost, CallCosts, is_memory_bound_operator
 from frx_graph.passes.trace.kernel_names import MEMORY_BOUND, kernel_class
@@ -32,13 +33,14 @@ LATENCY_RATE = 0.1
 class Work:
     """What one operator call made the device, or the CPU, do. `named_memory_bound` is True if every kernel is of a kind
     that moves more than it computes. `operator` is `NONE` for kernels that no operator launched; `caller` is the
-    outermost operator above it."""
+    outermost operator above it. `tensor_cores` is True if a kernel is known to compute on them."""
 
     operator: int
     caller: int
     time_ns: int
     kernels: int
     named_memory_bound: bool
+    tensor_cores: bool
     cost: CallCost | None
     moved_bytes: int | None
     """Bytes of copies and fills, read and written, as the trace has them."""
@@ -83,6 +85,7 @@ def _device_work(
                 time_ns=sum(activity.duration_ns for activity in activities),
                 kernels=len(activities),
                 named_memory_bound=all(kernel_class(kernel.name) in MEMORY_BOUND for kernel in kernels),
+                tensor_cores=any(on_tensor_cores(kernel.name) for kernel in kernels),
                 cost=costs.of(operator) if operator != NONE else None,
                 moved_bytes=sum(moved) if len(moved) == len(activities) else None,
             )
@@ -101,7 +104,7 @@ def _host_work(
         if inside[index] or not is_operator(operator) or analysis.steps.at(operator.start_ns) is None:
             continue
         bound = is_memory_bound_operator(operator.name)
-        work.append(Work(index, callers[index], tree.self_ns[index], 1, bound, costs.of(index), None))
+        work.append(Work(index, callers[index], tree.self_ns[index], 1, bound, False, costs.of(index), None))
     return tuple(work)
 
 
@@ -120,8 +123,15 @@ def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
         return True
     if work.cost is None or peaks is None or not work.cost.dtype.is_floating_point:
         return False
-    arithmetic = peaks.float32_flops if work.cost.dtype.itemsize >= 4 else peaks.tensor_flops
-    return work.cost.intensity < arithmetic / peaks.bandwidth_bytes_per_s
+    arithmetic = _peak(work, work.cost.dtype.itemsize, peaks)
+    return arithmetic is not None and work.cost.intensity < arithmetic / peaks.bandwidth_bytes_per_s
+
+
+def _peak(work: Work, itemsize: int, peaks: GpuPeaks) -> float | None:
+    """Of what computes it: float32 operands on tensor cores are rounded to TF32."""
+    if itemsize < 4:
+        return peaks.tensor_flops
+    return peaks.tf32_flops if work.tensor_cores else peaks.float32_flops
 
 
 def roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[RooflinePoint, ...]:

@@ -264,3 +264,33 @@ def test_what_is_no_evidence_is_an_error(tmp_path: Path, content: bytes, said: s
     path.write_bytes(content)
     with pytest.raises(EvidenceError, match=said):
         run(str(path))
+
+
+def test_metrics_that_tell_nothing_are_not_nothing_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(long_export(metric(Launch(capability=""), SOL, "Duration", "us", "90.00")))
+    assert run(str(path)) == run(str(path), "--exit-zero") == 2
+    assert "Primary bottleneck: not known" in capsys.readouterr().out
+    assert run(str(path), "--output-json") == 2
+    assert json.loads(capsys.readouterr().out)["result"]["primary_bottleneck"] is None
+    with path.open("a") as file:
+        for name, value in (("Compute (SM) Throughput", "90.00"), ("Memory Throughput", "20.00")):
+            file.write(metric(Launch(1, "busy"), SOL, name, "%", value) + "\n")
+    assert run(str(path)) == 0
+
+
+@pytest.mark.parametrize("rest", ["", ".func f()\n{\n ret;\n}\n", ".extern .entry k();\n"])
+def test_ptx_without_a_kernel_is_an_error(tmp_path: Path, rest: str) -> None:
+    path = tmp_path / "kernel.ptx"
+    path.write_text(f".version 8.0\n.target sm_80\n.address_size 64\n{rest}")
+    with pytest.raises(EvidenceError, match=r"kernel\.ptx: .*no \.entry"):
+        run(str(path))
+
+
+def test_source_of_which_no_kernel_can_be_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "cut.cu"
+    path.write_text("__global__ void k(float* a")
+    with pytest.raises(EvidenceError, match=r"cut\.cu: none of its kernels can be read \(k\)"):
+        run(str(path))
+    path.write_text("__global__ void whole() {}\n__global__ void cut(float* a")
+    assert run(str(path)) in (0, 1)

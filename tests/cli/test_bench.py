@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import psutil
 import pytest
 import typer
@@ -25,8 +26,10 @@ from frx_graph.cli import bench as module
 from frx_graph.cli.bench import bench
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.program_run import ProgramRun, run_program
+from frx_graph.reports.bench_document import bench_schema
 from frx_graph.trials import program_bench
 
+FAKE_NCU = Path(__file__).parent / "fake_ncu.py"
 PRINTS = '#include <cstdio>\nint main() {{ std::puts("{0}"); return 0; }}\n'
 SLEEPS = "#include <unistd.h>\nint main() { return sleep(600); }\n"
 
@@ -103,6 +106,8 @@ def test_what_is_not_compiled_exits_with_2(gpu: None, tmp_path: Path, capsys: py
         (("--runs", 5), "--runs 5 is odd .*: 6"),
         (("--time-limit", "inf"), "--time-limit inf"),
         (("--arch", "H100"), "no --arch H100"),
+        (("--arch", "sm_90", "--gpu-model", "H100"), "both say what to compile for"),
+        (("--gpu-model", "H1000"), "no GPU is known by the name"),
         (("--arch", "sm_90 -o x"), "no --arch"),
         (("--build-flags", "-DX='"), "--build-flags .*quot"),
     ],
@@ -200,3 +205,60 @@ def running(parent: psutil.Process) -> set[str]:
             if child.status() != psutil.STATUS_ZOMBIE:
                 names.add(child.name())
     return names
+
+
+@pytest.fixture
+def profiler(gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A stand-in for ncu; programs that need no GPU to be measured are compiled for a real architecture."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ncu").write_text(f"#!{sys.executable} -I\n{FAKE_NCU.read_text()}")
+    (folder / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def say(*kernels: str, wrong: str = "") -> None:
+        monkeypatch.setenv("FAKE_NCU", json.dumps({"launches": kernels, "wrong": wrong, "dram": 90}))
+
+    say("stream")
+    return say
+
+
+FEW = ("--runs", 4, "--warmup", 0, "--gpu-model", "sm_90")
+
+
+@needs_nvcc
+def test_what_ncu_says_stands_beside_the_times(
+    profiler: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = source(tmp_path / "a.cu", PRINTS.format("1.5"))
+    assert run(path, path, *FEW, "--with-ncu", "--json") in (0, 1)
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    jsonschema.Draft202012Validator(json.loads(bench_schema())).validate(document)
+    assert document["arch"] == "sm_90"
+    (kernel,) = document["ncu_diff"]["kernels"]
+    assert (kernel["kernel_a"], kernel["seconds_a"], kernel["speedup_x"]) == ("void stream(float *)", 9e-5, 1.0)
+    assert document["no_ncu_diff_because"] is None
+    assert "1.5" not in out.partition("{")[0], "what programs print under ncu goes to standard error"
+    assert "frx: measuring after with ncu" in err
+
+
+@needs_nvcc
+def test_times_are_told_though_ncu_fails(
+    profiler: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiler("stream", wrong="permission")
+    path = source(tmp_path / "a.cu", PRINTS.format("1.5"))
+    assert run(path, path, *FEW, "--with-ncu") in (0, 1)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Nsight Compute not known: " in out
+    assert "ERR_NVGPUCTRPERM" in out
+    assert "identical, byte for byte" in out
+
+
+def test_with_ncu_needs_ncu(gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "bench_programs", lambda *_, **__: pytest.fail("something was run"))
+    monkeypatch.setattr(module, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(module, "find_ncu", lambda: None)
+    with pytest.raises(EvidenceError, match="there is no ncu"):
+        run("a.cu", "b.cu", "--with-ncu")

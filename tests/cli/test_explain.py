@@ -44,6 +44,7 @@ def test_three_files_are_written(export: str, capsys: pytest.CaptureFixture[str]
     jsonschema.Draft202012Validator(json.loads(explain_schema())).validate(document)
     assert document["source"]["lines"] == ["__global__ void copy(float *x, int n) {}"]
     assert "    1 | __global__ void copy" in Path("new/folder/frx_llm_prompt.txt").read_text()
+    assert document["layers_available"] == ["source", "ncu"]
     assert Path("new/folder/frx_summary.txt").read_text().startswith("FRX SUMMARY  report.csv\n")
 
 
@@ -92,7 +93,11 @@ def test_none_is_written_where_one_cannot_be(
         (["report.csv", "--source", "."], ".: is a directory, expected CUDA source"),
         (
             [str(DATA / "traces" / "hta_mi250_minitoy_train.json.gz")],
-            "trace evidence tells of a program, and not of its kernels' insides (frx analyze",
+            "is a trace, which tells of a whole run (frx analyze",
+        ),
+        (
+            [str(DATA / "cuda" / "uncoalesced_access_bad.cu")],
+            "is source, which goes with a report (frx explain report.csv --source",
         ),
         ([], "report"),
     ],
@@ -101,3 +106,22 @@ def test_errors_leave_nothing(export: str, capsys: pytest.CaptureFixture[str], a
     assert run(["explain", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert names() == ["report.csv"]
+
+
+def test_source_that_is_no_cuda_is_quoted(export: str) -> None:
+    Path("kernel.py").write_text("@triton.jit\ndef copy(x): ...\n")
+    assert run(["explain", export, "--source", "kernel.py"]) == 0
+    document = json.loads(Path("frx_evidence.json").read_text())
+    assert document["layers_available"] == ["ncu"]
+    assert document["source"]["lines"][0] == "@triton.jit"
+    assert document["missing_data"][-1]["layer"] == "source"
+
+
+def test_source_beside_ptx(export: str) -> None:
+    kernels = DATA / "ptx" / "kernels"
+    assert run(["explain", f"{kernels}_sm80.ptx", "--source", f"{kernels}.cu"]) == 0
+    document = json.loads(Path("frx_evidence.json").read_text())
+    assert document["layers_available"] == ["source", "ptx"]
+    known = {one["kernel_name"] for one in document["top_kernels"]}
+    told = [one for one in document["static_findings"] if one["layer"] == "source"]
+    assert {name for one in told for name in one["measured_as"]} & known

@@ -123,3 +123,13 @@ def test_no_text_breaks_the_parser(text: str, position: int) -> None:
     parse_log(LINE[:position] + text + LINE[position:])
     parse_log(LINE.replace("2x64x16x16", text))
     parse_log(LINE.replace("reorder", "convolution").replace("2x64x16x16", f"mb{text}"))
+
+
+def test_a_convolution_of_no_groups_has_no_dimensions() -> None:
+    line = (
+        "onednn_verbose,v1,primitive,exec,cpu,convolution,ref,forward_inference,src:f32::blocked:abcd::f0 "
+        "wei:f32::blocked:abcd::f0 dst:f32::blocked:abcd::f0,,alg:convolution_direct,"
+        "g0mb4_ic16oc32_ih24oh24kh3sh1dh0ph1_iw24ow24kw3sw1dw0pw1,0.5"
+    )
+    (primitive,) = parse_log(line)
+    assert [argument.dims for argument in primitive.arguments] == [None, None, None]

@@ -22,6 +22,11 @@ def test_a_log_is_known_by_its_content(tmp_path: Path) -> None:
     assert log_kind(write(tmp_path / "a.json", "loss 0.5\n" * 100 + LOG.read_text())) is LogKind.ONEDNN
     assert log_kind(write(tmp_path / "b.csv", IMPORTS)) is LogKind.INDUCTOR
 
+    printed = "[W init.cpp:1] Warning\n" + LOG.read_text()
+    assert log_kind(write(tmp_path / "c.log", printed)) is LogKind.ONEDNN
+    assert log_kind(write(tmp_path / "d.log", '{"step": 1}\n' + LOG.read_text())) is LogKind.ONEDNN
+    assert log_kind(write(tmp_path / "e.py", "[rank0]: compiled\n" + IMPORTS)) is LogKind.INDUCTOR
+
 
 @pytest.mark.parametrize("content", [b"", b'{"traceEvents": []}', b"import torch", b"\x1f\x8b\x08onednn_verbose,"])
 def test_other_files_are_none(tmp_path: Path, content: bytes) -> None:

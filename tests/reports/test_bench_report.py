@@ -12,8 +12,14 @@ import jsonschema
 import pytest
 
 from frx_graph.evidence.kernel_clock import KernelTime
+from frx_graph.evidence.ncu.export import NcuExport
+from frx_graph.evidence.ncu.launch import KernelLaunch
 from frx_graph.evidence.nvcc import Compiled
 from frx_graph.evidence.ptx.ptxas import Assembled
+from frx_graph.passes.comparison.ncu_diff import match_measured, ncu_diff
+from frx_graph.passes.kernels.analysis import analyse_kernels
+from frx_graph.passes.kernels.kernel_totals import KernelTotals
+from frx_graph.passes.layers import NcuLayer
 from frx_graph.reports.bench_document import NEEDS_MAIN, BenchDocument, as_json, bench_document, bench_schema
 from frx_graph.reports.bench_report import render_bench
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, BenchSide, KernelComparison
@@ -168,3 +174,28 @@ def test_a_ratio_of_medians_that_says_something_else_is_shown() -> None:
     assert "1.200x (99 % interval 1.100x to 1.300x, 2 quads); ratio of medians 1.000x" in " ".join(
         rendered(replace(RUN, wall=wall)).split()
     )
+
+
+def layer(kernel: str, **values: float) -> NcuLayer:
+    totals = KernelTotals()
+    totals.add(KernelLaunch("0", "1", kernel, "0", "9.0", (1, 1, 1), (64, 1, 1), "a.csv", 2, values))
+    return NcuLayer(NcuExport("a.csv"), analyse_kernels(totals.summaries()))
+
+
+def test_what_ncu_has_measured_of_both() -> None:
+    name = f"scale{HOSTILE}"
+    slow = layer(name, duration=2e-3, compute_throughput=20.0, memory_throughput=30.0, achieved_occupancy=20.0)
+    fast = layer(name, duration=1e-3, compute_throughput=20.0, memory_throughput=90.0, dram_throughput=90.0)
+    document = bench_document(RUN, ncu_diff(slow, fast, match_measured(slow, fast)))
+    found = json.loads(json.dumps(as_json(document), allow_nan=False))
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(found)
+    assert found["ncu_diff"]["kernels"][0]["speedup_x"] == 2.0
+    text = render_bench(document, width=80, color=False)
+    assert "Nsight Compute, before -> after" in text
+    assert "limited by latency -> memory" in text
+    assert "occupancy_limited" in text.partition("Resolved in after")[2]
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    refused = bench_document(RUN, f"ncu: {HOSTILE}")
+    assert "Nsight Compute\n    not known: ncu: [31mred[0m[bold]" in render_bench(refused, width=80, color=False)
+    assert as_json(refused)["ncu_diff"] is None

@@ -14,11 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric
 
+from frx_graph.cuda_advice import analyze_cuda
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled
-from frx_graph.evidence.quoted_source import QuotedSource
+from frx_graph.evidence.quoted_source import QuotedSource, quote_source
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.passes.kernels.ptx_analysis import analyse_ptx
+from frx_graph.passes.layers import Layers, NcuLayer, SourceLayer
+from frx_graph.passes.reconcile.reconciliation import reconcile
 from frx_graph.reports.explain_document import ExplainDocument, as_json, explain_schema
 from frx_graph.reports.explain_prompt import render_prompt
 from frx_graph.reports.explain_summary import render_summary
@@ -52,6 +55,11 @@ SOURCE = QuotedSource(
 )
 
 
+def looked_at(document: ExplainDocument, quoted: QuotedSource) -> ExplainDocument:
+    """With text that is no CUDA source."""
+    return with_source(document, quoted, None, reconcile(Layers()))
+
+
 def result_of(folder: Path, text: str) -> NcuResult:
     path = folder / "report.csv"
     path.write_text(text)
@@ -65,7 +73,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> NcuResult:
 
 @pytest.fixture(scope="module")
 def explained(result: NcuResult) -> ExplainDocument:
-    return with_source(explain_ncu(result, measured=("--launch-count", "2", "--", "./app", "a b")), SOURCE)
+    return looked_at(explain_ncu(result, measured=("--launch-count", "2", "--", "./app", "a b")), SOURCE)
 
 
 def ptx_explained(assembled: dict[str, Assembled], reason: str | None) -> ExplainDocument:
@@ -133,13 +141,13 @@ def test_ptx_is_risks_and_nothing_that_was_measured() -> None:
         [],
         [],
     )
-    assert {one["layer"] for one in found["missing_data"]} == {"ncu", "ptx"}
+    assert {one["layer"] for one in found["missing_data"]} == {"ncu", "ptx", "source"}
     assert found["static_findings"]
     assert PLEADING not in json.dumps(found)
     known = as_json(ptx_explained({"spills": Assembled(32, 1144, 1396, 2244, 0)}, None))
     assert known["primary_diagnosis"]["label"] == "ptx_register_spills"
     assert known["top_kernels"][0]["kernel_name"] == "spills"
-    assert [one["layer"] for one in known["missing_data"]] == ["ncu"]
+    assert [one["layer"] for one in known["missing_data"]] == ["ncu", "source"]
 
 
 def test_what_people_read(explained: ExplainDocument) -> None:
@@ -176,7 +184,7 @@ def test_too_little_to_tell_is_no_diagnosis(tmp_path: Path) -> None:
     document = explain_ncu(result_of(tmp_path, text))
     assert document.primary_diagnosis is None
     assert [one.label for one in document.diagnoses] == ["insufficient_ncu_data"]
-    assert "Too few metrics to tell" in render_summary(document)
+    assert "PRIMARY DIAGNOSIS\n    not known: the metrics are too few to tell" in render_summary(document)
 
 
 def test_the_prompt_has_everything_in_its_place(explained: ExplainDocument) -> None:
@@ -217,10 +225,94 @@ def test_no_name_and_no_line_gets_out_of_its_block(result: NcuResult, name: str,
     first = result.kernels[0].model_copy(update={"kernel_name": marked})
     hostile = result.model_copy(update={"kernels": (first, *result.kernels[1:]), "source": f"⟦{path}⟧"})
     source = QuotedSource(f"⟦{path}⟧", 1, tuple(f"⟦{line}⟧" for line in lines), len(lines))
-    document = with_source(explain_ncu(hostile), source)
+    document = looked_at(explain_ncu(hostile), source)
     prompt = render_prompt(document)
     assert not re.search("[⟦⟧]", outside(prompt))
     inside = prompt.count("\nBEGIN DATA ")
     assert inside == prompt.count("\nEND DATA ") == 2
     assert len([line for line in prompt.splitlines() if re.match(r" {4}\d \| ", line)]) == len(lines)
     assert not {unicodedata.category(character) for character in prompt.replace("\n", "")} & {"Cc", "Cf", "Cs"}
+
+
+HELD_BACK = f"""// {PLEADING}
+template <typename T> __global__ void stream(T *x, int their) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < their) x[i * 32] = x[i * 32] + 1.0f;
+}}
+__global__ void other(float *x) {{ x[threadIdx.x * 32] = 1.0f; }}
+"""
+
+
+@pytest.fixture
+def with_findings(tmp_path: Path) -> ExplainDocument:
+    path, kernel = tmp_path / "report.csv", tmp_path / "kernel.cu"
+    path.write_text(EXPORT)
+    kernel.write_text(HELD_BACK)
+    export, analysis = analyze_ncu(path)
+    source = SourceLayer(*analyze_cuda(kernel))
+    document = explain_ncu(ncu_document(export, analysis).result)
+    found = reconcile(Layers(source=source, ncu=NcuLayer(export, analysis)))
+    return with_source(document, quote_source(kernel), source.analysis.findings, found)
+
+
+def test_what_the_source_shows_stands_beside_what_was_measured(with_findings: ExplainDocument) -> None:
+    found = as_json(with_findings)
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(json.loads(json.dumps(found)))
+    assert found["layers_available"] == ["source", "ncu"]
+    here, other = (
+        one for one in found["static_findings"] if one["label"] == "uncoalesced_access" and one["line"] in (4, 6)
+    )
+    assert (here["layer"], here["line"], here["severity"]) == ("source", 4, "high")
+    assert (here["kernel"], here["measured_as"]) == ("stream", [STREAM.kernel])
+    assert (other["kernel"], other["measured_as"]) == ("other", [])
+    (diagnosis,) = (one for one in found["reconciled"] if STREAM.kernel in one["measured_as"])
+    assert (diagnosis["diagnosis"], diagnosis["confidence"]) == ("inefficient_global_memory_access", "confirmed")
+    assert (diagnosis["layers"], diagnosis["lines"]) == (["source", "ncu"], [4])
+    assert [one["layer"] for one in found["missing_data"]] == ["ncu"]
+
+
+def test_findings_are_told_without_the_words_of_the_source(with_findings: ExplainDocument) -> None:
+    summary, prompt = render_summary(with_findings), render_prompt(with_findings)
+    for text in (summary, prompt):
+        flat = " ".join(text.split())
+        assert "IN THE SOURCE line 4 in K1: " in flat
+        assert "line 6: " in flat
+        assert "SOURCE AND REPORT TOGETHER" in flat
+        assert " in K1: confirmed, by source and ncu, source lines 4" in flat
+    for hostile in (PLEADING, "their", "stream"):
+        assert hostile not in outside(prompt)
+    assert max(map(len, summary.splitlines())) <= 80
+
+
+def test_text_that_is_no_cuda_source_is_quoted_and_said_to_be(explained: ExplainDocument) -> None:
+    found = as_json(explained)
+    assert (found["layers_available"], found["static_findings"]) == (["ncu"], [])
+    assert "quoted alone" in found["missing_data"][-1]["reason"]
+    assert "IN THE SOURCE" not in render_prompt(explained)
+
+
+def test_source_that_was_not_given_is_named_with_the_command(result: NcuResult) -> None:
+    missing = {one.layer: one for one in explain_ncu(result).missing_data}
+    command = missing["source"].command
+    assert command is not None
+    assert command.endswith("report.csv --source kernel.cu")
+    profiled = {one.layer: one for one in explain_ncu(result, measured=("--", "./app")).missing_data}
+    assert profiled["source"].command is None
+
+
+@pytest.mark.parametrize(("stored", "refuted"), [("x[i] = x[i * 32]", True), ("x[i * 16] = x[i * 32]", False)])
+def test_what_the_counters_refute_is_not_told_as_a_defect(tmp_path: Path, stored: str, refuted: bool) -> None:
+    """The counter is that of loads: it says nothing of stores."""
+    path, kernel = tmp_path / "report.csv", tmp_path / "kernel.cu"
+    path.write_text(EXPORT.replace('"12.00"', '"4.00"'))
+    kernel.write_text(HELD_BACK.replace("x[i * 32] = x[i * 32] + 1.0f", stored))
+    export, analysis = analyze_ncu(path)
+    source = SourceLayer(*analyze_cuda(kernel))
+    found = reconcile(Layers(source=source, ncu=NcuLayer(export, analysis)))
+    document = explain_ncu(ncu_document(export, analysis).result)
+    document = with_source(document, quote_source(kernel), source.analysis.findings, found)
+    told = {(one.kernel, one.contradicted) for one in document.static_findings if one.label == "uncoalesced_access"}
+    assert told == {("stream", refuted), ("other", False)}
+    flat = " ".join(render_summary(document).split())
+    assert flat.count("line 4 in K1: ") == 1
+    assert ("(uncoalesced_access, high): but what was measured, or compiled, says otherwise." in flat) is refuted

@@ -13,6 +13,7 @@ from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.reports.kernel_document import NcuDocument, as_json, ncu_document, ncu_schema
 from frx_graph.reports.kernel_report import render_kernels
+from frx_graph.rules.gpu_profile import gpu_named
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_ncu_v1.schema.json").read_text(encoding="utf-8")
 STREAM = Launch(number=0, kernel="void stream<float>(float *, int)")
@@ -114,6 +115,57 @@ def test_nothing_to_say_is_said(tmp_path: Path) -> None:
     document = ncu_document(*analyze_ncu(path))
     assert document.result.primary_bottleneck is None
     text = render_kernels(document.result, top=5, width=80, color=False)
-    assert "Primary bottleneck: none that these metrics tell" in text
+    assert "Primary bottleneck: not known, the metrics are too few to tell" in text
     assert "unknown" in text
     assert text.count("frx profile --preset full -- ./your_app") == 1
+
+
+def test_shares_of_one_kernel_on_several_devices_are_told_apart(tmp_path: Path) -> None:
+    rows = []
+    for number, us in enumerate(("300.00", "100.00")):
+        launch = Launch(number, "stream", device=str(number))
+        rows += [
+            metric(launch, SOL, "Duration", "us", us),
+            metric(launch, SOL, "Compute (SM) Throughput", "%", "30.00"),
+        ]
+        rows += [
+            metric(launch, SOL, "Memory Throughput", "%", "90.00"),
+            metric(launch, SOL, "DRAM Throughput", "%", "90.00"),
+        ]
+    path = tmp_path / "report.csv"
+    path.write_text(long_export(*rows))
+    text = render_kernels(ncu_document(*analyze_ncu(path)).result, top=1, width=100, color=False)
+    shares = [line.split()[1] for line in text.splitlines() if line.startswith("stream ")]
+    assert shares == ["75.0", "25.0"]
+
+
+def test_tensor_cores_and_cache_of_a_gpu_that_is_known(tmp_path: Path) -> None:
+    launch = Launch(kernel="gemm")
+    rows = [
+        metric(launch, RAW, "gpu__time_duration.sum", "ns", "1,000,000"),
+        metric(launch, RAW, "dram__bytes_read.sum", "byte", "100,000,000"),
+        metric(launch, RAW, "dram__bytes_write.sum", "byte", "20,000,000"),
+        metric(launch, RAW, "sm__ops_path_tensor_src_bf16_dst_fp32.sum", "", "494,700,000,000"),
+        metric(launch, RAW, "sm__ops_path_tensor_src_fp16_dst_fp32.sum", "", "n/a"),
+    ]
+    path = tmp_path / "report.csv"
+    path.write_text(long_export(*rows))
+    result = ncu_document(*analyze_ncu(path, gpu_named("H100"))).result
+    text = " ".join(render_kernels(result, top=1, width=100, color=False).split())
+    assert "120 MB of DRAM traffic a launch; the L2 cache holds 52.4 MB" in text
+    assert "bf16 on tensor cores at 50.0 % of its peak" in text
+    assert "at the peaks arithmetic and DRAM meet at 295" in text
+    (kernel,) = result.kernels
+    assert kernel.gpu is not None
+    assert kernel.gpu.peak_pct == {"bf16": pytest.approx(50.0)}
+    assert result.kernel_attribution.top_opportunities[0].roofline_region == "compute_bound"
+
+
+def test_what_is_shown_as_measured_is_not_missing(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    counters = ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum")
+    idle = metric(STREAM, RAW, "smsp__issue_inst0.avg.pct_of_peak_sustained_active", "%", "80")
+    path.write_text(long_export(*(metric(STREAM, RAW, name, "", "100") for name in counters), idle))
+    result = ncu_document(*analyze_ncu(path)).result
+    assert {"sectors_per_load", "issue_slots_busy"}.isdisjoint(result.missing["full"])
+    assert "sectors_per_store" in result.missing["full"]

@@ -38,6 +38,8 @@ TRACE_LABELS = (
     "communication_bound",
     "launch_bound",
     "layout_churn",
+    "memory_pressure",
+    "shape_instability",
     "underutilized_gpu",
     "insufficient_telemetry",
 )

@@ -119,15 +119,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("local_load_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",), (), Fold.SUM),
     Metric("local_store_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",), (), Fold.SUM),
     Metric("shared_wavefronts", COUNT, ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), (), Fold.SUM),
-    Metric(
-        "shared_bank_conflicts",
-        COUNT,
-        (
-            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-        ),
-        (),
-        Fold.SUM,
+    Metric("shared_bank_conflicts", COUNT, ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",), (), Fold.SUM),
+    *(
+        Metric(
+            f"shared_{what}_bank_conflicts",
+            COUNT,
+            (f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum",),
+            (),
+            Fold.SUM,
+        )
+        for what, op in (("load", "ld"), ("store", "st"))
     ),
     # Issue
     _of_peak(
@@ -186,6 +187,17 @@ METRICS: tuple[Metric, ...] = (
         ),
         (),
         Fold.SUM,
+    ),
+    # Operations, a fused multiply-add being two: a product of 4864 x 1024 x 128 counts 2 x 4864 x 1024 x 128 of them.
+    *(
+        Metric(
+            f"tensor_{operands}_operations",
+            COUNT,
+            (f"sm__ops_path_tensor_src_{operands}_dst_fp32.sum",),
+            (),
+            Fold.SUM,
+        )
+        for operands in ("fp16", "bf16", "tf32")
     ),
     Metric("fp32_add", COUNT, ("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",), (), Fold.SUM),
     Metric("fp32_mul", COUNT, ("smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",), (), Fold.SUM),

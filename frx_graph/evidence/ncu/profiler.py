@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
+from frx_graph.termination import held_back
 
 PERMISSION_HELP = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
 _GRACE_SECONDS = 5.0
@@ -55,15 +56,17 @@ def run_ncu(arguments: Sequence[str], *, output: int | None = None) -> int:
     """Run ncu with these arguments, the program's name first, until it ends, in a process group of its own: whatever
     interrupts the caller ends the whole group. The program's standard output goes to the file descriptor `output`, or
     where the caller's goes. Returns ncu's exit code; raises `EvidenceError` where it cannot be started."""
-    try:
-        process = subprocess.Popen(arguments, stdout=output, start_new_session=True)
-    except OSError as error:
-        raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
-    try:
-        return process.wait()
-    finally:
-        if process.poll() is None:
-            _end(process)
+    with held_back() as release:
+        try:
+            process = subprocess.Popen(arguments, stdout=output, start_new_session=True)
+        except OSError as error:
+            raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
+        try:
+            release()
+            return process.wait()
+        finally:
+            if process.poll() is None:
+                _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -26,6 +26,7 @@ from frx_graph.evidence.ncu.export import Form, NcuExport
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import known_metric
 from frx_graph.evidence.ncu.report_blocks import count_results
+from frx_graph.termination import held_back
 
 INSTALL_HINT = "pip install 'frx-graph[ncu]', or export it: `ncu -i report.ncu-rep --csv --page raw`"
 _DAMAGED_HINT = "it is damaged: export it where it was made"
@@ -65,6 +66,7 @@ class _Launch(_Model):
     block: tuple[_Whole | None, _Whole | None, _Whole | None]
     metric_count: int
     metrics: tuple[tuple[str, str, FiniteFloat], ...]
+    ranges: tuple[str, ...]
     rules: tuple[_Rule, ...]
 
 
@@ -96,11 +98,12 @@ def _run(path: Path, output: BinaryIO) -> None:
     module = "frx_graph.evidence.ncu.report_process"
     # -P: what lies in the working directory is imported by nobody.
     command = [sys.executable, "-P", "-m", module, str(path.absolute()), str(_MOST_MEMORY + size * _MEMORY_PER_BYTE)]
-    with tempfile.TemporaryFile(prefix="frx-ncu-") as said:
+    with tempfile.TemporaryFile(prefix="frx-ncu-") as said, held_back() as release:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=said, start_new_session=True
         )
         try:
+            release()
             process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
             raise EvidenceError(f"{path}: ncu-report took longer than {limit:.0f} s") from None
@@ -158,6 +161,7 @@ def _launch(found: _Launch, export: NcuExport) -> KernelLaunch:
         names=names,
         rules=tuple(_rule(rule) for rule in found.rules),
         device_name=found.device_name,
+        ranges=found.ranges,
     )
 
 

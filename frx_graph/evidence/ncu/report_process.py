@@ -22,6 +22,7 @@ _KINDS = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
 """`MsgType` of NVIDIA's reader, as its exports write it."""
 _SPEEDUPS = {1: "local", 2: "global"}
 """`SpeedupType`."""
+_MOST_RANGES = 256
 
 
 def launches(path: str) -> Iterator[dict[str, Any]]:
@@ -51,8 +52,20 @@ def _launch(action: Any) -> dict[str, Any]:
         "block": [value(f"launch__block_dim_{axis}") for axis in "xyz"],
         "metric_count": len(names),
         "metrics": list(_metrics(action, names)),
+        "ranges": _ranges(action),
         "rules": [_rule(result) for result in action.rule_results_as_dicts() if _says(result)],
     }
+
+
+def _ranges(action: Any) -> list[str]:
+    """Names of the NVTX ranges in which it was launched, in the order of an export: those that threads push and pop,
+    the outermost first, then those that are started and stopped."""
+    state = action.nvtx_state()
+    domains = [] if state is None else [state.domain_by_id(number) for number in state.domains()]
+    known = [domain for domain in domains if domain is not None]
+    pushed = [name for domain in known for name in domain.push_pop_ranges()]
+    started = [name for domain in known for name in domain.start_end_ranges()]
+    return [text for name in (*pushed, *started)[:_MOST_RANGES] if (text := _text(name).strip())]
 
 
 def _metrics(action: Any, names: list[str]) -> Iterator[tuple[str, str, float]]:

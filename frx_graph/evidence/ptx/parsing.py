@@ -17,13 +17,14 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ptx.code import Code, read_code
 from frx_graph.evidence.ptx.declarations import declared_bytes, virtual_registers
+from frx_graph.evidence.ptx.fatbin import is_fatbin, only_ptx
 from frx_graph.evidence.ptx.instruction import Kind, Opcode
 from frx_graph.evidence.ptx.loops import flow_loops
 from frx_graph.evidence.ptx.module import Function, Loop, PtxModule
 from frx_graph.evidence.ptx.statement import DECLARATION, STATEMENTS
 from frx_graph.evidence.text_lines import whole_text
 
-EXPECTED = "PTX, as `nvcc -ptx` writes it"
+EXPECTED = "PTX, as `nvcc -ptx` or `cuobjdump -ptx` writes it"
 MOST_CHARACTERS = 256 << 20
 _COMMENT_OR_STRING = re.compile(
     r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\[^\n])*"?|/\*|^[ \t]*#[^\n]*', re.DOTALL | re.MULTILINE
@@ -39,7 +40,7 @@ def parse_ptx(text: str, source: str) -> PtxModule:
     """The module in `text`. Raises `EvidenceError`, which names `source` and the line."""
     if ".version" not in text:
         raise EvidenceError(f"{source}: no .version, expected {EXPECTED}")
-    text = _without_comments(text, source)
+    text = _without_comments(only_ptx(text, source) if is_fatbin(text) else text, source)
     try:
         items = _parser().parse(text)
     except UnexpectedInput as error:

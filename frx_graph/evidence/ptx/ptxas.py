@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
+from frx_graph.termination import held_back
 
 _LIMIT_SECONDS = 120.0
 _SUBJECT = re.compile(r"(?:Compiling entry function|Function properties for) '?([\w$%]+)'?")
@@ -80,27 +81,29 @@ def parse_report(text: str) -> Mapping[str, Assembled]:
 
 
 def _run(arguments: list[str], ptx: Path) -> str:
-    try:
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
-    try:
-        output, _ = process.communicate(timeout=_LIMIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise EvidenceError(f"{ptx}: ptxas took longer than {_LIMIT_SECONDS:.0f} s") from None
-    finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    with held_back() as release:
+        try:
+            process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
+        try:
+            release()
+            output, _ = process.communicate(timeout=_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise EvidenceError(f"{ptx}: ptxas took longer than {_LIMIT_SECONDS:.0f} s") from None
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
     if process.returncode:
         first = next((line for line in output.splitlines() if "error" in line.lower()), output.strip()[:200])
         raise EvidenceError(f"{ptx}: ptxas refuses it: {first.strip()}")

@@ -42,6 +42,8 @@ _QUERY = re.compile(
     r"|StreamWaitEvent)\w*"
 )
 _SHORT_QUERY_US = 10
+_MEMORY = "[memory]"
+"""Each allocation and release, where memory was profiled."""
 _MOST_SHARED = 1 << 14
 """Argument lists, and tuples, that are remembered: more than a step of a large model has."""
 _DEVICE_KINDS = {
@@ -78,7 +80,8 @@ _Event = TypeVar("_Event")
 
 
 class EventParser:
-    """Sorts raw events into typed ones. `unfinished` counts events without a usable duration, which are left out."""
+    """Sorts raw events into typed ones. `unfinished` counts events without a usable duration, which are left out;
+    `peak_allocated` are bytes by device."""
 
     def __init__(self, path: Path) -> None:
         self.operators: list[Operator] = []
@@ -86,6 +89,7 @@ class EventParser:
         self.activities: list[DeviceActivity] = []
         self.frames: list[PythonFrame] = []
         self.unfinished = 0
+        self.peak_allocated: dict[int, int] = {}
         self._path = path
         self._threads: dict[tuple[str, str], HostThread] = {}
         # Steps repeat themselves: what many events have in common is kept once.
@@ -94,9 +98,11 @@ class EventParser:
         self._durations: dict[int, int] = {}
 
     def add(self, index: int, fields: dict[str, Any]) -> None:
-        """Read one event; events of other phases and categories are passed over."""
+        """Read one event; events of other phases and categories are passed over, but for allocations."""
         category = fields.get("cat")
         if fields.get("ph") != "X" or not isinstance(category, str):
+            if fields.get("name") == _MEMORY:
+                self._note_memory(fields.get("args"))
             return
         kind = _event_kind(category)
         if kind is _EventKind.OPERATOR:
@@ -108,6 +114,14 @@ class EventParser:
                 self._append(self.calls, self._call, index, fields)
         elif kind is _EventKind.FRAME:
             self._append(self.frames, self._frame, index, fields)
+
+    def _note_memory(self, args: object) -> None:
+        """What a device holds after an allocation; the host is of type 0."""
+        if not isinstance(args, dict) or args.get("Device Type") == 0:
+            return
+        device, held = _integer(args.get("Device Id")), _integer(args.get("Total Allocated"))
+        if device is not None and held is not None and device >= 0:
+            self.peak_allocated[device] = max(held, self.peak_allocated.get(device, 0))
 
     def _append(
         self,

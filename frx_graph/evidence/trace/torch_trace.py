@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.trace.chrome_trace import ReadLimits, read_chrome_trace
 from frx_graph.evidence.trace.events import DeviceActivity, Operator, PythonFrame, RuntimeCall
 from frx_graph.evidence.trace.parsing import EventParser, clean_text
 from frx_graph.evidence.uncollected import uncollected
+
+_Value = TypeVar("_Value", str, int)
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class TorchTrace:
 
     `device_names` is by device number, `rank` that of the process in a distributed program of `world_size`, None where
     the trace does not say. `unfinished` counts events that had no usable duration and were left out.
+    `peak_allocated` are the most bytes of each device that tensors took at once, where memory was profiled, by torch
+    1.10 or later; `device_bytes` those that it has.
     """
 
     path: Path
@@ -32,6 +36,8 @@ class TorchTrace:
     unfinished: int = 0
     rank: int | None = None
     world_size: int | None = None
+    device_bytes: Mapping[int, int] = field(default_factory=dict)
+    peak_allocated: Mapping[int, int] = field(default_factory=dict)
 
 
 def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace:
@@ -49,7 +55,9 @@ def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace
         calls=tuple(parser.calls),
         activities=tuple(parser.activities),
         frames=tuple(parser.frames),
-        device_names=_device_names(metadata),
+        device_names={number: clean_text(name) for number, name in _devices(metadata, "name", str)},
+        device_bytes={number: size for number, size in _devices(metadata, "totalGlobalMem", int) if size > 0},
+        peak_allocated=parser.peak_allocated,
         unfinished=parser.unfinished,
         rank=_distributed(metadata, "rank"),
         world_size=_distributed(metadata, "world_size"),
@@ -62,10 +70,9 @@ def _distributed(metadata: Mapping[str, Any], field: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
 
 
-def _device_names(metadata: Mapping[str, Any]) -> dict[int, str]:
-    names: dict[int, str] = {}
+def _devices(metadata: Mapping[str, Any], name: str, kind: type[_Value]) -> Iterator[tuple[int, _Value]]:
+    """What is said of each device, by its number."""
     properties = metadata.get("deviceProperties")
     for entry in properties if isinstance(properties, list) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("id"), int) and isinstance(entry.get("name"), str):
-            names[entry["id"]] = clean_text(entry["name"])
-    return names
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int) and isinstance(entry.get(name), kind):
+            yield entry["id"], entry[name]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ncu_exports import Launch, wide_export
+from ncu_exports import Launch, nvtx_cell, nvtx_export, wide_export
 from ncu_reports import A40, ReportLaunch, ReportRule, report
 
 from frx_graph.errors import EvidenceError
@@ -163,3 +164,20 @@ def test_a_report_is_one_by_its_content(tmp_path: Path) -> None:
     text = tmp_path / "report.ncu-rep"
     text.write_text(".version 8.0\n.target sm_80\n")
     assert file_kind(text) is FileKind.PTX
+
+
+@needs_reader
+def test_ranges_are_those_of_the_export(path: Path, tmp_path: Path) -> None:
+    pushed = (
+        "model.conv1",
+        "aten::conv2d, seq = 3, sizes = [[8, 64, 32, 32], [64, 64, 3, 3], [], []]",
+        " ",
+        "[red]\x1b‮",
+    )
+    _, (inside, outside) = read(path, report(replace(STENCIL, pushed=pushed, started=("epoch 1",)), STENCIL))
+    exported = tmp_path / "report.csv"
+    exported.write_text(nvtx_export([(Launch(), nvtx_cell(*(name for name in pushed if name.strip())))]))
+    expected: list[KernelLaunch] = []
+    read_ncu_csv(exported, expected.append)
+    assert inside.ranges == (*expected[0].ranges, "epoch 1")
+    assert outside.ranges == ()

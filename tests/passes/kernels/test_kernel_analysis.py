@@ -8,6 +8,7 @@ from frx_graph.passes.kernels.analysis import analyse_kernels
 from frx_graph.passes.kernels.attribution import Opportunity, attributions, fp32_utilisation_pct
 from frx_graph.passes.kernels.headroom import most_speedup
 from frx_graph.passes.kernels.labels import kernel_labels
+from frx_graph.rules.gpu_profile import gpu_named
 
 STREAM = {"compute_throughput": 20.0, "memory_throughput": 90.0, "dram_throughput": 90.0}
 BUSY = {"compute_throughput": 95.0, "memory_throughput": 30.0}
@@ -83,3 +84,27 @@ def test_utilisation_is_of_the_peak_that_was_measured() -> None:
     assert fp32_utilisation_pct(counted) is None
     # A kernel of tensor cores adds nothing there: that is no utilisation of zero.
     assert fp32_utilisation_pct(dict.fromkeys(counted, 0.0) | {"fp32_peak_fma_per_cycle": 1000.0}) is None
+
+
+def test_the_gpu_that_is_named_counts_where_counters_do_not_tell(kernel) -> None:
+    streams = kernel("saxpy", duration=1e-3, dram_bytes=3e9)
+    assert analyse_kernels([streams]).primary is None
+    named = analyse_kernels([streams], gpu_named("H100"))
+    assert named.primary is not None
+    assert (named.primary.label, named.primary.confidence) == ("memory_bandwidth_bound", 0.6)
+    bound = {"compute_throughput": 20.0, "memory_throughput": 90.0}
+    with_verdict = analyse_kernels([kernel("saxpy", duration=1e-3, dram_bytes=3e9, **bound)], gpu_named("H100")).primary
+    assert with_verdict is not None
+    assert (with_verdict.label, with_verdict.confidence) == ("memory_bandwidth_bound", 0.6)
+
+
+def test_what_follows_from_counts_is_current_and_not_missing(kernel) -> None:
+    counts = {
+        "load_sectors": 1600.0,
+        "load_requests": 100.0 / 0.9,
+        "compute_throughput": 20.0,
+        "memory_throughput": 90.0,
+    }
+    found = analyse_kernels([kernel(**counts)])
+    (card,) = (one for one in found.recommendations if one.card.id == "rec_coalesce_global_loads")
+    assert card.checks[0].current == pytest.approx(14.4)

@@ -73,3 +73,14 @@ def test_devices_are_kept_apart(launched) -> None:
     totals.add(launched(device="0"))
     totals.add(launched(device="1"))
     assert [kernel.device for kernel in totals.summaries()] == ["0", "1"]
+
+
+def test_a_sum_over_some_launches_is_not_that_of_all(launched) -> None:
+    totals = KernelTotals()
+    totals.add(launched(duration=1.0, dram_bytes=100.0, stall_samples__wait=3.0, stall_samples__selected=1.0))
+    totals.add(launched(duration=1.0, l2_hit_rate=80.0))
+    (kernel,) = totals.summaries()
+    assert "dram_bytes" not in kernel.values
+    assert (kernel.values["l2_hit_rate"], kernel.values["duration"]) == (80.0, 2.0)
+    # Of samples only shares are taken, which are those of the launches that have some.
+    assert kernel.values["stall_samples.wait"] == 3.0

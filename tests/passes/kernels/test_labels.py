@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.passes.kernels.labels import INSUFFICIENT, kernel_labels
+from frx_graph.passes.kernels.labels import INSUFFICIENT, Estimates, kernel_labels
+from frx_graph.passes.kernels.occupancy_limit import Limiter
 
 MEMORY_BOUND = {"compute_throughput": 20.0, "memory_throughput": 85.0}
 LATENCY_BOUND = {"compute_throughput": 20.0, "memory_throughput": 30.0}
@@ -138,3 +139,28 @@ def test_scores_are_shares(kernel) -> None:
     found = kernel_labels(kernel(**worst))
     assert found == tuple(sorted(found, key=lambda label: (-label.score, label.label)))
     assert all(0.0 <= label.score <= 1.0 for label in found)
+
+
+@pytest.mark.parametrize(("pct", "expected"), [(60.0, True), (59.9, False)])
+def test_traffic_by_the_data_sheet_where_no_counter_tells(kernel, pct: float, expected: bool) -> None:
+    summary = kernel(compute_throughput=20.0)
+    (label,) = kernel_labels(summary, Estimates(dram_pct=pct))
+    assert (label.label == "memory_bandwidth_bound") is expected
+    assert ("data sheet" in label.evidence) is expected
+    counted = kernel(**MEMORY_BOUND, dram_throughput=10.0)
+    assert "memory_bandwidth_bound" not in [one.label for one in kernel_labels(counted, Estimates(dram_pct=90.0))]
+
+
+def test_occupancy_by_limits_where_no_counter_tells(kernel) -> None:
+    by_registers = Estimates(occupancy_pct=25.0, limiters=(Limiter.REGISTERS,))
+    (label,) = kernel_labels(kernel(registers_per_thread=128.0), by_registers)
+    assert label.label == "occupancy_limited_by_registers"
+    assert "how much is achieved was not measured" in label.evidence
+    achieved = kernel_labels(kernel(**LATENCY_BOUND, achieved_occupancy=24.0), by_registers)
+    assert [one.label for one in achieved] == ["occupancy_limited_by_registers"]
+    (grid,) = kernel_labels(kernel(**LATENCY_BOUND, achieved_occupancy=10.0), by_registers)
+    assert grid.label == "occupancy_limited"
+    enough = kernel_labels(kernel(**LATENCY_BOUND, achieved_occupancy=60.0), by_registers)
+    assert enough == ()
+    counted = kernel(**LATENCY_BOUND, achieved_occupancy=40.0, theoretical_occupancy=100.0)
+    assert [one.label for one in kernel_labels(counted, by_registers)] == ["occupancy_limited"]

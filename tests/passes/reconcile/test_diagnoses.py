@@ -201,6 +201,18 @@ class TestBankConflicts:
         assert of(BANKS, program.told()) == "low"
         assert of(BANKS, program.zoo("possible_shared_memory_bank_conflict_bad").told()) == "high"
 
+    def test_conflicts_of_loads_alone_refute_nothing(self, program) -> None:
+        program.zoo("possible_shared_memory_bank_conflict_bad")
+        program.ncu(columns={"shared_load_bank_conflicts": 0.0, "shared_wavefronts": 3200.0})
+        assert of(BANKS, program.told()) == "medium"
+        program.ncu(
+            columns={"shared_load_bank_conflicts": 0.0, "shared_store_bank_conflicts": 3.0, "shared_wavefronts": 3e3}
+        )
+        assert of(BANKS, program.told()) == "medium"
+        program.ncu(columns={"shared_store_bank_conflicts": 3100.0, "shared_wavefronts": 3200.0})
+        assert of(BANKS, program.told("ncu")) == "high"
+        assert of(BANKS, program.told()) == "confirmed"
+
     def test_ncus_own_rule_is_a_measurement(self, program) -> None:
         rule = NcuRule("SharedMemoryConflicts", "OPT", "a 32.0 - way bank conflict", None)
         assert of(BANKS, program.ncu(columns=SOL, rules=(rule,)).told()) == "high"

@@ -20,7 +20,9 @@ class RunSketch:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.events: list[dict[str, Any]] = []
-        self.metadata: dict[str, Any] = {"deviceProperties": [{"id": 0, "name": "Tesla V100-SXM2-32GB"}]}
+        self.metadata: dict[str, Any] = {
+            "deviceProperties": [{"id": 0, "name": "Tesla V100-SXM2-32GB", "totalGlobalMem": 16 << 30}]
+        }
 
     def event(self, category: str, name: str, start: float, end: float, where: dict[str, int], **args: Any) -> None:
         self.events.append(
@@ -53,6 +55,11 @@ class RunSketch:
         self, launched: float | None, start: float, end: float, name: str = "volta_sgemm_64x64_nt", **args: Any
     ) -> None:
         self.device("kernel", name, launched, start, end, **args)
+
+    def allocated(self, held: int, kind: int = 1) -> None:
+        """What a device holds after an allocation, as torch says it; `kind` 0 is the host."""
+        args = {"Device Type": kind, "Device Id": 0, "Bytes": 512, "Total Allocated": held, "Total Reserved": held}
+        self.events.append({"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "ts": 5, "args": args})
 
     def analyse(self) -> TraceEvidence:
         self.path.write_text(json.dumps({**self.metadata, "traceEvents": self.events}))

@@ -10,6 +10,8 @@ from frx_graph.passes.timeline.labels import Answer, RunLabel
 from frx_graph.rules.recommendation_card import cards_by_label
 from frx_graph.trace_evidence import TraceEvidence
 
+SHAPED = {"Input Dims": [[8, 3]], "Input type": ["float"]}
+
 
 def label(evidence: TraceEvidence, name: str) -> RunLabel:
     return next(one for one in evidence.run.labels if one.label == name)
@@ -182,6 +184,11 @@ def test_collectives_of_a_host_need_operators_beside_them(run: Any) -> None:
 
 def test_every_label_has_a_card_whose_metrics_are_measured(run: Any) -> None:
     busy_step(run)
+    run.step(1, 1000, 2000)
+    run.step(2, 2000, 3000)
+    for begin in (0, 1000, 2000):
+        run.op("aten::relu", begin + 20, begin + 30, **SHAPED)
+    run.allocated(1 << 30)
     run.load(1, 2)
     run.kernel(5, 10, 500)
     run.kernel(500, 510, 900)
@@ -192,3 +199,77 @@ def test_every_label_has_a_card_whose_metrics_are_measured(run: Any) -> None:
         for step in card.validation:
             assert step.metric == f"torch.profiler: {step.value}"
             assert step.value in known
+
+
+@pytest.mark.parametrize(("gigabytes", "expected"), [(15, Answer.PRESENT), (14, Answer.ABSENT)])
+def test_memory_that_is_nearly_all_taken(run: Any, gigabytes: int, expected: Answer) -> None:
+    busy_step(run)
+    run.kernel(5, 6, 900)
+    for held in (1, gigabytes, 2):
+        run.allocated(held << 30)
+    found = run.analyse()
+    assert answer(found, "memory_pressure") is expected
+    assert f"{100 * gigabytes / 16:.1f}%" in label(found, "memory_pressure").evidence
+
+
+def test_memory_comes_behind_what_is_known_to_cost_time(run: Any) -> None:
+    busy_step(run)
+    run.load(10, 260)
+    run.kernel(260, 265, 1000)
+    run.allocated(16 << 30)
+    assert [one.label for one in run.analyse().run.present] == ["input_bound", "memory_pressure"]
+
+
+@pytest.mark.parametrize("missing", ["events", "size", "totals"])
+def test_memory_of_which_the_trace_does_not_tell(run: Any, missing: str) -> None:
+    busy_step(run)
+    run.kernel(5, 6, 900)
+    if missing != "events":
+        run.allocated(16 << 30)
+    if missing == "size":
+        run.metadata = {}
+    if missing == "totals":
+        run.events[-1]["args"].pop("Total Allocated")
+    assert answer(run.analyse(), "memory_pressure") is Answer.UNDECIDABLE
+
+
+def test_memory_of_the_host_is_none_of_a_device(run: Any) -> None:
+    busy_step(run)
+    run.kernel(5, 6, 900)
+    run.allocated(16 << 30, kind=0)
+    assert answer(run.analyse(), "memory_pressure") is Answer.UNDECIDABLE
+
+
+def steps_on(run: Any, *batches: int | None) -> RunLabel:
+    """A step of each batch, None: shapes were not recorded."""
+    for number, batch in enumerate(batches):
+        begin = 1000 * number
+        run.step(number, begin, begin + 990)
+        shapes = {} if batch is None else {"Input Dims": [[batch, 8]], "Input type": ["float"]}
+        run.op("aten::relu", begin + 10, begin + 20, **shapes)
+        run.op("aten::relu", begin + 30, begin + 40, **shapes)
+        run.kernel(begin + 12, begin + 15, begin + 900)
+    return label(run.analyse(), "shape_instability")
+
+
+def test_shapes_that_change_from_step_to_step(run: Any) -> None:
+    found = steps_on(run, 32, 16, 16, 8, 8)
+    assert (found.answer, found.score) == (Answer.PRESENT, pytest.approx(0.05))
+    assert found.evidence == "2 of 4 steps compute on other shapes than the step before"
+
+
+@pytest.mark.parametrize("batches", [(32, 32, 32), (32, 32, 31), (32,) * 8 + (16, 8)])
+def test_a_last_batch_is_no_instability(run: Any, batches: tuple[int, ...]) -> None:
+    assert steps_on(run, *batches).answer is Answer.ABSENT
+
+
+@pytest.mark.parametrize("batches", [(32, 16), (32, None, 16), (None, None, None)])
+def test_shapes_that_were_not_recorded_are_not_the_same(run: Any, batches: tuple[int | None, ...]) -> None:
+    assert steps_on(run, *batches).answer is Answer.UNDECIDABLE
+
+
+def test_images_of_any_size_may_be_loaded(run: Any) -> None:
+    for begin, size in ((0, 3), (1000, 4), (2000, 5)):
+        run.load(begin + 50, begin + 90)
+        run.op("aten::resize", begin + 60, begin + 80, **{"Input Dims": [[size]], "Input type": ["float"]})
+    assert steps_on(run, 32, 32, 32).answer is Answer.ABSENT

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,21 @@ def test_a_product_below_it_does(sketch: Any, make_tensor: Tensor) -> None:
     draw(sketch, "aten::mm", COMPUTE, 100, make_tensor(8, 4096), make_tensor(4096, 4096))
     (finding,) = findings_of(sketch)
     assert finding.title == "mm waits for memory"
+
+
+def test_float32_on_tensor_cores_has_their_ridge_point(sketch: Any, make_tensor: Tensor) -> None:
+    """64 FLOP per byte: more than float32 needs on an A100 to be bound by arithmetic, less than TF32 does."""
+    a100 = find_gpu("A100")
+    assert a100 is not None
+    peaks = a100.peaks
+    assert peaks is not None
+    assert peaks.tf32_flops is not None
+    operands = make_tensor(160, 4096), make_tensor(4096, 4096)
+    draw(sketch, "aten::mm", COMPUTE, 100, *operands)
+    assert findings_of(sketch, peaks) == []
+    draw(sketch, "aten::mm", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tensor16x8x8_kernel", 100, *operands, start=2000)
+    assert [finding.count_per_step for finding in findings_of(sketch, peaks)] == [1]
+    assert findings_of(sketch, replace(peaks, tf32_flops=None)) == []
 
 
 def test_a_product_on_an_unknown_device_is_not_judged(sketch: Any, make_tensor: Tensor) -> None:
