@@ -44,32 +44,32 @@ _LAST = named("blockDim.x") - number(1)
 def detect(source: CudaSource) -> Iterator[Sight]:
     """One sight for an array of a kernel: the first read."""
     for kernel in source.kernels:
-        for write, read in races(source, kernel):
-            if not write.volatile:
-                said = (
-                    f"`{read.text}` is read without a barrier after line {write.step.line}, where other threads write "
-                    f"`{write.text}`"
-                )
-                yield Sight(kernel.name, read.step.line, said, read)
+        for write, read in races(source, kernel, volatile=False):
+            said = (
+                f"`{read.text}` is read without a barrier after line {write.step.line}, where other threads write "
+                f"`{write.text}`"
+            )
+            yield Sight(kernel.name, read.step.line, said, read)
 
 
-def races(source: CudaSource, kernel: Kernel) -> Iterator[tuple[Access, Access]]:
-    """The write and the read, once for each array and way of writing; loops are gone around twice."""
-    done: set[tuple[str, bool]] = set()
+def races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[tuple[Access, Access]]:
+    """The write, `volatile` or not, and the read, once for each array; loops are gone around twice."""
+    done: set[str] = set()
     threads = FirstThreads(kernel, launches_of(source, kernel))
-    yield from _races((), kernel.events, done, None, threads)
+    yield from _races((), kernel.events, done, None, threads, volatile)
     inside = by_loop(kernel.events)
     for loop in kernel.loops.values():
         body = inside.get(loop.number, ())
-        yield from _races(body, body, done, loop, threads)
+        yield from _races(body, body, done, loop, threads, volatile)
 
 
 def _races(
     before: Sequence[Event],
     events: Sequence[Event],
-    done: set[tuple[str, bool]],
+    done: set[str],
     loop: Loop | None,
     threads: FirstThreads,
+    volatile: bool,
 ) -> Iterator[tuple[Access, Access]]:
     """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
     pending: dict[str, deque[Access]] = {}
@@ -80,10 +80,15 @@ def _races(
             written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
             if event.use is not Use.WRITE and turn:
                 for write in written:
-                    if (write.base, write.volatile) not in done and (
-                        _others(write, event, written, loop, threads) or _tried(write, event, written, loop, threads)
+                    if (
+                        write.volatile is volatile
+                        and write.base not in done
+                        and (
+                            _others(write, event, written, loop, threads)
+                            or _tried(write, event, written, loop, threads)
+                        )
                     ):
-                        done.add((write.base, write.volatile))
+                        done.add(write.base)
                         yield write, event
             if event.use is not Use.READ and not (turn and before):
                 written.append(event)

@@ -29,14 +29,13 @@ def detect(source: CudaSource) -> Iterator[Sight]:
                 said = f"`{one.name}` wants all lanes below `{split.text}`, which may hold for a part of a warp"
                 yield Sight(kernel.name, one.step.line, said)
                 break
-        for write, read in races(source, kernel):
-            if write.volatile:
-                said = (
-                    f"`{read.text}` is read after other lanes write `{write.text}` (line {write.step.line}) without "
-                    "`__syncwarp()`"
-                )
-                yield Sight(kernel.name, read.step.line, said, read)
-                break
+        for write, read in races(source, kernel, volatile=True):
+            said = (
+                f"`{read.text}` is read after other lanes write `{write.text}` (line {write.step.line}) without "
+                "`__syncwarp()`"
+            )
+            yield Sight(kernel.name, read.step.line, said, read)
+            break
 
 
 def _built_instead(legacy: WarpOperation, operations: Sequence[WarpOperation]) -> bool:

@@ -185,6 +185,12 @@ def test_garbage_in_cycles_is_not_kept() -> None:
     assert gc.get_freeze_count() == 0
 
 
+def test_resident_memory_is_watched_for_twice_as_many_steps() -> None:
+    ran: list[None] = []
+    memory = observe_memory(lambda: ran.append(None), steps=4)
+    assert (len(memory.host.steps), len(memory.resident_bytes), len(ran)) == (4, 8, 12)
+
+
 def test_memory_that_torch_does_not_allocate_shows_as_resident() -> None:
     kept: list[object] = []
     baseline = observe_memory(lambda: np.ones(4 * MEGABYTE))

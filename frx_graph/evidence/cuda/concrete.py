@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.record import record
 
 _DEEPEST = 20
 """Symbols that are made of symbols; an index has two or three."""
@@ -17,7 +18,7 @@ _MOST = 1 << 62
 OPPOSITE: Mapping[str, str] = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Test:
     """`difference sign 0`."""
 
@@ -25,7 +26,7 @@ class Test:
     difference: Polynomial
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Several:
     """All (`&&`) or any (`||`) of them."""
 
@@ -33,7 +34,7 @@ class Several:
     tests: tuple[Test | Several, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Made:
     """What a symbol is short for: `one sign other`, a quotient or an operation on bits."""
 
@@ -42,7 +43,7 @@ class Made:
     other: Polynomial
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Turns:
     """What a symbol that a loop changes is worth in its first turn, and in the next by what it was in the last; None
     where that is not known."""
