@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from fuzzed_formats import PARSERS, Parser
 from mutations import mutated
 
@@ -37,6 +38,7 @@ from frx_graph.errors import EvidenceError
 LIMIT_SECONDS = 5.0
 _LONGEST_SEED = 6000
 _MEMORY_BYTES = 6 << 30
+"""Address space for reading, beside that of the process that was forked: torch's libraries alone may take gigabytes."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _REPORTED = 20
 _TEXT_OF = 32
@@ -130,7 +132,8 @@ def _read_all(
     parser = PARSERS[name]
     # The alarm ends the process, whatever it is doing; a handler would wait for C code to come back.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    most = psutil.Process().memory_info().vms + _MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     reported: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"input.{parser.suffix}"
