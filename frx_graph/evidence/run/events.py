@@ -1,0 +1,179 @@
+"""The events that a program writes of its own run, `raw/trace.jsonl`: one JSON object a line.
+
+The keys are those of the published event stream: `event_type`, `timestamp_ns`, `pid`, `step_id`, `duration_ns` and
+`payload`, whose keys depend on the type; others are ignored, and each may be missing, null or wrong but for the type. New
+here are `strides`, `dtypes` and `of` of a snapshot, and the number by which steps refer to one.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+EVENT_SCHEMA: Final = "0.1.0"
+"""Of the published stream, `schema_version` in its events."""
+
+
+class EventType(enum.StrEnum):
+    """The types of the published stream."""
+
+    STEP_START = "step_start"
+    STEP_END = "step_end"
+    PHASE = "phase_span"
+    LOADER = "dataloader_span"
+    COPY = "memcpy_span"
+    SYNC = "sync_wait"
+    SHAPES = "shape_snapshot"
+    PROFILER = "profiler_window"
+    GPU_SAMPLE = "gpu_sample"
+    SYSTEM = "system_info"
+    WARNING = "warning_annotation"
+
+
+class SnapshotOf(enum.StrEnum):
+    """What a snapshot shows."""
+
+    BATCH = "batch"
+    PARAMETERS = "parameters"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTensor:
+    """A tensor of a batch, or a parameter. `strides` are in elements. None: not recorded."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """`at_ns` is when it was written, in nanoseconds since the epoch: for what has a duration, its end. `process` is
+    the writer's number, `step` the program's own. None: not recorded."""
+
+    at_ns: int
+    process: int | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStart(RunEvent):
+    """A step has begun. In the payload `step_kind`."""
+
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnd(RunEvent):
+    """A step has ended; `duration_ns` is from its start, so without what the program waited for its batch before it.
+
+    In the payload `step_kind`, `status` (`ok` or `error`), `loss`, `metrics` (an object of numbers) and `batch_layout`:
+    the `layout` of the snapshot that shows the step's batch. Numbers that are not finite are the strings `NaN`,
+    `Infinity` and `-Infinity`.
+    """
+
+    duration_ns: int
+    kind: str | None = None
+    failed: bool = False
+    loss: float | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
+    batch_layout: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseSpan(RunEvent):
+    """A part of a step: `phase_name` in the payload, `forward`, `backward`, `optimizer` or the program's own."""
+
+    phase: str
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderWait(RunEvent):
+    """The program waited for a batch. In the payload `stage` (only `next` is a wait; others tell of the loader),
+    `num_workers`, `prefetch_factor`, `pinned_memory`, `persistent_workers` and `batch_size`. `step` may be the number
+    of the batch and not of the step: what counts is when it was."""
+
+    duration_ns: int
+    workers: int | None = None
+    prefetch_factor: int | None = None
+    pinned: bool | None = None
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopySpan(RunEvent):
+    """A copy between host and device: `copy_kind` in the payload, `h2d`, `d2h` or another."""
+
+    direction: str
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncWait(RunEvent):
+    """The program waited for a device."""
+
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeSnapshot(RunEvent):
+    """What a batch, or the parameters, look like. In the payload `of` (a batch where it is missing), `layout`, `shapes`,
+    `strides` and `dtypes` (objects by the tensor's name), `batch_size`, `is_training` and `model_name`.
+
+    It is written when something has changed. `layout` numbers what batches looked like, in order of appearance; a
+    layout that comes again is not written again, steps refer to it. Of parameters only those that changed are in it,
+    except for the first.
+    """
+
+    of: SnapshotOf
+    tensors: tuple[RecordedTensor, ...]
+    layout: int | None = None
+    batch_size: int | None = None
+    training: bool | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilerWindow(RunEvent):
+    """A profile of some steps was written: `window_state` `exported` and `trace` (its path within the bundle, or null)
+    in the payload; figures of kernels that other programs put there are read, too: `kernel_count`,
+    `median_cuda_kernel_duration_us`, `small_kernel_fraction`."""
+
+    trace: str | None = None
+    kernels: int | None = None
+    median_kernel_us: float | None = None
+    small_kernels: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample(RunEvent):
+    """A device at one moment: `utilization_gpu_pct`, `utilization_mem_pct`, `memory_used_bytes` and
+    `memory_total_bytes` in the payload. Percentages are 0..100."""
+
+    device: int | None = None
+    busy_pct: float | None = None
+    memory_busy_pct: float | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemInfo(RunEvent):
+    """Where the program runs: `torch`, `python`, `device_name` and `job_name` in the payload."""
+
+    torch: str | None = None
+    python: str | None = None
+    device_name: str | None = None
+    job_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWarning(RunEvent):
+    """Something that makes the record less than whole, such as events that were dropped: `message` in the payload, and
+    `dropped`, how many events are missing."""
+
+    message: str
+    dropped: int | None = None
