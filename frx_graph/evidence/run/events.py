@@ -1,8 +1,8 @@
 """The events that a program writes of its own run, `raw/trace.jsonl`: one JSON object a line.
 
 The keys are those of the published event stream: `event_type`, `timestamp_ns`, `pid`, `step_id`, `duration_ns` and
-`payload`, whose keys depend on the type; others are ignored, and each may be missing, null or wrong but for the type. New
-here are `strides`, `dtypes` and `of` of a snapshot, and the number by which steps refer to one.
+`payload`, whose keys depend on the type; others are ignored, and each may be missing, null or wrong but for the type.
+New here are `strides`, `dtypes` and `of` of a snapshot, and the number by which steps refer to one.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class SyncWait(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeSnapshot(RunEvent):
-    """What a batch, or the parameters, look like. In the payload `of` (a batch where it is missing), `layout`, `shapes`,
-    `strides` and `dtypes` (objects by the tensor's name), `batch_size`, `is_training` and `model_name`.
+    """What a batch, or the parameters, look like. In the payload `of` (a batch where it is missing), `layout`,
+    `shapes`, `strides` and `dtypes` (objects by the tensor's name), `batch_size`, `is_training` and `model_name`.
 
     It is written when something has changed. `layout` numbers what batches looked like, in order of appearance; a
     layout that comes again is not written again, steps refer to it. Of parameters only those that changed are in it,
