@@ -78,9 +78,7 @@ def _tax(
     figures: ScopeFigures, idle: float, unexplained: float, fragmentation: float, *, sampled: bool
 ) -> AbstractionTax:
     score = min(100.0, 100.0 * unexplained * fragmentation)
-    severity = (
-        TaxSeverity.HIGH if score >= HIGH_TAX else TaxSeverity.MEDIUM if score >= MEDIUM_TAX else TaxSeverity.LOW
-    )
+    severity = TaxSeverity.HIGH if score >= HIGH_TAX else TaxSeverity.MEDIUM if score >= MEDIUM_TAX else TaxSeverity.LOW
     contributors = tuple(_contributors(figures, fragmentation)) if score >= MEDIUM_TAX else ()
     return AbstractionTax(score, severity, idle, max(0.0, idle - unexplained), fragmentation, sampled, contributors)
 

@@ -113,9 +113,7 @@ def stride_changes(known: Layouts, steps: Sequence[RunStep]) -> tuple[StrideChan
     return tuple(sorted(changes, key=lambda change: (-change.count, change.of, change.tensor, change.before)))
 
 
-def _neighbours(
-    known: Layouts, steps: Sequence[RunStep]
-) -> Iterator[tuple[ShapeSnapshot, ShapeSnapshot, RunStep]]:
+def _neighbours(known: Layouts, steps: Sequence[RunStep]) -> Iterator[tuple[ShapeSnapshot, ShapeSnapshot, RunStep]]:
     """Batches of steps of one kind that follow each other in a process, with the second step."""
     chains: dict[tuple[int | None, int, str | None], list[tuple[ShapeSnapshot, RunStep]]] = defaultdict(list)
     for step in steps:

@@ -1,4 +1,4 @@
-"""From labels to one diagnosis: what is seen most of, what causes it, how sure that is, and why it is none of the others.
+"""From labels to one diagnosis: what is seen most of, what causes it, how sure that is, and why it is no other.
 
 An idle device often has the highest score, and is a symptom: where a cause is known, that is what people are told.
 """
@@ -64,9 +64,7 @@ def diagnose(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Diagnosis:
     )
 
 
-def _reason(
-    figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunLabel]
-) -> tuple[float | None, str]:
+def _reason(figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunLabel]) -> tuple[float | None, str]:
     if found is None:
         return None, "nothing that was recorded holds the run back"
     sure, reasons = found.confidence, []

@@ -1,7 +1,7 @@
 """What holds a run back: each label with what speaks for it, or why it is not the one.
 
 The lines are those of `passes/timeline/labels.py`, the published ones. Events show the whole run from the host; a
-profiler sees devices, but a part of the run. What each can tell better comes from it (`_OF_TRACES`), else from the other.
+profiler sees devices, but a part of the run. What each tells better comes from it (`_OF_TRACES`), else from the other.
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
     known = merged(span for here in spans.values() for span in here)
     explained = lengths_within(windows, known)
     # Steps that overlap, or are marked from before the last one ended, have nothing between them.
-    before = [(begin, begin if start is None else max(begin, start)) for begin, start in zip(begins, starts, strict=True)]
+    before = [
+        (begin, begin if start is None else max(begin, start)) for begin, start in zip(begins, starts, strict=True)
+    ]
     explained_before = lengths_within(before, known)
     return tuple(
         RunStep(

@@ -37,7 +37,9 @@ _Time = Annotated[int, Field(ge=0, le=_LARGEST)]
 _Number = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Percent = Annotated[float, Field(allow_inf_nan=False, ge=0, le=100)]
-_Sizes = Annotated[tuple[Annotated[int, Field(ge=-_LARGEST_SIZE, le=_LARGEST_SIZE)], ...], Field(max_length=_HIGHEST_RANK)]
+_Sizes = Annotated[
+    tuple[Annotated[int, Field(ge=-_LARGEST_SIZE, le=_LARGEST_SIZE)], ...], Field(max_length=_HIGHEST_RANK)
+]
 
 
 class UnusableEventError(ValueError):
@@ -131,7 +133,6 @@ def parse_event(fields: object) -> RunEvent | None:
     except ValueError:
         return None
     return _event(kind, line, line.payload or {})
-
 
 
 def _checked(model: type[_Model], fields: object) -> _Model:
