@@ -1,9 +1,9 @@
 """Reads samples of devices, `gpu_metrics.csv`, and of a run's processes, `host_metrics.csv`.
 
-The first is what `nvidia-smi --query-gpu=... --format=csv` writes: units behind names, in brackets, and behind values or
-not; `[N/A]` for what a device does not tell. Columns are taken by name, in any order; those that are not known here are
-passed over. A value that is not there is None. A row that is torn, as the last one of a run that was killed, or that
-has no time, is left out.
+The first is what `nvidia-smi --query-gpu=... --format=csv` writes: units behind names, in brackets, and behind values
+or not; `[N/A]` for what a device does not tell. Columns are taken by name, in any order; those that are not known here
+are passed over. A value that is not there is None. A row that is torn, as the last one of a run that was killed, or
+that has no time, is left out.
 """
 
 from __future__ import annotations
