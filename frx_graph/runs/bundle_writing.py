@@ -64,7 +64,9 @@ def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
 def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
     """The regular files of the bundle, in the order in which people are told of them. What the workload has put there
     of its own is none of it."""
-    traces = sorted(path.name for path in (folder / bundle_layout.PROFILER).iterdir())
+    profiler = folder / bundle_layout.PROFILER
+    # The workload may do away with it.
+    traces = sorted(path.name for path in profiler.iterdir()) if profiler.is_dir() else []
     possible = (
         *_FIRST,
         *(bundle_layout.PROFILER / name for name in traces if name.endswith((".json", ".json.gz"))),

@@ -25,6 +25,8 @@ def host_rows(ancestor: int, now: Callable[[], datetime] = lambda: datetime.now(
             processes = root.children(recursive=True)
         except _UNREADABLE:
             return b""
+        if not processes:
+            return b""
         moment = now()
         memory, used = 0, {}
         for process in processes:

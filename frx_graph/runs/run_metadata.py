@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 import psutil
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from frx_graph.evidence.gpus_present import gpu_names
 from frx_graph.version import __version__
@@ -57,7 +57,7 @@ class Artifact(_Part):
 class RunMetadata(_Part):
     """`metadata.json`. Times are in UTC. Of `exit_code` and `signal` one is null once the run has ended."""
 
-    schema_name: Literal["frx_run_metadata_v1"] = "frx_run_metadata_v1"
+    schema_: Literal["frx_run_metadata_v1"] = Field(default="frx_run_metadata_v1", alias="schema")
     frx_version: str = __version__
     run_id: str
     job_name: str
@@ -87,7 +87,7 @@ class Manifest(_Part):
     """`manifest.json`: all files but itself. `limited_data`: there is no record of steps, since no events were written;
     what a profile tells of them is less certain. `missing` says what else the run could have had, and why not."""
 
-    schema_name: Literal["frx_run_manifest_v1"] = "frx_run_manifest_v1"
+    schema_: Literal["frx_run_manifest_v1"] = Field(default="frx_run_manifest_v1", alias="schema")
     run_id: str
     limited_data: bool
     missing: tuple[str, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import select
@@ -102,7 +103,8 @@ def run_workload(
             assert guard.stderr is not None
             output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
             stack.callback(output.close)
-            end = _followed(_Status(status), command[0], signals, limit_seconds, started)
+            tell = functools.partial(started or (lambda _: None), guard.pid)
+            end = _followed(_Status(status), command[0], signals, limit_seconds, tell)
             output.finish(signals.impatient)
         finally:
             # The guard ends whatever is left, and then itself.
@@ -147,16 +149,15 @@ def _followed(
     name: str,
     signals: _Signals,
     limit_seconds: float | None,
-    started: Callable[[int], None] | None,
+    started: Callable[[], None],
 ) -> WorkloadEnd:
     begin = time.monotonic()
     deadline = math.inf if limit_seconds is None else begin + limit_seconds
     timed_out = False
     while True:
         match (status.line() or "").split():
-            case ["started", guard]:
-                if started is not None:
-                    started(int(guard))
+            case ["started"]:
+                started()
             case ["failed", error]:
                 raise WorkloadError(f"{name} cannot be started: {os.strerror(int(error))}", _AFTER)
             case ["ended", said, seconds]:

@@ -4,7 +4,7 @@
 
 It is a program of its own, of the standard library alone, since its parent may be killed at any moment. It reads from
 the descriptor CONTROL: each byte is a signal for the workload's process group, SIGKILL is for all that it has started,
-and the end of the file says that the parent has gone. It writes to STATUS: `started PID`, or `failed ERRNO`; when the
+and the end of the file says that the parent has gone. It writes to STATUS: `started`, or `failed ERRNO`; when the
 workload has ended, and all that it has left behind has, too, `ended CODE SECONDS`, a signal's number being negative.
 
 On Linux it adopts processes whose parents have ended, so that those that have left the group and the session are found,
@@ -56,7 +56,7 @@ class Guard:
         if failure:
             self._say(f"failed {failure}")
             return
-        self._say(f"started {self._child}")
+        self._say("started")
         while self._wait_status is None:
             ready, _, _ = select.select([self._control, woken], [], [])
             if woken in ready:
