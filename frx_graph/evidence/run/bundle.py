@@ -78,9 +78,8 @@ class OpenBundle:
         found = [self.find(bundle_layout.PROFILER_TRACE), self.find(_ROOT_TRACE)]
         folder = self.find(bundle_layout.PROFILER)
         if folder is not None and folder.is_dir():
-            found += [
-                self.find(bundle_layout.PROFILER / name) for name in sorted(os.listdir(folder)) if _is_trace(name)
-            ]
+            names = sorted(path.name for path in folder.iterdir() if path.name.endswith(_TRACE_SUFFIXES))
+            found += [self.find(bundle_layout.PROFILER / name) for name in names]
         return tuple(dict.fromkeys(path for path in found if path is not None and path.is_file()))
 
 
@@ -99,11 +98,12 @@ def open_bundle(path: Path) -> Iterator[OpenBundle]:
         return
     with BundleZip(path) as archive:
         prefix = _prefix(path, archive.names)
-        wanted = {name: inside for name in archive.names if _is_read(inside := _inside(name, prefix))}
+        inside = ((name, _inside(name, prefix)) for name in archive.names)
+        wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
         with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
             root = Path(folder).resolve()
-            for name, inside in wanted.items():
-                target = root / inside
+            for name, file in wanted.items():
+                target = root / file
                 target.parent.mkdir(parents=True, exist_ok=True)
                 archive.extract(name, target)
             yield OpenBundle(prefix.name or path.name.removesuffix(".zip"), root)
@@ -132,13 +132,5 @@ def _inside(name: str, prefix: PurePosixPath) -> PurePosixPath | None:
     return path.relative_to(prefix) if path != prefix and path.is_relative_to(prefix) else None
 
 
-def _is_read(inside: PurePosixPath | None) -> bool:
-    return inside in _FILES or _is_profile(inside)
-
-
 def _is_profile(inside: PurePosixPath | None) -> bool:
-    return inside is not None and inside.parent == bundle_layout.PROFILER and _is_trace(inside.name)
-
-
-def _is_trace(name: str) -> bool:
-    return name.endswith(_TRACE_SUFFIXES)
+    return inside is not None and inside.parent == bundle_layout.PROFILER and inside.name.endswith(_TRACE_SUFFIXES)
