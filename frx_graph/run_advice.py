@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import OpenBundle, open_bundle
+from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunWarning
 from frx_graph.passes.run.analysis import RunRecord, analyse_record
@@ -87,7 +88,7 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
                 case "trace":
                     traced = analyze_run(path)
                 case "samples":
-                    samples = ()  # until device_samples is there
+                    samples = read_device_samples(path)
         except EvidenceError as error:
             errors.append(error)
             unread.append(MissingPart(subject=_inside(bundle, path), reason=_said(bundle, error)))
