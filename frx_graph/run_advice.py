@@ -18,12 +18,13 @@ from pydantic import ValidationError
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import OpenBundle, open_bundle
+from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunWarning
 from frx_graph.passes.run.analysis import RunRecord, analyse_record
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.quantities import plural
-from frx_graph.reports.run_document import run_document
+from frx_graph.reports.run_document import run_document, summary_text
 from frx_graph.reports.run_parts import RunDocument, RunResult, SourcePart
 from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.trace_document import trace_document
@@ -33,6 +34,8 @@ from frx_graph.version import __version__
 
 Role = Literal["events", "trace", "samples"]
 _LONGEST_SUMMARY = 64 << 20
+_MOST_WARNINGS = 20
+_ONE_TRACE = "one trace is read, the first by name: `frx analyze` on this one tells of it"
 _COLLECT = "frx collect -- python train.py writes a bundle"
 
 
@@ -51,12 +54,18 @@ def analyze_bundle(path: Path) -> RunAdvice:
         return advise_on_run(bundle)
 
 
+def summary_of(path: Path) -> str:
+    """The text of `derived/summary.json` for the bundle at `path`, from its other files. Raises as `analyze_bundle`."""
+    with open_bundle(path) as bundle:
+        return summary_text(analyse_files(bundle))
+
+
 def advise_on_run(bundle: OpenBundle) -> RunAdvice:
     """The same of a bundle that is open."""
     kept, why_not = _summary(bundle)
     if kept is not None:
         return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
-    if not any(_raw(bundle)):
+    if why_not and not any(_raw(bundle)):
         raise EvidenceError(f"{bundle.root / bundle_layout.SUMMARY}: {why_not}", _COLLECT)
     document = analyse_files(bundle)
     read = ", ".join(source.path for source in document.result.sources)
@@ -65,7 +74,7 @@ def advise_on_run(bundle: OpenBundle) -> RunAdvice:
 
 def analyse_files(bundle: OpenBundle) -> RunDocument:
     """What events, trace and samples say, whatever was said of them before: what `derived/summary.json` is made of."""
-    missing: list[MissingPart] = []
+    unread: list[MissingPart] = []
     errors: list[EvidenceError] = []
     sources: list[SourcePart] = []
     stream = EventStream(())
@@ -79,17 +88,20 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
                 case "trace":
                     traced = analyze_run(path)
                 case "samples":
-                    samples = ()  # until device_samples is there
+                    samples = read_device_samples(path)
         except EvidenceError as error:
             errors.append(error)
-            missing.append(MissingPart(subject=_inside(bundle, path), reason=_said(bundle, error)))
+            unread.append(MissingPart(subject=_inside(bundle, path), reason=_said(bundle, error)))
             continue
         sources.append(_source(bundle, role, path))
     if not sources and errors:
         raise EvidenceError(_said(bundle, errors[0]), errors[0].hint)
     record = analyse_record(stream.events, samples, None if traced is None else traced.run)
-    missing += [*_of_stream(stream), *_of_record(record), *_of_bundle(bundle, sources)]
-    return run_document(bundle.name, record, _trace(bundle, traced), sources, missing)
+    missing = [*_of_stream(stream), *_of_record(record), *_of_sources(sources)]
+    unread += [MissingPart(subject=_inside(bundle, path), reason=_ONE_TRACE) for path in bundle.traces()[1:]]
+    warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
+    trace = _trace(bundle, traced)
+    return run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
 
 
 def _raw(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
@@ -155,8 +167,9 @@ def _of_stream(stream: EventStream) -> Iterator[MissingPart]:
         yield MissingPart(subject="events", reason=f"{stream.left_out:,} at the end are more than can be kept")
     if stream.foreign:
         yield MissingPart(subject="events", reason=f"{stream.foreign:,} are of kinds that are not read here")
-    for warning in dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)):
-        yield MissingPart(subject="events", reason=f"the program says: {one_line(warning)}")
+    dropped = sum(event.dropped or 0 for event in stream.events if isinstance(event, RunWarning))
+    if dropped:
+        yield MissingPart(subject="events", reason=f"{dropped:,} were dropped by the program")
 
 
 def _of_record(record: RunRecord) -> Iterator[MissingPart]:
@@ -171,12 +184,9 @@ def _of_record(record: RunRecord) -> Iterator[MissingPart]:
         yield MissingPart(subject="whole run", reason="only the profiled steps are known: the program wrote no events")
 
 
-def _of_bundle(bundle: OpenBundle, sources: Sequence[SourcePart]) -> Iterator[MissingPart]:
+def _of_sources(sources: Sequence[SourcePart]) -> Iterator[MissingPart]:
     roles = {source.role for source in sources}
     if "samples" not in roles:
         yield MissingPart(subject="samples of devices", reason=f"no {bundle_layout.GPU_METRICS} that could be read")
     if "trace" not in roles:
         yield MissingPart(subject="profiler's trace", reason="none, so kernels, launches and conversions are not seen")
-    others = [_inside(bundle, path) for path in bundle.traces()[1:]]
-    if others:
-        yield MissingPart(subject="other traces", reason=f"not read: {one_line(', '.join(others))}")

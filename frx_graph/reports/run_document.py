@@ -18,6 +18,7 @@ from frx_graph.passes.run.figures import ScopeFigures
 from frx_graph.passes.run.scopes import processes
 from frx_graph.passes.run.steps import Activity, RunStep
 from frx_graph.passes.timeline.labels import RunLabel
+from frx_graph.reports.explanation import confidence_label
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.published_schema import published_schema
 from frx_graph.reports.recommendation_part import recommendation_part
@@ -44,8 +45,6 @@ from frx_graph.version import __version__
 
 _STEPS_LISTED = 1000
 _CHANGES_LISTED = 100
-_HIGH, _MEDIUM = 0.8, 0.5
-"""Of confidence, as in explanations."""
 _NAME = 200
 
 
@@ -55,6 +54,8 @@ def run_document(
     trace: TraceResult | None,
     sources: Sequence[SourcePart],
     missing: Sequence[MissingPart],
+    unread: Sequence[MissingPart],
+    warnings: Sequence[str],
 ) -> RunDocument:
     """The document of a run; `trace` is that of the profiler's trace, if there is one."""
     timed = bool(record.run.figures.steps)
@@ -75,6 +76,8 @@ def run_document(
             scope_comparison=_comparison(record),
             trace=trace,
             missing=tuple(missing),
+            unread=tuple(unread),
+            warnings=tuple(one_line(warning, _NAME) for warning in warnings),
         )
     )
 
@@ -228,18 +231,12 @@ def _diagnosis(found: Diagnosis) -> DiagnosisPart:
         primary_is_symptom=found.primary is not None and found.primary.symptom,
         user_facing_bottleneck=_name(found.user_facing),
         confidence=found.confidence,
-        confidence_label=_grade(found.confidence),
+        confidence_label=None if found.confidence is None else confidence_label(found.confidence),
         reason=found.reason,
         evidence=found.evidence,
         why_not=tuple(WhyNotPart(label=one.label, answer=one.answer, reason=one.reason) for one in found.why_not),
         recommendations=tuple(map(recommendation_part, found.recommendations)),
     )
-
-
-def _grade(confidence: float | None) -> Literal["low", "medium", "high"] | None:
-    if confidence is None:
-        return None
-    return "high" if confidence >= _HIGH else "medium" if confidence >= _MEDIUM else "low"
 
 
 def _tax(tax: AbstractionTax) -> TaxPart:

@@ -209,6 +209,8 @@ class RunResult(_Part):
     scope_comparison: ComparisonPart
     trace: TraceResult | None = Field(description="of the profiler's trace of a part of the run")
     missing: tuple[MissingPart, ...]
+    unread: tuple[MissingPart, ...] = Field(description="files of the bundle, by name, and why")
+    warnings: tuple[str, ...] = Field(description="of the program, about its own record")
 
     def scope(self, wanted: Scope) -> ScopePart:
         """The one that is asked for."""

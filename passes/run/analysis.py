@@ -20,6 +20,9 @@ from frx_graph.passes.timeline.analysis import RunAnalysis
 from frx_graph.passes.timeline.labels import RunLabel
 from frx_graph.passes.timeline.timeline import Timeline
 
+_ZONE_NS = 15 * 60 * 1_000_000_000
+"""By which time zones differ at least."""
+
 
 @dataclass(frozen=True)
 class ScopeAnalysis:
@@ -68,8 +71,10 @@ def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
     selector = Selector(skip_first_n=0) if from_trace else Selector()
     of_trace = () if trace is None else trace.labels
 
+    placed = not from_trace and _on_one_clock(steps, sampled)
+
     def scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:
-        return _scope(name, chosen, known, sampled, kernels, timeline, of_trace, on_trace_clock=from_trace)
+        return _scope(name, chosen, known, sampled, kernels, timeline, of_trace, placed=placed)
 
     left_out = {step.number for step in timeline.windows.left_out} if from_trace and timeline is not None else set()
     steady = [step for step in selector.select(steps) if step.number not in left_out]
@@ -84,6 +89,16 @@ def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
     )
 
 
+def _on_one_clock(steps: Sequence[RunStep], samples: Sequence[GpuSample]) -> bool:
+    """False where samples are hours away from the steps: `nvidia-smi` writes the time of a zone that it does not
+    name."""
+    if not steps or not samples:
+        return True
+    begin, end = min(step.begin_ns for step in steps), max(step.end_ns for step in steps)
+    first, last = min(sample.at_ns for sample in samples), max(sample.at_ns for sample in samples)
+    return max(begin - last, first - end) < _ZONE_NS // 2
+
+
 def _scope(
     name: Scope,
     steps: Sequence[RunStep],
@@ -93,11 +108,11 @@ def _scope(
     trace: Timeline | None,
     of_trace: Sequence[RunLabel],
     *,
-    on_trace_clock: bool,
+    placed: bool,
 ) -> ScopeAnalysis:
-    # The clock of a trace may have another beginning than that of the samples.
-    begin = None if on_trace_clock or not steps else min(step.begin_ns for step in steps)
-    end = None if on_trace_clock or not steps else max(step.end_ns for step in steps)
+    """`placed`: samples can be told from those before and after the steps."""
+    begin = min(step.begin_ns for step in steps) if placed and steps else None
+    end = max(step.end_ns for step in steps) if placed and steps else None
     figures = ScopeFigures(
         steps=tuple(steps),
         devices=device_use(samples, begin, end),
