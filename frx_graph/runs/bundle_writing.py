@@ -20,9 +20,9 @@ from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_EXPANSION, SMALLEST_EXPANDED
+from frx_graph.reports import explanation_texts
 
 FOLDERS: Final = (bundle_layout.EVENTS.parent, bundle_layout.SUMMARY.parent, bundle_layout.PROFILER)
-EXPLANATION: Final = ("frx_summary.txt", "frx_llm_prompt.txt", "frx_evidence.json")
 _FIRST: Final = (
     bundle_layout.METADATA,
     bundle_layout.MANIFEST,
@@ -69,7 +69,7 @@ def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
     possible = (
         *_FIRST,
         *(bundle_layout.PROFILER / name for name in traces if name.endswith((".json", ".json.gz"))),
-        *map(PurePosixPath, EXPLANATION),
+        *map(PurePosixPath, explanation_texts.FILES),
     )
     return tuple(file for file in possible if (folder / file).is_file() and not (folder / file).is_symlink())
 
