@@ -167,6 +167,18 @@ def test_as_json(capfd: pytest.CaptureFixture[str]) -> None:
     assert as_json(read) == document
 
 
+def test_the_run_is_explained_within_the_bundle(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["collect", "--explain", *python(EVENTS)]) == 0
+    names = ["frx_summary.txt", "frx_llm_prompt.txt", "frx_evidence.json"]
+    assert all((bundle() / name).stat().st_size for name in names)
+    assert {file["path"] for file in told("manifest.json")["files"]} > set(names)
+    with zipfile.ZipFile(f"{bundle()}.zip") as archive:
+        assert archive.namelist()[-3:] == [f"{bundle().name}/{name}" for name in names]
+    shown = capfd.readouterr().out
+    # What was found is printed, too.
+    assert f"RUN  {bundle().name}" in shown
+
+
 def test_quiet_prints_what_the_workload_does(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["collect", "--quiet", *python("print('out')")]) == 0
     shown = capfd.readouterr()
@@ -242,7 +254,7 @@ def test_traces_of_another_run_and_links_are_not_imported(tmp_path: Path) -> Non
     (folder / "loop").symlink_to(folder.absolute())
     assert run(["collect", *writes("frx-job-run/new\x1b_trace.json")]) == 0
     assert [path.name for path in (bundle() / "profiler").iterdir()] == ["new__trace.json"]
-    assert "1 traces are not imported: they are older than the run" in told("metadata.json")["warnings"]
+    assert "1 older trace not imported, of before the run" in told("metadata.json")["warnings"]
     with open_bundle(Path(f"{bundle()}.zip")) as opened:
         assert len(opened.traces()) == 1
 
