@@ -34,8 +34,8 @@ from frx_graph.run_advice import analyze_bundle
 
 MARK = "FRX_KILLED_COLLECT"
 GONE_SECONDS = 5.0
-LONGEST_LIFE_SECONDS = 1.6
-"""A collect that is left alone takes 1.2 s here."""
+LONGEST_LIFE_SECONDS = 1.3
+"""A collect that is left alone takes 0.9 s here."""
 SAY_SECONDS = 20.0
 WORKLOAD = """
 import json, os, subprocess, sys, time
