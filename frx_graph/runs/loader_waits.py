@@ -7,17 +7,18 @@ has begun to iterate (which starts workers), and that there was no further batch
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
-from frx_graph.runs.event_lines import loader_members, loader_wait
+from frx_graph.runs.event_lines import loader_payload, loader_wait
 from frx_graph.runs.recorder import Recorder
 from frx_graph.runs.step import HERE
 
 CurrentRecorder: TypeAlias = Callable[[], Recorder | None]
 """Who records now: in a child that was forked, another than in its parent."""
 
+LoaderTold: TypeAlias = Mapping[str, int | bool | None]
 NEXT, BEGIN, END = "next", "begin", "end"
 
 
@@ -59,11 +60,12 @@ class TimedLoader:
 class TimedIterator:
     """An iterator of batches that times each `next`."""
 
-    def __init__(self, batches: Iterator[Any], recorder: CurrentRecorder, loader: str) -> None:
+    def __init__(self, batches: Iterator[Any], recorder: CurrentRecorder, told: LoaderTold) -> None:
         self._frx_batches = batches
         self._frx_next = batches.__next__
         self._frx_recorder = recorder
-        self._frx_members = loader
+        self._frx_wait = loader_payload(NEXT, told)
+        self._frx_end = loader_payload(END, told)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -73,9 +75,9 @@ class TimedIterator:
         try:
             batch = self._frx_next()
         except StopIteration:
-            _put(self._frx_recorder, start, END, self._frx_members)
+            _put(self._frx_recorder, start, self._frx_end)
             raise
-        _put(self._frx_recorder, start, NEXT, self._frx_members)
+        _put(self._frx_recorder, start, self._frx_wait)
         return batch
 
     def __len__(self) -> int:
@@ -85,15 +87,13 @@ class TimedIterator:
         return getattr(self.__dict__["_frx_batches"], name)
 
 
-def timed_iterator(
-    loader: Any, recorder: CurrentRecorder, begin: Callable[[Any], Iterator[Any]]
-) -> Iterator[Any]:
+def timed_iterator(loader: Any, recorder: CurrentRecorder, begin: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
     """The iterator that `begin` makes of the loader, timed."""
-    members = _members(loader)
+    told = _told(loader)
     start = perf_counter_ns()
     batches = begin(loader)
-    _put(recorder, start, BEGIN, members)
-    return TimedIterator(batches, recorder, members)
+    _put(recorder, start, loader_payload(BEGIN, told))
+    return TimedIterator(batches, recorder, told)
 
 
 @contextlib.contextmanager
@@ -119,25 +119,24 @@ def timed_in_place(loader: Any, recorder: CurrentRecorder) -> Iterator[None]:
         loader.__class__ = kind
 
 
-def _put(recorder: CurrentRecorder, start: int, stage: str, members: str) -> None:
+def _put(recorder: CurrentRecorder, start: int, payload: str) -> None:
     end = perf_counter_ns()
     found = recorder()
     if found is None or HERE.loading:
         return
     step = HERE.step
     number = None if step is None else step.number
-    found.put((loader_wait, end + found.epoch, number, end - start, stage, members))
+    found.put((loader_wait, end + found.epoch, number, end - start, payload))
 
 
-def _members(loader: Any) -> str:
-    told = {
+def _told(loader: Any) -> LoaderTold:
+    return {
         "num_workers": _whole(getattr(loader, "num_workers", None)),
         "prefetch_factor": _whole(getattr(loader, "prefetch_factor", None)),
         "pinned_memory": _flag(getattr(loader, "pin_memory", None)),
         "persistent_workers": _flag(getattr(loader, "persistent_workers", None)),
         "batch_size": _whole(getattr(loader, "batch_size", None)),
     }
-    return loader_members(told)
 
 
 def _whole(value: object) -> int | None:

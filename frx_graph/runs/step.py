@@ -34,19 +34,19 @@ HERE = Here()
 class Step:
     """One step. `record` tells its loss and metrics; `describe`, what it works on where the step was begun without."""
 
-    __slots__ = ("_kind", "_layout", "_loss", "_metrics", "_outer", "_pending", "_recorder", "_start", "depth", "number")
+    # On the class, so that they need not be set in each step.
+    depth = 0
+    _start: int | None = None
+    _outer: Step | None = None
+    _loss: Reading | None = None
+    _metrics: dict[str, Reading] | None = None
+    _pending: tuple[PendingScalar, ...] = ()
 
     def __init__(self, recorder: Recorder, number: int | None, kind: str, layout: int | None) -> None:
         self.number = number
-        self.depth = 0
         self._recorder = recorder
         self._kind = kind
         self._layout = layout
-        self._start: int | None = None
-        self._outer: Step | None = None
-        self._loss: Reading | None = None
-        self._metrics: dict[str, Reading] | None = None
-        self._pending: tuple[PendingScalar, ...] = ()
 
     def __enter__(self) -> Step:
         outer = HERE.step
@@ -105,14 +105,14 @@ class Step:
 
 
 class Span:
-    """A part of a step, or of what is between steps."""
+    """A part of a step, or of what is between steps; `told` is what its line takes besides how long it took."""
 
-    __slots__ = ("_line", "_name", "_recorder", "_start")
+    __slots__ = ("_line", "_recorder", "_start", "_told")
 
-    def __init__(self, recorder: Recorder, line: Line, name: str) -> None:
+    def __init__(self, recorder: Recorder, line: Line, told: str) -> None:
         self._recorder = recorder
         self._line = line
-        self._name = name
+        self._told = told
         self._start: int | None = None
 
     def __enter__(self) -> None:
@@ -122,12 +122,13 @@ class Span:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         end = perf_counter_ns()
-        start, self._start = self._start, None
+        start = self._start
         if start is None:
             return
+        self._start = None
         step = HERE.step
-        number = None if step is None else step.number
-        self._recorder.put((self._line, end + self._recorder.epoch, number, end - start, self._name))
+        recorder = self._recorder
+        recorder.put((self._line, end + recorder.epoch, None if step is None else step.number, end - start, self._told))
 
 
 class LoaderSpan(Span):
@@ -150,11 +151,8 @@ class LoaderSpan(Span):
 class NoStep(Step):
     """A step of which nothing is recorded."""
 
-    __slots__ = ()
-
     def __init__(self) -> None:
         self.number = None
-        self.depth = 0
 
     def __enter__(self) -> Step:
         return self
