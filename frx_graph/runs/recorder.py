@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from frx_graph.errors import first_line
 from frx_graph.evidence.run.events import SnapshotOf
@@ -17,6 +17,18 @@ from frx_graph.runs.event_lines import Event, shape_snapshot, system_info, warni
 from frx_graph.runs.event_writer import EventWriter
 from frx_graph.runs.parameter_layout import WatchedModels
 from frx_graph.runs.stderr_warning import say_once
+
+
+class Marks(Protocol):
+    """What wants to know where steps begin and end."""
+
+    def begin_step(self) -> None:
+        """A step begins."""
+        ...
+
+    def end_step(self) -> None:
+        """It has ended."""
+        ...
 
 
 class Recorder:
@@ -30,6 +42,9 @@ class Recorder:
         self._known_layout = self._layouts.known
         self._models = WatchedModels()
         self._numbering = threading.RLock()
+        self.bundle = path.parent.parent
+        self.window: Marks | None = None
+        """Where a profile is being made, which wants to know of steps."""
         self.writer = EventWriter(path, max_bytes=max_bytes, opening=self._opening)
         self.put = self.writer.put
         self.put_when_ready = self.writer.put_when_ready

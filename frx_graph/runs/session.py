@@ -13,21 +13,21 @@ import multiprocessing.util
 import operator
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 from frx_graph.errors import first_line
 from frx_graph.runs.event_lines import copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
-from frx_graph.runs.loader_waits import NEXT, TimedLoader
+from frx_graph.runs.loader_waits import END, NEXT, TimedLoader, timed_in_place
 from frx_graph.runs.recorder import Recorder
 from frx_graph.runs.recording_settings import RecordingSettings, settings_from
 from frx_graph.runs.stderr_warning import say_once
-from frx_graph.runs.step import HERE, NO_STEP, LoaderSpan, Span, Step
+from frx_graph.runs.step import HERE, NO_STEP, LoaderSpan, MarkedStep, Span, Step
 
 Batches = TypeVar("Batches", bound=Iterable[Any])
 _NO_SPAN: AbstractContextManager[None] = contextlib.nullcontext()
-_UNKNOWN_LOADER = loader_payload(NEXT, {})
+_WAIT, _NO_MORE = loader_payload(NEXT, {}), loader_payload(END, {})
 _TRAIN, _EVAL, _FORWARD, _BACKWARD, _OPTIMIZER = map(quoted, ("train", "eval", "forward", "backward", "optimizer"))
 _LARGEST = 2**63
 """Beyond, readers of JSON disagree."""
@@ -62,7 +62,11 @@ class AutopilotSession:
                 kind = _TRAIN if model is None or getattr(model, "training", True) else _EVAL
             else:
                 kind = quoted(str(step_kind))
-            return Step(recorder, number, kind, recorder.look(number, batch, model))
+            layout = recorder.look(number, batch, model)
+            window = recorder.window
+            if window is None:
+                return Step(recorder, number, kind, layout)
+            return MarkedStep(window, recorder, number, kind, layout)
         except Exception as error:  # noqa: BLE001 - the program goes on
             say_once(f"a step is not recorded: {first_line(error)}")
             return NO_STEP
@@ -90,7 +94,7 @@ class AutopilotSession:
     def dataloader_span(self) -> AbstractContextManager[None]:
         """The program waits for its batch, where the loader is not instrumented."""
         recorder = self._recorder
-        return _NO_SPAN if recorder is None else LoaderSpan(recorder, loader_wait, _UNKNOWN_LOADER)
+        return _NO_SPAN if recorder is None else LoaderSpan(recorder, loader_wait, _WAIT, _NO_MORE)
 
     def copy_span(self, copy_kind: str = "h2d") -> AbstractContextManager[None]:
         """A copy between host and device: `h2d`, `d2h` or another."""
@@ -108,6 +112,11 @@ class AutopilotSession:
         if self._recorder is None:
             return loader
         return cast("Batches", TimedLoader(loader, lambda: self._recorder))
+
+    def timed_in_place(self, loader: Any, seen: Callable[[Any], None] | None = None) -> AbstractContextManager[None]:
+        """As `instrument`, of a loader that somebody else holds: within the block he iterates a timed one. `seen` gets
+        each batch, before he does."""
+        return _NO_SPAN if self._recorder is None else timed_in_place(loader, lambda: self._recorder, seen)
 
     def flush(self) -> None:
         """Write what was recorded so far; returns when it is in the file, or after a second of waiting for it."""

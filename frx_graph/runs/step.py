@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from frx_graph.runs.event_lines import Line, step_end, step_start
-from frx_graph.runs.recorder import Recorder
+from frx_graph.runs.recorder import Marks, Recorder
 from frx_graph.runs.scalar_reading import PendingScalar, Reading, read_scalar
 
 _MOST_METRICS = 32
@@ -104,6 +104,24 @@ class Step:
         return reading
 
 
+class MarkedStep(Step):
+    """A step that a profile is made of, too."""
+
+    def __init__(self, marks: Marks, recorder: Recorder, number: int | None, kind: str, layout: int | None) -> None:
+        super().__init__(recorder, number, kind, layout)
+        self._marks = marks
+
+    def __enter__(self) -> Step:
+        self._marks.begin_step()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        self._marks.end_step()
+
+
 class Span:
     """A part of a step, or of what is between steps; `told` is what its line takes besides how long it took."""
 
@@ -134,7 +152,11 @@ class Span:
 class LoaderSpan(Span):
     """The program waits for a batch; a loader that times itself keeps quiet in it, so that no wait counts twice."""
 
-    __slots__ = ("_was_loading",)
+    __slots__ = ("_told_at_end", "_was_loading")
+
+    def __init__(self, recorder: Recorder, line: Line, told: str, told_at_end: str) -> None:
+        super().__init__(recorder, line, told)
+        self._told_at_end = told_at_end
 
     def __enter__(self) -> None:
         self._was_loading = HERE.loading
@@ -144,8 +166,10 @@ class LoaderSpan(Span):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, traceback)
         HERE.loading = self._was_loading
+        if kind is StopIteration:
+            self._told = self._told_at_end
+        super().__exit__(kind, error, traceback)
 
 
 class NoStep(Step):
