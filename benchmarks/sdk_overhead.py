@@ -168,12 +168,12 @@ def _median_and_p99(times: Sequence[int]) -> tuple[float, float]:
 def broken_bounds(costs: Sequence[StepCost]) -> list[str]:
     """What is above its bound."""
     broken = [
-        f"a step of {cost.work_ns / 1e6:g} ms takes {cost.added_ns / 1e3:.1f} µs longer (bound {ADDED_NS_BOUND // 1000})"
+        f"a step of {cost.work_ns / 1e6:g} ms: {cost.added_ns / 1e3:.1f} µs longer (bound {ADDED_NS_BOUND // 1000})"
         for cost in costs
         if cost.added_ns >= ADDED_NS_BOUND
     ]
     broken += [
-        f"a step of {cost.work_ns / 1e6:g} ms takes {cost.share:.2%} longer (bound {SHARE_BOUND:.0%})"
+        f"a step of {cost.work_ns / 1e6:g} ms: {cost.share:.2%} longer (bound {SHARE_BOUND:.0%})"
         for cost in costs
         if cost.work_ns >= LONG_STEP_NS and cost.share >= SHARE_BOUND
     ]

@@ -48,12 +48,10 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
         loader, model = kwargs.get("train_dataloader"), kwargs.get("model")
         if loader is not None:
             self._training.enter_context(session.timed_in_place(loader, self._seen))
-        if model is not None and not _compiled(model, args):
-            for hook in (
-                model.register_forward_pre_hook(self._before_forward, prepend=True, with_kwargs=True),
-                model.register_forward_hook(self._after_forward, with_kwargs=True),
-            ):
-                self._training.callback(hook.remove)
+        if hasattr(model, "register_forward_hook") and not _compiled(model, args):
+            before = model.register_forward_pre_hook(self._before_forward, prepend=True, with_kwargs=True)
+            self._training.callback(before.remove)
+            self._training.callback(model.register_forward_hook(self._after_forward, with_kwargs=True).remove)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """A step begins; its batches have come."""

@@ -111,13 +111,13 @@ def shape_snapshot(process: str, event: Event) -> str:
     """What a batch looks like, or those parameters that have changed. Takes `SnapshotOf`, a `Layout`, its number,
     whether the model is in training mode, and its name; the last three may be None."""
     _, _, _, of, tensors, layout, training, model = event
-    tensors = [(name[:_LONGEST_TEXT], *others) for name, *others in tensors]
+    short = _LONGEST_TEXT
     payload = {
         "of": of,
         "layout": layout,
-        "shapes": {name: list(shape) for name, shape, _, _ in tensors},
-        "strides": {name: list(strides) for name, _, strides, _ in tensors if strides is not None},
-        "dtypes": {name: str(dtype).removeprefix("torch.") for name, _, _, dtype in tensors},
+        "shapes": {name[:short]: list(shape) for name, shape, _, _ in tensors},
+        "strides": {name[:short]: list(strides) for name, _, strides, _ in tensors if strides is not None},
+        "dtypes": {name[:short]: str(dtype).removeprefix("torch.") for name, _, _, dtype in tensors},
         "batch_size": _batch_size(tensors) if of is SnapshotOf.BATCH else None,
         "is_training": training,
         "model_name": model,

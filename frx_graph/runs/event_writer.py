@@ -3,7 +3,7 @@
 The program's threads put events into a queue, which costs them a tenth of a microsecond; when it is full, events are
 dropped and counted. The thread wakes every tenth of a second and appends whole lines by one `write` to a file that was
 opened to append, so that processes that share the file, such as ranks, do not tear each other's lines (on a local file
-system; a network one does not promise it). What was written is the kernel's: a killed program loses a fifth of a second.
+system; a network one does not promise it). What was written is the kernel's: who is killed loses a fifth of a second.
 
 Whatever goes wrong here ends the recording, with one line on standard error, and never the program.
 """

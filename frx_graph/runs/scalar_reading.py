@@ -105,7 +105,7 @@ class _Places:
         with torch.inference_mode(mode=False):
             self._all = torch.empty(_PLACES, dtype=dtype, device="cpu", pin_memory=pinned)
             self.tensors = list(self._all.unbind())
-        self.words = (word * _PLACES).from_address(self._all.data_ptr())
+        self.words: Any = (word * _PLACES).from_address(self._all.data_ptr())
         self._free = list(range(_PLACES))
 
     def take(self) -> int | None:

@@ -107,8 +107,8 @@ class AutopilotSession:
         return _NO_SPAN if recorder is None else Span(recorder, sync_wait, "")
 
     def instrument(self, loader: Batches) -> Batches:
-        """A loader of batches, any iterable, that times how long each is waited for, and else is as the given one. Where
-        nothing is recorded it is the given one."""
+        """A loader of batches, any iterable, that times how long each is waited for, and else is as the given one.
+        Where nothing is recorded it is the given one."""
         if self._recorder is None:
             return loader
         return cast("Batches", TimedLoader(loader, lambda: self._recorder))
@@ -197,7 +197,7 @@ def instrument_dataloader(loader: Batches) -> Batches:
 
 
 def _whole(given: Any) -> int | None:
-    """None for what is no whole number, or too large, and for a tensor on a device, which would have to be waited for."""
+    """None for what is no whole number, or too large, and for a tensor on a device, which would be waited for."""
     if given is None or getattr(given, "is_cuda", False):
         return None
     try:

@@ -12,9 +12,11 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
 
+from frx_graph.errors import first_line
 from frx_graph.runs.event_lines import Line, step_end, step_start
 from frx_graph.runs.recorder import Marks, Recorder
 from frx_graph.runs.scalar_reading import PendingScalar, Reading, read_scalar
+from frx_graph.runs.stderr_warning import say_once
 
 _MOST_METRICS = 32
 _DEEPEST = 16
@@ -49,6 +51,13 @@ class Step:
         self._layout = layout
 
     def __enter__(self) -> Step:
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            say_once(f"a step is not recorded: {first_line(error)}")
+        return self
+
+    def _begin(self) -> None:
         outer = HERE.step
         if outer is not None and outer.depth < _DEEPEST:
             self._outer = outer
@@ -56,7 +65,6 @@ class Step:
         HERE.step = self
         self._start = start = perf_counter_ns()
         self._recorder.put((step_start, start + self._recorder.epoch, self.number, self._kind))
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
@@ -65,7 +73,13 @@ class Step:
         start, self._start = self._start, None
         if start is None:
             return
-        took, at, failed = end - start, end + self._recorder.epoch, kind is not None
+        try:
+            self._end(end, end - start, kind is not None)
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            say_once(f"a step is not recorded: {first_line(error)}")
+
+    def _end(self, end: int, took: int, failed: bool) -> None:
+        at = end + self._recorder.epoch
         event = step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout
         if self._pending:
             self._recorder.put_when_ready(event, self._pending)
