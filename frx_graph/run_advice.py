@@ -22,6 +22,7 @@ from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunWarning
 from frx_graph.passes.run.analysis import RunRecord, analyse_record
+from frx_graph.passes.run.steps import Activity
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.quantities import plural
 from frx_graph.reports.run_document import run_document, summary_text
@@ -180,7 +181,11 @@ def _of_record(record: RunRecord) -> Iterator[MissingPart]:
         yield MissingPart(subject="steps", reason=f"{plural(record.unfinished, 'step')} began and did not end")
     if not record.run.figures.steps:
         yield MissingPart(subject="steps", reason="none is marked: `frx.step_context` does, or `profiler.step()`")
-    elif record.from_trace:
+    elif Activity.LOADER not in record.run.figures.means:
+        yield MissingPart(
+            subject="waits for input", reason="not recorded: `frx_graph.instrument_dataloader(loader)` does"
+        )
+    if record.from_trace and record.run.figures.steps:
         yield MissingPart(subject="whole run", reason="only the profiled steps are known: the program wrote no events")
 
 
