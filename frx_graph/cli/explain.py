@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.explanation_files import Explanations
+from frx_graph.cli.output import QuietOption, stages
 from frx_graph.cuda_advice import analyze_cuda
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, file_kind
@@ -16,7 +17,6 @@ from frx_graph.evidence.quoted_source import quote_source
 from frx_graph.layer_files import read_layers
 from frx_graph.passes.layers import Layers, SourceLayer
 from frx_graph.passes.reconcile.reconciliation import reconcile
-from frx_graph.progress import stages
 from frx_graph.reports.explain_document import ExplainDocument
 from frx_graph.reports.explanation import explain_ncu, explain_ptx, with_source
 from frx_graph.reports.kernel_document import ncu_document
@@ -30,6 +30,7 @@ def explain(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the files; the current one if it is left out.")] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace files of these names that others wrote.")] = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what holds kernels back, and how to mend it."""
     if report.is_dir():
