@@ -7,15 +7,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from frx_graph.check import Status, worst
+from frx_graph.cli.checks_table import print_checks
 from frx_graph.cli.output import FormatOption, JsonOption, QuietOption, TextOrJson, is_json, is_quiet, print_document
 from frx_graph.evidence.device_calibration import measure_again
-from frx_graph.installation_checks import Check, Status, check_installation, usable_devices, worst
+from frx_graph.installation_checks import check_installation, usable_devices
 
 _EXIT_CODES = {Status.OK: 0, Status.WARNING: 1, Status.ERROR: 2}
-_STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.ERROR: "bold red"}
 
 
 def doctor(
@@ -38,17 +37,3 @@ def doctor(
     elif not is_quiet():
         print_checks(checks, Console(highlight=False, markup=False))
     raise typer.Exit(_EXIT_CODES[worst(checks)])
-
-
-def print_checks(checks: tuple[Check, ...], console: Console) -> None:
-    """One line a check; the hint below it where something is to be done."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for check in checks:
-        value = Text(check.value)
-        if check.hint:
-            value.append(f"\n{check.hint}", style="dim")
-        table.add_row(Text(check.status.value, style=_STYLES[check.status]), Text(check.name), value)
-    console.print(table)
