@@ -36,7 +36,8 @@ def _with_methods_of_models(module: cst.Module) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Body(cst.CSTVisitor):
-    """What is called, or an argument, on every way through; and what is assigned to."""
+    """What is called, or an argument, on every way through; and what is assigned to. A function that is made there, as
+    for LBFGS, is taken for one that is called."""
 
     used: set[tuple[str, ...]] = field(default_factory=set)
     assigned: set[str] = field(default_factory=set)
@@ -67,12 +68,11 @@ class _Body(cst.CSTVisitor):
     def visit_For(self, node: cst.For) -> None:  # noqa: N802
         self.assigned |= target_names(node.target)
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:  # noqa: N802
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:  # noqa: N802
         self.assigned.add(node.name.value)
-        return False
 
-    def visit_Lambda(self, node: cst.Lambda) -> bool:  # noqa: ARG002, N802
-        return False
+    def visit_Param(self, node: cst.Param) -> None:  # noqa: N802
+        self.assigned.add(node.name.value)
 
     def visit_If(self, node: cst.If) -> None:  # noqa: ARG002, N802
         self.branches += 1

@@ -28,12 +28,12 @@ Loop = cst.For | cst.While
 
 @dataclass(slots=True)
 class _Called:
-    """A call: the last part of its name, the first and last names of what it is a method of, and, from the outermost,
-    the loops around it within its function."""
+    """A call: the last part of its name, the first and last names of what it is a method of, None for a function, and,
+    from the outermost, the loops around it within its function."""
 
     name: str
     base: str
-    owner: str
+    owner: str | None
     loops: tuple[Loop, ...]
     function: str | None
 
@@ -69,20 +69,20 @@ class _Calls(cst.CSTVisitor):
     def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
         parts = name_parts(node.func)
         if parts:
-            owner = parts[-2] if len(parts) > 1 else ""
+            owner = parts[-2] if len(parts) > 1 else None
             self.found.append(_Called(parts[-1], parts[0], owner, self.loops[-1], self.functions[-1]))
 
 
 def name_parts(node: cst.BaseExpression) -> tuple[str, ...]:
-    """The parts of a dotted name: `self.model` has two. Of what is no such name the part behind it, which is that of
-    `optimizers[0].step` or `loss.mean().backward`; empty where there is none."""
+    """The parts of a dotted name: `self.model` has two, and so have `optimizers[0].step` and `loss().backward`. The
+    first is empty where it is no name, as in `(a + b).backward`; there is none of what is no name at all."""
     if isinstance(node, cst.Name):
         return (node.value,)
     if isinstance(node, cst.Attribute):
         inner = node.value
         while isinstance(inner, (cst.Subscript, cst.Call)):
             inner = inner.value if isinstance(inner, cst.Subscript) else inner.func
-        return (*name_parts(inner), node.attr.value)
+        return (*(name_parts(inner) or ("",)), node.attr.value)
     return ()
 
 
@@ -110,11 +110,11 @@ def evidence_by_loop(module: cst.Module) -> dict[Loop, Evidence]:
 
 
 def _shows(call: _Called, trains: dict[str, Evidence]) -> Evidence | None:
-    if call.name in _BACKWARD and call.owner:
+    if call.name in _BACKWARD and call.owner is not None:
         return Evidence.BACKWARD
-    if call.name == "step" and _OPTIMIZER.search(call.owner):
+    if call.name == "step" and _OPTIMIZER.search(call.owner or ""):
         return Evidence.STEP
-    return None if _OTHERS_WITH_STEPS.search(call.owner) else trains.get(call.name)
+    return None if _OTHERS_WITH_STEPS.search(call.owner or "") else trains.get(call.name)
 
 
 def _around(call: _Called) -> Loop | None:
