@@ -29,6 +29,7 @@ class Home:
 
 COMMANDS: Mapping[str, Home] = {
     "init": Home("init:init", "First steps: check this machine, find scripts, patch one."),
+    "collect": Home("collect:collect", "Run a program, and keep what it did in a bundle."),
     "advise": Home("advise:advise", "Ranked layout fixes for a model."),
     "analyze": Home("analyze:analyze", "What a trace, Nsight Compute export, PTX or CUDA file shows."),
     "profile": Home("profile:profile", "Measure a program's kernels with Nsight Compute."),
