@@ -17,6 +17,7 @@ from frx_graph.cli.profile import profile
 from frx_graph.cli.reconcile import reconcile
 from frx_graph.cli.rules import rules
 from frx_graph.cli.trial import trial
+from frx_graph.cli.tune import tune
 from frx_graph.version import __version__
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ for command in (
     compare,
     bench,
     trial,
+    tune,
     rules,
     probe,
     doctor,

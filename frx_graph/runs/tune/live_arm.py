@@ -11,8 +11,9 @@ from pathlib import Path
 from frx_graph.evidence import processor_state
 from frx_graph.evidence.disturbance import DISTURBED_SHARE, OthersLoad, others_load
 from frx_graph.runs.tune.kept_workload import KeptWorkload, Moment
-from frx_graph.runs.tune.step_block import BlockLength, StepBlock, block_length, step_block
+from frx_graph.runs.tune.step_block import block_length, step_block
 from frx_graph.runs.tune.step_stream import Step, StepStream
+from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.samples import Cause, Disturbance
 from frx_graph.trials.schedule import Arm
 
@@ -45,15 +46,15 @@ class ArmStart:
     command: Sequence[str]
     environment: Mapping[str, str]
     limit_seconds: float
+    ignore_load: bool = False
+    """Whether what was measured beside other programs counts."""
 
 
 class LiveArm:
     """Started, and running, when it is made; `folder` is made for its output and its events. A context manager that
     leaves no process behind."""
 
-    def __init__(
-        self, arm: Arm, start: ArmStart, folder: Path, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, arm: Arm, start: ArmStart, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.arm = arm
         self._start = start
         self._clock = clock
@@ -162,7 +163,7 @@ class LiveArm:
                 others = load()
                 if slowed := processor_state.throttled_between(_heat(hot), _heat(processor_state.cpu_throttling())):
                     return Disturbance(Cause.THROTTLED, slowed)
-                return _loaded(others)
+                return None if self._start.ignore_load else _loaded(others)
 
             yield begun, disturbance
 

@@ -11,11 +11,13 @@ every four batches of four workers three are there at once. The median would say
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.runs.tune.step_stream import Step
-from frx_graph.trials.samples import Block, Disturbance
+from frx_graph.trials.configuration_trial import StepBlock
+from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.schedule import Arm
 
 FEWEST_SETTLING = 2
@@ -43,34 +45,6 @@ def block_length(steps: int, workers: int | None) -> BlockLength:
     return BlockLength(settle=max(FEWEST_SETTLING, 2 * round_of), count=-(-steps // round_of) * round_of)
 
 
-@dataclass(frozen=True, slots=True)
-class StepBlock:
-    """Steps that one arm ran in a row, all of them counted."""
-
-    arm: Arm
-    step_seconds: tuple[float, ...]
-    samples: int | None
-    """In all of these steps together; None where the workload does not tell."""
-    disturbance: Disturbance | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Of a step, on average."""
-        return sum(self.step_seconds) / len(self.step_seconds)
-
-    @property
-    def seconds_per_sample(self) -> float | None:
-        """None where samples are not told."""
-        return None if not self.samples else sum(self.step_seconds) / self.samples
-
-    def block(self, *, by_sample: bool) -> Block:
-        """For `frx_graph.trials`. Raises `ValueError` where samples are asked for and not told."""
-        seconds = self.seconds_per_sample if by_sample else self.seconds
-        if seconds is None:
-            raise ValueError("how many samples a step has is not told")
-        return Block(self.arm, (seconds,), self.disturbance)
-
-
 def step_block(
     arm: Arm,
     steps: Sequence[Step],
@@ -89,7 +63,7 @@ def step_block(
     return StepBlock(
         arm,
         # A clock that is set back, or two events of one moment, must not make a time of nothing.
-        tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in zip(counted, counted[1:], strict=False)),
+        tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
         sum(told) if len(told := [count for count in samples if count]) == len(samples) else None,
         disturbance,
     )
