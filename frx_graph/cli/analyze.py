@@ -1,4 +1,4 @@
-"""`frx analyze`: what a file of evidence alone can tell: a trace, an Nsight Compute export, PTX, CUDA source."""
+"""`frx analyze`: what evidence alone can tell: a run, a trace, an Nsight Compute export, PTX, CUDA source."""
 
 from __future__ import annotations
 
@@ -31,32 +31,39 @@ from frx_graph.cli.before_after import (
 from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
 from frx_graph.cli.kernels_code import kernels_code
 from frx_graph.cli.report_output import ReportOptions, emit, write_report
+from frx_graph.cli.run_bundle import RunScope, is_bundle, run_code
 from frx_graph.cuda_advice import analyze_cuda
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.kernel_advice import analyze_ncu
+from frx_graph.passes.run.scopes import Scope
 from frx_graph.progress import stages
 from frx_graph.ptx_advice import analyze_ptx
-from frx_graph.reports import cuda_document, kernel_document, ptx_document, trace_document
+from frx_graph.reports import cuda_document, kernel_document, ptx_document, run_document, trace_document
 from frx_graph.reports.cuda_report import render_cuda
 from frx_graph.reports.kernel_report import render_kernels
 from frx_graph.reports.ptx_report import render_ptx
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.report_format import Format
+from frx_graph.reports.run_report import render_run
 from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.trace_report import render_trace
 from frx_graph.rules.gpu_profile import GpuProfile
+from frx_graph.run_advice import analyze_bundle
 from frx_graph.trace_advice import analyze_trace
 from frx_graph.trace_evidence import analyze_run
 
-_NO_GPU_MODEL = "--gpu-model is for kernels; a trace names its own device"
+_NO_GPU_MODEL = "--gpu-model is for kernels; a run and a trace name their own device"
+_NO_SCOPE = "--scope chooses steps of a run's folder or zip"
 
 
 def analyze(
     file: Annotated[
         Path | None,
-        typer.Argument(help="A profiler trace, an Nsight Compute report or CSV export, kernel.ptx, or kernel.cu."),
+        typer.Argument(
+            help="A run's folder or zip, a profiler trace, an Nsight Compute report or CSV export, kernel.ptx, or .cu."
+        ),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="A trace whose layout findings are wanted, and no more.")
@@ -69,6 +76,7 @@ def analyze(
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are findings.")] = False,
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
+    scope: RunScope = None,
     gpu_model: GpuModel = None,
     before: Before = None,
     after: After = None,
@@ -101,7 +109,7 @@ def analyze(
         SideFiles("after", after, after_source, after_ptx, after_ncu, after_label),
     )
     if any(side.given for side in sides):
-        if file is not None or trace is not None or model is not None:
+        if file is not None or trace is not None or model is not None or scope is not None:
             raise OptionError("a file is analysed by itself, or two sides are compared", "--before FILE --after FILE")
         _check_format(options, "leave them out")
         code = analyze_sides(
@@ -120,13 +128,38 @@ def analyze(
     if file is not None:
         if model is not None:
             raise OptionError("--model names the report on the layouts of a trace", "frx analyze --trace FILE --model")
+        if is_bundle(file):
+            if gpu_model is not None:
+                raise OptionError(_NO_GPU_MODEL, "leave it out")
+            raise typer.Exit(_analyze_run(file, options, scope or Scope.AUTO))
+        if scope is not None:
+            raise OptionError(_NO_SCOPE, "frx analyze RUN --scope steady_state")
         raise typer.Exit(_analyze_evidence(file, options, cuda_gpu(gpu_model)))
     if gpu_model is not None:
         raise OptionError(_NO_GPU_MODEL, "leave it out")
+    if scope is not None:
+        raise OptionError(_NO_SCOPE, "frx analyze RUN --scope steady_state")
     with stages() as progress:
         progress(f"reading {given}")
         advice = analyze_trace(given, model)
     raise typer.Exit(emit(advice, options))
+
+
+def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
+    """The same codes as for other evidence."""
+    _check_format(options, "leave them out")
+    terminal = detect_terminal(sys.stdout, os.environ)
+    color = terminal.color and options.output is None and options.format is Format.TEXT
+    with stages() as progress:
+        progress(f"reading {path}")
+        advice = analyze_bundle(path)
+    result, code = advice.document.result, run_code(advice.document.result, scope)
+    if options.format is Format.JSON:
+        text = _json(run_document.as_json(advice.document))
+    else:
+        text = render_run(result, scope, advice.read_from, top=options.top, width=terminal.width, color=color)
+    write_report(text, options.output, color=color)
+    return 0 if code == 1 and options.exit_zero else code
 
 
 def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:

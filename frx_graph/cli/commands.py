@@ -7,6 +7,7 @@ import typer
 from frx_graph.cli.advise import advise
 from frx_graph.cli.analyze import analyze
 from frx_graph.cli.bench import bench
+from frx_graph.cli.collect import collect
 from frx_graph.cli.compare import compare
 from frx_graph.cli.doctor import doctor
 from frx_graph.cli.explain import explain
@@ -30,6 +31,7 @@ for command in (
     advise,
     analyze,
     profile,
+    collect,
     explain,
     reconcile,
     compare,

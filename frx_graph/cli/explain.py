@@ -9,35 +9,49 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.explanation_files import Explanations
+from frx_graph.cli.run_bundle import RunScope, is_bundle
 from frx_graph.cuda_advice import analyze_cuda
-from frx_graph.errors import EvidenceError
+from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.quoted_source import quote_source
 from frx_graph.layer_files import read_layers
 from frx_graph.passes.layers import Layers, SourceLayer
 from frx_graph.passes.reconcile.reconciliation import reconcile
+from frx_graph.passes.run.scopes import Scope
 from frx_graph.progress import stages
 from frx_graph.reports.explain_document import ExplainDocument
 from frx_graph.reports.explanation import explain_ncu, explain_ptx, with_source
 from frx_graph.reports.kernel_document import ncu_document
 from frx_graph.reports.ptx_document import ptx_document
+from frx_graph.reports.run_explanation import explain_run
+from frx_graph.run_advice import analyze_bundle
 
 
 def explain(
-    report: Annotated[Path, typer.Argument(help="report.csv of `ncu --csv`, report.ncu-rep, or kernel.ptx.")],
+    report: Annotated[
+        Path, typer.Argument(help="A run's folder or zip, report.csv of `ncu --csv`, report.ncu-rep, or kernel.ptx.")
+    ],
     source: Annotated[
         Path | None, typer.Option(help="The kernel's CUDA source, looked at, and quoted in the prompt.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the files; the current one if it is left out.")] = Path(),
+    scope: RunScope = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files of these names that others wrote.")] = False,
 ) -> None:
-    """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what holds kernels back, and how to mend it."""
-    if report.is_dir():
-        raise EvidenceError(
-            f"{report}: a directory, and folders of runs are not read yet", "give an Nsight Compute export, or PTX"
-        )
+    """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what holds kernels or a run back, and how to mend
+    it."""
     files = Explanations(out, force)
     files.check()
+    if is_bundle(report):
+        if source is not None:
+            raise OptionError("--source is of kernels, and goes with a report on them", "leave it out")
+        with stages() as progress:
+            progress(f"reading {report}")
+            result = analyze_bundle(report).document.result
+        files.write(explain_run(result, scope or Scope.AUTO))
+        return
+    if scope is not None:
+        raise OptionError("--scope chooses steps of a run's folder or zip", "leave it out")
     with stages() as progress:
         progress(f"reading {report}")
         layers = _layers(report)

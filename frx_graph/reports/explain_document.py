@@ -142,7 +142,7 @@ class TopRecommendationPart(_Part):
 class MissingPart(_Part):
     """Evidence that would tell more."""
 
-    layer: Literal["ncu", "ptx", "source"]
+    layer: Literal["ncu", "ptx", "source", "run"]
     reason: str
     command: str | None
 
@@ -161,7 +161,7 @@ class ExplainDocument(_Part):
 
     schema_: Literal["frx_explain_v0"] = Field(default=SCHEMA_NAME, alias="schema")
     evidence_file: str
-    layers_available: tuple[Literal["source", "ptx", "ncu"], ...]
+    layers_available: tuple[Literal["source", "ptx", "ncu", "run"], ...]
     primary_diagnosis: DiagnosisPart | None = Field(
         description="null: nothing that was measured holds the kernels back"
     )

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.explain_document import ExplainDocument, RooflinePart, TopKernelPart, TopRecommendationPart
+from frx_graph.reports.explain_document import (
+    ExplainDocument,
+    KeyMetricPart,
+    RooflinePart,
+    TopKernelPart,
+    TopRecommendationPart,
+)
 from frx_graph.reports.plain_text import one_line, path_end
 from frx_graph.reports.quantities import percent, seconds
 from frx_graph.reports.recommendation_text import print_command, print_wrapped, step_text
@@ -19,6 +25,7 @@ WIDTH = 80
 _NAME = 60
 _FINDINGS = 20
 NOTHING = "nothing that was measured holds the kernels back"
+NOTHING_IN_RUN = "nothing that was recorded holds the run back"
 TOO_LITTLE = "not known: the metrics are too few to tell"
 NO_BOUND = "no bound follows from what was measured"
 
@@ -35,6 +42,8 @@ def render_summary(document: ExplainDocument) -> str:
     )
     _section(console, "TOP KERNELS", kernels)
     _section(console, "ROOFLINE AND OCCUPANCY of K1", standing_lines(document))
+    if "run" in document.layers_available:
+        _section(console, "KEY METRICS of the run", map(metric_line, document.key_metrics))
     _section(console, "IN THE SOURCE", source_lines(document))
     _section(console, "SOURCE AND REPORT TOGETHER", reconciled_lines(document))
     for number, found in enumerate(document.top_recommendations, start=1):
@@ -52,7 +61,8 @@ def primary_lines(document: ExplainDocument) -> Iterator[str]:
     """The primary diagnosis with its evidence."""
     found = document.primary_diagnosis
     if found is None:
-        yield TOO_LITTLE if document.diagnoses else NOTHING
+        nothing = NOTHING_IN_RUN if "run" in document.layers_available else NOTHING
+        yield TOO_LITTLE if document.diagnoses else nothing
         return
     yield f"{found.title} ({found.label}), score {found.score:.2f}, {found.confidence_label} confidence"
     yield from (f"- {evidence}" for evidence in found.evidence)
@@ -95,6 +105,12 @@ def standing_lines(document: ExplainDocument) -> Iterator[str]:
         yield f"Occupancy {percent(occupancy.achieved_pct)} of at most {percent(occupancy.theoretical_pct)}"
         limiters = ", ".join(f"{name} ({share:.0%} of the time)" for name, share in occupancy.limiters.items())
         yield f"Occupancy is limited by: {limiters or 'nothing that was measured'}"
+
+
+def metric_line(found: KeyMetricPart) -> str:
+    """A metric beside the line that it is judged by."""
+    value = "not measured" if found.value is None else f"{found.value:.2f} {found.unit}".rstrip()
+    return f"{found.title}: {value}, {found.level.value} ({found.line})"
 
 
 def source_lines(document: ExplainDocument) -> Iterator[str]:
@@ -164,7 +180,7 @@ def _numbers(document: ExplainDocument, names: tuple[str, ...]) -> str:
     return ", ".join(f"K{ranks[name]}" for name in names if name in ranks)
 
 
-def _section(console: Console, title: str, lines: Iterator[str]) -> None:
+def _section(console: Console, title: str, lines: Iterable[str]) -> None:
     """Nothing where there are no lines."""
     for number, line in enumerate(lines):
         if not number:

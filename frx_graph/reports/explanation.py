@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 from frx_graph.evidence.quoted_source import QuotedSource
 from frx_graph.passes.cuda.analysis import CudaFinding
@@ -34,7 +35,7 @@ from frx_graph.reports.ptx_document import PtxResult
 from frx_graph.reports.recommendation_part import RecommendationPart
 from frx_graph.reports.rerun_command import YOUR_PROGRAM, rerun_command
 
-_NAME_LIMIT = 1000
+NAME_LIMIT = 1000
 _KERNELS = 10
 _RECOMMENDATIONS = 5
 _HIGH, _MEDIUM = 0.8, 0.5
@@ -70,7 +71,7 @@ def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> Expla
         top_kernels=tuple(_kernel(rank, *one) for rank, one in enumerate(ranked[:_KERNELS], start=1)),
         roofline=_roofline(first, place),
         occupancy_summary=_occupancy(first),
-        top_recommendations=tuple(map(_recommendation, result.recommendations[:_RECOMMENDATIONS])),
+        top_recommendations=tuple(map(top_recommendation, result.recommendations[:_RECOMMENDATIONS])),
         missing_data=tuple(missing),
         reprofile_command=encodable(rerun_command(result.primary_bottleneck, measured)),
         source=None,
@@ -135,7 +136,7 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
         ),
         roofline=None,
         occupancy_summary=None,
-        top_recommendations=tuple(map(_recommendation, result.recommendations[:_RECOMMENDATIONS])),
+        top_recommendations=tuple(map(top_recommendation, result.recommendations[:_RECOMMENDATIONS])),
         missing_data=tuple(missing),
         reprofile_command=rerun_command(None),
         source=None,
@@ -238,7 +239,7 @@ def _no_source(report: str | None) -> MissingPart:
 
 
 def _printable(text: str) -> str:
-    return one_line(text, _NAME_LIMIT)
+    return one_line(text, NAME_LIMIT)
 
 
 def _diagnosis(
@@ -249,10 +250,15 @@ def _diagnosis(
         title=label_title(label),
         score=score,
         confidence=confidence,
-        confidence_label="high" if confidence >= _HIGH else "medium" if confidence >= _MEDIUM else "low",
+        confidence_label=confidence_label(confidence),
         evidence=evidence,
         kernels=tuple(map(_printable, kernels)),
     )
+
+
+def confidence_label(confidence: float) -> Literal["low", "medium", "high"]:
+    """In words."""
+    return "high" if confidence >= _HIGH else "medium" if confidence >= _MEDIUM else "low"
 
 
 def _key_metrics(kernel: KernelPart) -> tuple[KeyMetricPart, ...]:
@@ -301,7 +307,8 @@ def _occupancy(kernel: KernelPart) -> OccupancyPart:
     )
 
 
-def _recommendation(found: RecommendationPart) -> TopRecommendationPart:
+def top_recommendation(found: RecommendationPart) -> TopRecommendationPart:
+    """A card, as short as it can be acted on."""
     return TopRecommendationPart(
         id=found.id,
         title=found.title,

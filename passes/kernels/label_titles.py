@@ -26,6 +26,16 @@ LABEL_TITLES: Mapping[str, str] = MappingProxyType(
         "ptx_global_memory_heavy": "Many global memory instructions",
         "ptx_fp64_usage": "Double precision arithmetic",
         "ptx_branch_divergence_risk": "Branches that may diverge",
+        "input_bound": "Waiting for input",
+        "copy_bound": "Copying from the host",
+        "sync_bound": "Waiting for devices",
+        "communication_bound": "Waiting for communication",
+        "launch_bound": "Launching small kernels",
+        "layout_churn": "Converting layouts",
+        "memory_pressure": "Memory nearly full",
+        "shape_instability": "Shapes that change",
+        "underutilized_gpu": "Devices mostly idle",
+        "insufficient_telemetry": "Too little was recorded",
     }
 )
 

@@ -1,1 +1,1 @@
-"""What the record of a run says: its steps, what held them back, and what changed between them."""
+"""What the record of a run says: how long its steps took from batch to batch, with what, and what holds it back."""

@@ -13,7 +13,7 @@ from frx_graph.records import Finding
 
 _NAMED = 5
 """Kernels of a bottleneck that are named."""
-_REMOVABLE = frozenset(
+REMOVABLE = frozenset(
     {"input_bound", "copy_bound", "sync_bound", "communication_bound", "launch_bound", "layout_churn"}
 )
 """Labels whose score is a part of the time that nothing else fills, so that a run cannot gain more than that."""
@@ -66,7 +66,7 @@ def analyse_run(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnal
 
 
 def _most(label: RunLabel) -> float | None:
-    if label.label not in _REMOVABLE or label.score >= 1:
+    if label.label not in REMOVABLE or label.score >= 1:
         return None
     return 100.0 * (1 / (1 - label.score) - 1)
 

@@ -64,7 +64,12 @@ class HostTime:
     collectives: tuple[Span, ...]
     computing: tuple[Span, ...]
     """Dispatched operators that are no waiting for input."""
-    parts: dict[Part, int]
+    part_spans: dict[Part, tuple[Span, ...]]
+
+    @property
+    def parts(self) -> dict[Part, int]:
+        """Time in each part of the steps."""
+        return {part: length_ns(spans) for part, spans in self.part_spans.items()}
 
     @property
     def loading_ns(self) -> int | None:
@@ -109,9 +114,7 @@ def host_time(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) 
             merged((one.start_ns, one.end_ns) for one in tree.operators if _COLLECTIVE.fullmatch(one.name)), spans
         ),
         computing=common(merged(computing), spans),
-        parts={
-            part: length_ns(common(merged(here), spans)) for part, here in entered.items() if part is not Part.OTHER
-        },
+        part_spans={part: common(merged(here), spans) for part, here in entered.items() if part is not Part.OTHER},
     )
 
 

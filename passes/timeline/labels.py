@@ -8,6 +8,7 @@ used), but for those that say otherwise.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -42,8 +43,8 @@ HOST_BOUND = 0.20
 """As much as for input: the device has nothing to do, and it is the host that has not told it."""
 LONG_CALLS = 0.1
 """Of the steps, in one function of the runtime: as much as for waiting."""
-_SHOWN = 60
-"""Characters of a function's name."""
+_CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w{,60}")
+"""Functions of a device's runtime or driver."""
 SMALL_KERNELS = 0.5
 STARVED = 0.5
 """Half of the kernels: what is true of most of them."""
@@ -213,7 +214,9 @@ def _underutilized_gpu(run: Timeline) -> RunLabel:
         return _absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
     longest = next(iter(run.host.calls), None)
     if longest is not None and longest.total_ns > LONG_CALLS * run.windows.host_ns:
-        said += f"; the host spends {longest.total_ns / run.windows.host_ns:.0%} of it in {longest.name[:_SHOWN]}"
+        # Names in traces are strangers' words, and this text goes into briefs.
+        name = longest.name if _CALL.fullmatch(longest.name) else "one function"
+        said += f"; the host spends {longest.total_ns / run.windows.host_ns:.0%} of it in {name}"
     return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.MEASURED, said, symptom=True)
 
 

@@ -68,13 +68,14 @@ class StepStart(RunEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnd(RunEvent):
     """A step has ended; `duration_ns` is from its start, so without what the program waited for its batch before it.
+    None: not recorded.
 
     In the payload `step_kind`, `status` (`ok` or `error`), `loss`, `metrics` (an object of numbers) and `batch_layout`:
     the `layout` of the snapshot that shows the step's batch. Numbers that are not finite are the strings `NaN`,
     `Infinity` and `-Infinity`.
     """
 
-    duration_ns: int
+    duration_ns: int | None = None
     kind: str | None = None
     failed: bool = False
     loss: float | None = None

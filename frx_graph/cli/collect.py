@@ -1,0 +1,82 @@
+"""`frx collect`: runs a program and keeps what is to be known of its run in a bundle."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.reports.collect_document import CapturedPart, CollectDocument, as_json
+from frx_graph.reports.collect_report import render_collected
+from frx_graph.runs.collection import Collected, collect_run
+from frx_graph.runs.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, new_run_id
+from frx_graph.runs.workload import STDERR, STDOUT
+
+_FASTEST_MS = 10
+"""Of sampling: devices count their utilisation over a sixth of a second at least."""
+
+
+def collect(
+    command: Annotated[list[str] | None, typer.Argument(help="The program: frx collect -- python train.py")] = None,
+    name: Annotated[str, typer.Option(help="The job's name, for people.")] = DEFAULT_NAME,
+    out: Annotated[Path, typer.Option(help="Where folders of runs are.")] = DEFAULT_OUT,
+    run_id: Annotated[str | None, typer.Option(help="The run's name, and its folder's, instead of a new one.")] = None,
+    artifact_dir: Annotated[
+        list[Path] | None,
+        typer.Option(help="Import the profiler's traces from here in the end; may be repeated. Default: frx-job-run."),
+    ] = None,
+    no_profiler_import: Annotated[
+        bool, typer.Option("--no-profiler-import", help="Import no traces from artifact folders.")
+    ] = False,
+    sample_interval_ms: Annotated[
+        int, typer.Option(min=_FASTEST_MS, help="Between samples of devices and of the program's processes.")
+    ] = DEFAULT_INTERVAL_MS,
+    config: Annotated[Path | None, typer.Option(help="YAML that is merged into the bundle's run_config.yaml.")] = None,
+    no_zip: Annotated[bool, typer.Option("--no-zip", help="Make no zip of the bundle.")] = False,
+    as_document: Annotated[
+        bool, typer.Option("--json", help="The report as JSON; what the program prints goes to standard error.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but what the program prints.")] = False,
+) -> None:
+    """Run a program, sample devices meanwhile, and keep its record in a bundle that `frx analyze` reads. The exit code
+    is the program's, 128 and the signal where one has ended it; 2, too, where it could not be started."""
+    settings = RunSettings(
+        command=tuple(command or ()),
+        run_id=new_run_id() if run_id is None else run_id,
+        name=name,
+        out=out,
+        artifacts=tuple(artifact_dir) if artifact_dir else None,
+        import_profiles=not no_profiler_import,
+        interval_ms=sample_interval_ms,
+        config=config,
+        zip=not no_zip,
+    )
+    sys.stdout.flush()
+    collected = collect_run(settings, stdout=STDERR if as_document else STDOUT)
+    document = _document(settings, collected)
+    if as_document:
+        typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
+    elif not quiet:
+        typer.echo(render_collected(document), nl=False)
+    raise typer.Exit(collected.end.shell_code)
+
+
+def _document(settings: RunSettings, collected: Collected) -> CollectDocument:
+    metadata = collected.metadata
+    return CollectDocument(
+        run_id=metadata.run_id,
+        job_name=metadata.job_name,
+        bundle=str(settings.out / settings.run_id),
+        zip=None if collected.archive is None else str(settings.out / collected.archive.name),
+        exit_code=collected.end.exit_code,
+        signal=collected.end.signal,
+        duration_seconds=collected.end.seconds,
+        files=tuple(
+            CapturedPart(path=file.path, bytes=file.bytes, imported_from=file.imported_from) for file in collected.files
+        ),
+        warnings=metadata.warnings,
+        result=None if collected.document is None else collected.document.result,
+    )

@@ -1,0 +1,136 @@
+"""Opens the bundle of a run, a folder or a zip of one: whatever is in it, nothing outside is read or written.
+
+A folder is used as it is. A zip is looked through before anything is written, and what does not look like the zip of a
+bundle is refused as a whole: nothing is made harmless, since who has made it may have meant another file. Then the
+files that are read (`bundle_layout`) are extracted into a private folder, which is gone in the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.run import bundle_layout
+from frx_graph.evidence.run.bundle_zip import BundleZip
+from frx_graph.termination import cleaned_up_when_terminated
+
+_TRACE_SUFFIXES: Final = (".json", ".json.gz")
+_ROOT_TRACE: Final = PurePosixPath(bundle_layout.PROFILER_TRACE.name)
+"""Where archives without folders have the trace."""
+_FILES: Final = frozenset(
+    {
+        bundle_layout.METADATA,
+        bundle_layout.MANIFEST,
+        bundle_layout.RUN_CONFIG,
+        bundle_layout.GPU_METRICS,
+        bundle_layout.HOST_METRICS,
+        bundle_layout.EVENTS,
+        bundle_layout.SUMMARY,
+        _ROOT_TRACE,
+    }
+)
+"""What is read of a bundle, besides traces. The log is not: it is for people."""
+_ANALYSABLE: Final = frozenset(
+    {bundle_layout.GPU_METRICS, bundle_layout.HOST_METRICS, bundle_layout.EVENTS, bundle_layout.SUMMARY, _ROOT_TRACE}
+)
+"""Each of them makes a bundle. Samples alone tell little, and the analysis says so: they are all that there is of a run
+that was killed before it had begun."""
+_NOTHING = "holds nothing to analyse: no events (raw/trace.jsonl), no trace (profiler/), no summary, no samples"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBundle:
+    """A bundle while it is open. `name` is the run's: that of its folder. `root` is where its files are."""
+
+    name: str
+    root: Path
+
+    def find(self, relative: PurePosixPath) -> Path | None:
+        """The file, or folder, at `relative` (see `bundle_layout`); None where there is none. Raises `EvidenceError`
+        for a link that leaves the bundle, and for what is neither a file nor a folder."""
+        path = self.root / relative
+        # What is in a folder could be anything: a device would be read without end, a link lead anywhere.
+        try:
+            real = Path(os.path.realpath(path, strict=True))
+            mode = real.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            if path.is_symlink():
+                raise EvidenceError(f"{path}: is a link to nothing") from None
+            return None
+        except OSError as error:
+            raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+        if not real.is_relative_to(self.root):
+            raise EvidenceError(f"{path}: is a link out of the bundle", "copy the file there")
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise EvidenceError(f"{path}: is no regular file")
+        return real
+
+    def traces(self) -> tuple[Path, ...]:
+        """Traces of torch.profiler, by name; `profiler_trace.json`, which has a name of its own, first. Raises
+        `EvidenceError` as `find` does."""
+        found = [self.find(bundle_layout.PROFILER_TRACE), self.find(_ROOT_TRACE)]
+        folder = self.find(bundle_layout.PROFILER)
+        if folder is not None and folder.is_dir():
+            names = sorted(path.name for path in folder.iterdir() if path.name.endswith(_TRACE_SUFFIXES))
+            found += [self.find(bundle_layout.PROFILER / name) for name in names]
+        return tuple(dict.fromkeys(path for path in found if path is not None and path.is_file()))
+
+
+@contextlib.contextmanager
+def open_bundle(path: Path) -> Iterator[OpenBundle]:
+    """The bundle at `path`, a folder or a zip, while the block runs.
+
+    In the zip the files are at the root, or in one folder. Raises `EvidenceError` for what is no bundle, or could be
+    harmful; nothing was written then.
+    """
+    if path.is_dir():
+        bundle = OpenBundle(path.resolve().name, path.resolve())
+        if not any(bundle.find(file) for file in _ANALYSABLE) and not bundle.traces():
+            raise EvidenceError(f"{path}: {_NOTHING}")
+        yield bundle
+        return
+    with BundleZip(path) as archive:
+        prefix = _prefix(path, archive.names)
+        inside = ((name, _inside(name, prefix)) for name in archive.names)
+        wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
+        with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
+            root = Path(folder).resolve()
+            for name, file in wanted.items():
+                target = root / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                archive.extract(name, target)
+            yield OpenBundle(prefix.name or path.name.removesuffix(".zip"), root)
+
+
+def _prefix(path: Path, names: Iterable[str]) -> PurePosixPath:
+    """The folder in the archive that holds the files, `.` for none: where something to analyse is."""
+    found = set()
+    for name in map(PurePosixPath, names):
+        for prefix in (PurePosixPath(), PurePosixPath(name.parts[0])):
+            inside = _inside(str(name), prefix)
+            if inside in _ANALYSABLE or _is_profile(inside):
+                found.add(prefix)
+    if not found:
+        raise EvidenceError(f"{path}: {_NOTHING}")
+    if PurePosixPath() in found:
+        return PurePosixPath()
+    if len(found) > 1:
+        raise EvidenceError(f"{path}: holds {len(found)} runs", "unpack it, and analyse one at a time")
+    return found.pop()
+
+
+def _inside(name: str, prefix: PurePosixPath) -> PurePosixPath | None:
+    """Where a member is within the bundle; None for one that is elsewhere, or for a folder."""
+    path = PurePosixPath(name)
+    return path.relative_to(prefix) if path != prefix and path.is_relative_to(prefix) else None
+
+
+def _is_profile(inside: PurePosixPath | None) -> bool:
+    return inside is not None and inside.parent == bundle_layout.PROFILER and inside.name.endswith(_TRACE_SUFFIXES)

@@ -1,0 +1,112 @@
+"""Reads the events of a run, `raw/trace.jsonl`, line by line.
+
+A program that was killed leaves a line that is torn; other programs write types and keys that are not known here. What
+cannot be read is counted and told, and the rest is read. The whole file is refused where nothing in it is an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pydantic_core import from_json
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.run.event_fields import UnusableEventError, parse_event
+from frx_graph.evidence.run.events import RunEvent, ShapeSnapshot
+
+LONGEST_LINE = 16 << 20
+"""Bytes. A snapshot of 10,000 parameters takes 2 MB."""
+MOST_RECORDS = 2_000_000
+"""Events, and tensors in them, that are kept: about 400 MB. A step of a program that records all has about ten."""
+_SKIPPED_AT_ONCE = 1 << 20
+_EXPECTED = "the events of a run, one JSON object a line"
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """What was read, in the order in which it was written, and what was not."""
+
+    events: tuple[RunEvent, ...]
+    unreadable: int = 0
+    """Lines that are no event that can be placed in time and measured."""
+    first_problem: str | None = None
+    """Of these lines."""
+    foreign: int = 0
+    """Events of types that are not known here, and of loaders' stages that are no wait."""
+    torn: bool = False
+    """The last line ends in the middle: the program was killed while it wrote."""
+    left_out: int = 0
+    """Events behind the first `MOST_RECORDS`."""
+
+
+def read_event_stream(path: Path, *, most: int = MOST_RECORDS, longest: int = LONGEST_LINE) -> EventStream:
+    """The events in the file at `path`, which may be empty. Raises `EvidenceError` for a file that cannot be read, or
+    in which no line is an event."""
+    # Opening a fifo waits for a writer that may never come.
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise EvidenceError(f"{path}: is not a regular file, expected {_EXPECTED}")
+    try:
+        with path.open("rb") as file:
+            return _read(path, file, most, longest)
+    except FileNotFoundError:
+        raise EvidenceError(f"{path}: no such file, expected {_EXPECTED}") from None
+    except IsADirectoryError:
+        raise EvidenceError(f"{path}: is a directory, expected {_EXPECTED}") from None
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _read(path: Path, file: IO[bytes], most: int, longest: int) -> EventStream:
+    events: list[RunEvent] = []
+    records = unreadable = foreign = left_out = 0
+    problem: str | None = None
+    torn = False
+    for number, line in enumerate(_lines(file, longest), start=1):
+        torn = False
+        if line is not None and not line.strip():
+            continue
+        try:
+            fields = _fields(line, longest)
+            event = parse_event(fields)
+        except UnusableEventError as error:
+            torn = line is not None and not line.endswith(b"\n")
+            if not torn:
+                unreadable += 1
+                problem = problem or f"line {number}: {error}"
+            continue
+        if event is None:
+            foreign += 1
+            continue
+        records += 1 + (len(event.tensors) if isinstance(event, ShapeSnapshot) else 0)
+        if records > most:
+            left_out += 1
+        else:
+            events.append(event)
+    if not events and not foreign and (unreadable or torn):
+        said = problem or "its only line is torn"
+        raise EvidenceError(f"{path}: {said}, expected {_EXPECTED}", "is it raw/trace.jsonl of a run?")
+    return EventStream(tuple(events), unreadable, problem, foreign, torn, left_out)
+
+
+def _lines(file: IO[bytes], longest: int) -> Iterator[bytes | None]:
+    """Each line with its end; None for one that is longer than it may be, which is passed over."""
+    while line := file.readline(longest + 1):
+        if len(line) <= longest or line.endswith(b"\n"):
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(_SKIPPED_AT_ONCE)
+        yield None
+
+
+def _fields(line: bytes | None, longest: int) -> object:
+    if line is None:
+        raise UnusableEventError(f"longer than {longest:,} bytes")
+    try:
+        return from_json(line)
+    except ValueError:
+        # What it says may quote the line.
+        raise UnusableEventError("no JSON that can be read") from None

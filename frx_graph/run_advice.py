@@ -1,0 +1,192 @@
+"""What held a run back, from its bundle.
+
+The best source comes first: `derived/summary.json`, if it is of these very files and of this version of the analysis;
+else events (`raw/trace.jsonl`), beside which a profiler's trace tells of devices; else that trace with samples of
+devices. A summary without the files that it was made of is taken as it stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.run import bundle_layout
+from frx_graph.evidence.run.bundle import OpenBundle, open_bundle
+from frx_graph.evidence.run.device_samples import read_device_samples
+from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
+from frx_graph.evidence.run.events import GpuSample, RunWarning
+from frx_graph.passes.run.analysis import RunRecord, analyse_record
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.quantities import plural
+from frx_graph.reports.run_document import run_document, summary_text
+from frx_graph.reports.run_parts import RunDocument, RunResult, SourcePart
+from frx_graph.reports.source_path import checkout_root
+from frx_graph.reports.trace_document import trace_document
+from frx_graph.reports.trace_parts import MissingPart, TraceResult
+from frx_graph.trace_evidence import TraceEvidence, analyze_run
+from frx_graph.version import __version__
+
+Role = Literal["events", "trace", "samples"]
+_LONGEST_SUMMARY = 64 << 20
+_MOST_WARNINGS = 20
+_ONE_TRACE = "one trace is read, the first by name: `frx analyze` on this one tells of it"
+_COLLECT = "frx collect -- python train.py writes a bundle"
+
+
+@dataclass(frozen=True, slots=True)
+class RunAdvice:
+    """The document of a run, and where it comes from, in words."""
+
+    document: RunDocument
+    read_from: str
+
+
+def analyze_bundle(path: Path) -> RunAdvice:
+    """What the bundle at `path`, a folder or a zip, says. Raises `EvidenceError` for what is no bundle, or in which
+    nothing can be read."""
+    with open_bundle(path) as bundle:
+        return advise_on_run(bundle)
+
+
+def summary_of(path: Path) -> str:
+    """The text of `derived/summary.json` for the bundle at `path`, from its other files. Raises as `analyze_bundle`."""
+    with open_bundle(path) as bundle:
+        return summary_text(analyse_files(bundle))
+
+
+def advise_on_run(bundle: OpenBundle) -> RunAdvice:
+    """The same of a bundle that is open."""
+    kept, why_not = _summary(bundle)
+    if kept is not None:
+        return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
+    if why_not and not any(_raw(bundle)):
+        raise EvidenceError(f"{bundle.root / bundle_layout.SUMMARY}: {why_not}", _COLLECT)
+    document = analyse_files(bundle)
+    read = ", ".join(source.path for source in document.result.sources)
+    return RunAdvice(document, f"{read} ({why_not})" if why_not else read)
+
+
+def analyse_files(bundle: OpenBundle) -> RunDocument:
+    """What events, trace and samples say, whatever was said of them before: what `derived/summary.json` is made of."""
+    unread: list[MissingPart] = []
+    errors: list[EvidenceError] = []
+    sources: list[SourcePart] = []
+    stream = EventStream(())
+    samples: tuple[GpuSample, ...] = ()
+    traced: TraceEvidence | None = None
+    for role, path in _raw(bundle):
+        try:
+            match role:
+                case "events":
+                    stream = read_event_stream(path)
+                case "trace":
+                    traced = analyze_run(path)
+                case "samples":
+                    samples = read_device_samples(path)
+        except EvidenceError as error:
+            errors.append(error)
+            unread.append(MissingPart(subject=_inside(bundle, path), reason=_said(bundle, error)))
+            continue
+        sources.append(_source(bundle, role, path))
+    if not sources and errors:
+        raise EvidenceError(_said(bundle, errors[0]), errors[0].hint)
+    record = analyse_record(stream.events, samples, None if traced is None else traced.run)
+    missing = [*_of_stream(stream), *_of_record(record), *_of_sources(sources)]
+    unread += [MissingPart(subject=_inside(bundle, path), reason=_ONE_TRACE) for path in bundle.traces()[1:]]
+    warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
+    trace = _trace(bundle, traced)
+    return run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
+
+
+def _raw(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
+    """What can be analysed, the best first. Of several traces it is the first by name."""
+    if (events := bundle.find(bundle_layout.EVENTS)) is not None and events.stat().st_size:
+        yield "events", events
+    for trace in bundle.traces()[:1]:
+        yield "trace", trace
+    if (samples := bundle.find(bundle_layout.GPU_METRICS)) is not None and samples.stat().st_size:
+        yield "samples", samples
+
+
+def _summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
+    """The summary that is in the bundle, if it may be used, and what is to be said of it."""
+    path = bundle.find(bundle_layout.SUMMARY)
+    if path is None:
+        return None, ""
+    if path.stat().st_size > _LONGEST_SUMMARY:
+        return None, f"the summary is longer than {_LONGEST_SUMMARY:,} bytes"
+    try:
+        kept = RunResult.model_validate_json(path.read_bytes())
+    except ValidationError:
+        return None, "the summary is none that this version of frx has written"
+    now = tuple(_source(bundle, role, file) for role, file in _raw(bundle))
+    if not now:
+        return kept, "" if kept.frx_version == __version__ else f", as frx-graph {kept.frx_version} wrote it"
+    if kept.frx_version != __version__:
+        return None, f"analysed anew: frx-graph {one_line(kept.frx_version, 40)} wrote the summary"
+    return (kept, "") if kept.sources == now else (None, "analysed anew: the summary is of other files than these")
+
+
+def _source(bundle: OpenBundle, role: Role, path: Path) -> SourcePart:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return SourcePart(role=role, path=_inside(bundle, path), bytes=path.stat().st_size, sha256=digest)
+
+
+def _inside(bundle: OpenBundle, path: Path) -> str:
+    return path.relative_to(bundle.root).as_posix()
+
+
+def _said(bundle: OpenBundle, error: EvidenceError) -> str:
+    """Its message without the folder into which a zip is unpacked, and which is gone when it is read."""
+    return error.message.replace(f"{bundle.root}/", "")
+
+
+def _trace(bundle: OpenBundle, traced: TraceEvidence | None) -> TraceResult | None:
+    if traced is None:
+        return None
+    document = trace_document(traced.trace, traced.run, traced.findings, checkout_root(Path.cwd()))
+    return document.result.model_copy(update={"source": _inside(bundle, Path(document.result.source))})
+
+
+def _of_stream(stream: EventStream) -> Iterator[MissingPart]:
+    """What is not in the events that were read."""
+    if stream.unreadable:
+        yield MissingPart(
+            subject="events", reason=f"{plural(stream.unreadable, 'line')} could not be read: {stream.first_problem}"
+        )
+    if stream.torn:
+        yield MissingPart(subject="events", reason="the last line is torn: the program was ended while it wrote")
+    if stream.left_out:
+        yield MissingPart(subject="events", reason=f"{stream.left_out:,} at the end are more than can be kept")
+    if stream.foreign:
+        yield MissingPart(subject="events", reason=f"{stream.foreign:,} are of kinds that are not read here")
+    dropped = sum(event.dropped or 0 for event in stream.events if isinstance(event, RunWarning))
+    if dropped:
+        yield MissingPart(subject="events", reason=f"{dropped:,} were dropped by the program")
+
+
+def _of_record(record: RunRecord) -> Iterator[MissingPart]:
+    """What is odd about its steps."""
+    if record.clock_changes:
+        yield MissingPart(subject="time", reason=f"the clock went back {plural(record.clock_changes, 'time')}")
+    if record.unfinished:
+        yield MissingPart(subject="steps", reason=f"{plural(record.unfinished, 'step')} began and did not end")
+    if not record.run.figures.steps:
+        yield MissingPart(subject="steps", reason="none is marked: `frx.step_context` does, or `profiler.step()`")
+    elif record.from_trace:
+        yield MissingPart(subject="whole run", reason="only the profiled steps are known: the program wrote no events")
+
+
+def _of_sources(sources: Sequence[SourcePart]) -> Iterator[MissingPart]:
+    roles = {source.role for source in sources}
+    if "samples" not in roles:
+        yield MissingPart(subject="samples of devices", reason=f"no {bundle_layout.GPU_METRICS} that could be read")
+    if "trace" not in roles:
+        yield MissingPart(subject="profiler's trace", reason="none, so kernels, launches and conversions are not seen")

@@ -1,0 +1,113 @@
+"""Makes the folder of a run, and the zip of it.
+
+The folder appears at once, with everything that makes it a bundle: whoever looks sees none, or one that can be
+analysed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from frx_graph.atomic_file import replaced_when_written
+from frx_graph.errors import OptionError
+from frx_graph.evidence.run import bundle_layout
+from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_EXPANSION, SMALLEST_EXPANDED
+
+FOLDERS: Final = (bundle_layout.EVENTS.parent, bundle_layout.SUMMARY.parent, bundle_layout.PROFILER)
+EXPLANATION: Final = ("frx_summary.txt", "frx_llm_prompt.txt", "frx_evidence.json")
+_FIRST: Final = (
+    bundle_layout.METADATA,
+    bundle_layout.MANIFEST,
+    bundle_layout.RUN_CONFIG,
+    bundle_layout.GPU_METRICS,
+    bundle_layout.HOST_METRICS,
+    bundle_layout.LOGS,
+    bundle_layout.EVENTS,
+    bundle_layout.SUMMARY,
+)
+_CHUNK: Final = 1 << 20
+
+
+def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
+    """A folder with these files in it, and with those of a bundle. Raises `OptionError` where one is there already, or
+    where it cannot be made."""
+    hidden = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # An empty folder would be replaced by the one that is renamed.
+        if os.path.lexists(folder):
+            raise FileExistsError
+        hidden.mkdir()
+        try:
+            for inside in FOLDERS:
+                (hidden / inside).mkdir()
+            for file, text in texts.items():
+                (hidden / file).write_bytes(text)
+            hidden.rename(folder)
+        except BaseException:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
+    except FileExistsError:
+        raise OptionError(f"{folder} exists already", "choose another --run-id, or leave it out") from None
+    except OSError as error:
+        raise OptionError(f"{folder} cannot be made: {error.strerror or error}", "choose another --out") from None
+
+
+def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
+    """The regular files of the bundle, in the order in which people are told of them. What the workload has put there
+    of its own is none of it."""
+    profiler = folder / bundle_layout.PROFILER
+    # The workload may do away with it.
+    traces = sorted(path.name for path in profiler.iterdir()) if profiler.is_dir() else []
+    possible = (
+        *_FIRST,
+        *(bundle_layout.PROFILER / name for name in traces if name.endswith((".json", ".json.gz"))),
+        *map(PurePosixPath, EXPLANATION),
+    )
+    return tuple(file for file in possible if (folder / file).is_file() and not (folder / file).is_symlink())
+
+
+def sha256_of(path: Path) -> str:
+    """In hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_zip(archive: Path, folder: Path, files: Iterable[PurePosixPath]) -> None:
+    """Put the files of the bundle into a zip, below the name of their folder, so that it can be opened again. Raises
+    `OSError` with none left behind."""
+    files = tuple(files)
+    if sum((folder / file).stat().st_size for file in files) > MOST_BYTES:
+        raise OSError(f"its files have more than {MOST_BYTES >> 30} GiB")
+    with replaced_when_written(archive) as temporary, zipfile.ZipFile(temporary, "w", strict_timestamps=False) as made:
+        for file in files:
+            path = folder / file
+            method = zipfile.ZIP_STORED if _expands_well(path) else zipfile.ZIP_DEFLATED
+            made.write(path, f"{folder.name}/{file}", compress_type=method)
+
+
+def _expands_well(path: Path) -> bool:
+    """Whether it is left as it is: compressed already, or a line over and over, which would look like a bomb."""
+    if path.suffix == ".gz":
+        return True
+    size = path.stat().st_size
+    if size < SMALLEST_EXPANDED:
+        return False
+    # The fastest compression is not half as good as the usual one; the factor is to be sure.
+    compressor = zlib.compressobj(1)
+    small = sum(len(compressor.compress(chunk)) for chunk in _chunks(path)) + len(compressor.flush())
+    return size > MOST_EXPANSION / 5 * small
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk

@@ -1,0 +1,259 @@
+"""Runs a workload and keeps what is to be known of its run in a bundle.
+
+At any moment the folder is a bundle that can be analysed, whoever is killed: it appears whole, its metadata say how far
+the run has come, the workload's events and samples are appended row by row, and everything else is replaced at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+from pydantic import BaseModel
+
+from frx_graph.atomic_file import write_atomically
+from frx_graph.errors import FrxError, first_line
+from frx_graph.evidence.device_state import loaded_nvml
+from frx_graph.evidence.run import bundle_layout
+from frx_graph.evidence.run.bundle import open_bundle
+from frx_graph.reports.run_document import summary_text
+from frx_graph.reports.run_parts import RunDocument
+from frx_graph.run_advice import analyse_files
+from frx_graph.runs import device_sampling, host_sampling
+from frx_graph.runs.bundle_writing import bundle_files, make_folder, sha256_of, write_zip
+from frx_graph.runs.imported_artifacts import import_traces
+from frx_graph.runs.run_metadata import (
+    Artifact,
+    Host,
+    Manifest,
+    ManifestFile,
+    RunMetadata,
+    State,
+    this_host,
+    without_secrets,
+)
+from frx_graph.runs.run_settings import RunSettings
+from frx_graph.runs.sampling import Sampler
+from frx_graph.runs.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload
+from frx_graph.termination import cleaned_up_when_terminated
+
+NO_GPU = "no NVIDIA GPU was found: gpu_metrics.csv has no samples"
+NO_EVENTS = "the workload wrote no events: raw/trace.jsonl is what frx.init and frx.step_context write"
+NO_PROFILE = "no trace of torch.profiler was found, in the bundle or in --artifact-dir"
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A run that has ended, and its bundle. `archive` is None where there is none, `document` where the run could not
+    be analysed; `metadata.warnings` say why."""
+
+    folder: Path
+    archive: Path | None
+    metadata: RunMetadata
+    end: WorkloadEnd
+    document: RunDocument | None
+
+    @property
+    def files(self) -> tuple[Artifact, ...]:
+        """Of the bundle, in the order in which people are told of them."""
+        return self.metadata.artifacts
+
+
+def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: int | None = STDERR) -> Collected:
+    """Run the workload and make its bundle. Its output goes to the descriptors `stdout` and `stderr`. Raises
+    `FrxError`, with nothing left behind, where the folder cannot be made or the workload not be started. What goes
+    wrong afterwards is a warning in the metadata: the run is worth more than what is made of it."""
+    host = this_host()
+    collection = _Collection(settings, _begun(settings, host))
+    make_folder(
+        settings.folder,
+        {
+            bundle_layout.METADATA: _json(collection.metadata),
+            bundle_layout.RUN_CONFIG: settings.config_text(host).encode(),
+            bundle_layout.GPU_METRICS: device_sampling.HEADER,
+            bundle_layout.HOST_METRICS: host_sampling.HEADER,
+        },
+    )
+    begin = time.time()
+    end = collection.run(stdout, stderr)
+    with cleaned_up_when_terminated():
+        collection.import_profiles(begin)
+        document = collection.analyse()
+        archive = collection.finish()
+    return Collected(settings.folder, archive, collection.metadata, end, document)
+
+
+def _begun(settings: RunSettings, host: Host) -> RunMetadata:
+    return RunMetadata(
+        run_id=settings.run_id,
+        job_name=settings.name,
+        command=without_secrets(settings.command),
+        state=State.RUNNING,
+        started_at=datetime.now(UTC),
+        host=host,
+    )
+
+
+@dataclass(slots=True)
+class _Collection:
+    """A run on its way: what is known of it by now."""
+
+    settings: RunSettings
+    metadata: RunMetadata
+    warnings: list[str] = field(default_factory=list)
+    imported: dict[PurePosixPath, Path] = field(default_factory=dict)
+
+    def run(self, stdout: int | None, stderr: int | None) -> WorkloadEnd:
+        """To its end, whatever that is."""
+        folder, settings = self.settings.folder, self.settings
+        with contextlib.ExitStack() as sampling:
+
+            def started(ancestor: int) -> None:
+                for sampler in self._samplers(ancestor):
+                    sampler.start()
+                    sampling.callback(self._stop, sampler)
+
+            try:
+                end = run_workload(
+                    settings.command,
+                    log=folder / bundle_layout.LOGS,
+                    environment=settings.environment(),
+                    stdout=stdout,
+                    stderr=stderr,
+                    started=started,
+                )
+            except WorkloadError:
+                _remove_unstarted(folder)
+                raise
+            # At once: what is made of the run takes a while, and may be interrupted.
+            self._note(
+                state=State.ENDED,
+                ended_at=datetime.now(UTC),
+                duration_seconds=end.seconds,
+                exit_code=end.exit_code,
+                signal=end.signal,
+            )
+        if end.log_problem is not None:
+            self.warnings.append(end.log_problem)
+        return end
+
+    def import_profiles(self, since: float) -> None:
+        """What was written since then (seconds since the epoch)."""
+        if not self.settings.import_profiles:
+            return
+        for given in self.settings.artifacts or ():
+            if not given.is_dir():
+                self.warnings.append(f"there is no --artifact-dir {given}")
+        imported, warnings = import_traces(self.settings.artifact_folders, self.settings.folder, since)
+        self.imported = {trace.path: trace.source for trace in imported}
+        self.warnings += warnings
+
+    def analyse(self) -> RunDocument | None:
+        """Write `derived/summary.json`; None where that cannot be done."""
+        document = None
+        with self._warned("the run could not be analysed"):
+            with open_bundle(self.settings.folder) as bundle:
+                document = analyse_files(bundle)
+            write_atomically(self.settings.folder / bundle_layout.SUMMARY, summary_text(document))
+        return document
+
+    def finish(self) -> Path | None:
+        """Write the metadata and the manifest, then the zip of all."""
+        folder = self.settings.folder
+        missing = [*self._missing()]
+        files = bundle_files(folder)
+        listed = (bundle_layout.METADATA, bundle_layout.MANIFEST)
+        with self._warned("the bundle has no manifest"):
+            self._note(
+                state=State.COMPLETE,
+                artifacts=tuple(self._artifact(file) for file in files if file not in listed),
+                warnings=tuple(self.warnings),
+            )
+            manifest = Manifest(
+                run_id=self.settings.run_id,
+                limited_data=NO_EVENTS in missing,
+                missing=tuple(missing),
+                files=tuple(self._listed(file) for file in files if file != bundle_layout.MANIFEST),
+            )
+            write_atomically(folder / bundle_layout.MANIFEST, _json(manifest).decode())
+        archive = self._archived() if self.settings.zip else None
+        self.metadata = self.metadata.model_copy(
+            update={
+                "artifacts": tuple(self._artifact(file) for file in bundle_files(folder)),
+                "warnings": tuple(self.warnings),
+            }
+        )
+        return archive
+
+    def _archived(self) -> Path | None:
+        archive = self.settings.archive
+        with self._warned("there is no zip"):
+            write_zip(archive, self.settings.folder, bundle_files(self.settings.folder))
+        return archive if archive.exists() else None
+
+    def _samplers(self, ancestor: int) -> Iterator[Sampler]:
+        folder, seconds = self.settings.folder, self.settings.interval_ms / 1000
+        yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, host_sampling.host_rows(ancestor))
+        nvml = loaded_nvml()
+        devices = {} if nvml is None else device_sampling.visible_devices(nvml)
+        if nvml is not None and devices:
+            yield Sampler(folder / bundle_layout.GPU_METRICS, seconds, device_sampling.device_rows(nvml, devices))
+        else:
+            self.warnings.append(NO_GPU)
+
+    def _stop(self, sampler: Sampler) -> None:
+        sampler.stop()
+        if sampler.problem is not None:
+            self.warnings.append(sampler.problem)
+
+    def _missing(self) -> Iterator[str]:
+        folder = self.settings.folder
+        events = folder / bundle_layout.EVENTS
+        if not events.is_file() or not events.stat().st_size:
+            yield NO_EVENTS
+        if not any(file.parent == bundle_layout.PROFILER for file in bundle_files(folder)):
+            yield NO_PROFILE
+        if NO_GPU in self.warnings:
+            yield NO_GPU
+
+    def _artifact(self, file: PurePosixPath) -> Artifact:
+        source = self.imported.get(file)
+        size = (self.settings.folder / file).stat().st_size
+        return Artifact(path=str(file), bytes=size, imported_from=None if source is None else str(source))
+
+    def _listed(self, file: PurePosixPath) -> ManifestFile:
+        path = self.settings.folder / file
+        return ManifestFile(
+            path=str(file), bytes=path.stat().st_size, sha256=sha256_of(path), imported=file in self.imported
+        )
+
+    def _note(self, **known: object) -> None:
+        """Metadata with what is known by now."""
+        self.metadata = self.metadata.model_copy(update=known)
+        with self._warned("the metadata are not up to date"):
+            write_atomically(self.settings.folder / bundle_layout.METADATA, _json(self.metadata).decode())
+
+    @contextlib.contextmanager
+    def _warned(self, what: str) -> Iterator[None]:
+        """An error in the block is a warning."""
+        try:
+            yield
+        except FrxError as error:
+            self.warnings.append(f"{what}: {error}")
+        except Exception as error:  # noqa: BLE001 - the run is there, whatever is wrong with us
+            self.warnings.append(f"{what}: {first_line(error)}")
+
+
+def _remove_unstarted(folder: Path) -> None:
+    """Nothing has run, so that all in it is ours."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()
+
+
+def _json(model: BaseModel) -> bytes:
+    return f"{model.model_dump_json(indent=2, by_alias=True)}\n".encode()

@@ -1,0 +1,83 @@
+"""What NVIDIA devices do and hold, as their driver's library NVML tells: utilisation, memory, clocks.
+
+The rows are what `nvidia-smi --query-gpu=... --format=csv,nounits` writes, but for the time, which has its zone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any
+
+HEADER = (
+    b"timestamp, index, utilization.gpu [%], utilization.memory [%], memory.used [MiB], memory.total [MiB], "
+    b"clocks.current.sm [MHz], clocks.current.memory [MHz], temperature.gpu, power.draw [W]\n"
+)
+_MISSING = "[N/A]"
+
+
+def visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -> dict[int, Any]:
+    """Handles of the devices that a program sees, by their number in NVML: all, or those in `CUDA_VISIBLE_DEVICES`.
+
+    Numbers there are taken for NVML's, as they are with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, and of devices of one kind.
+    """
+    try:
+        handles = {number: nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())}
+        named = environ.get("CUDA_VISIBLE_DEVICES")
+        if named is None:
+            return handles
+        visible = {}
+        for word in (word.strip() for word in named.split(",")):
+            found = [number for number, handle in handles.items() if _is_meant(nvml, word, number, handle)]
+            if not found:
+                # As CUDA does: what comes behind a device that is not there is not seen either.
+                break
+            visible[found[0]] = handles[found[0]]
+    except nvml.NVMLError:
+        return {}
+    return dict(sorted(visible.items()))
+
+
+def device_rows(
+    nvml: ModuleType, devices: Mapping[int, Any], now: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> Callable[[], bytes]:
+    """Gives a row of `HEADER` for each of `devices` each time that it is called."""
+
+    def asked(function: str, *arguments: object) -> Any:
+        try:
+            return getattr(nvml, function)(*arguments)
+        except (nvml.NVMLError, AttributeError):
+            return None
+
+    def row(number: int, handle: Any) -> Sequence[str]:
+        busy = asked("nvmlDeviceGetUtilizationRates", handle)
+        memory = asked("nvmlDeviceGetMemoryInfo", handle)
+        clocks = [asked("nvmlDeviceGetClockInfo", handle, kind) for kind in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)]
+        heat = asked("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
+        milliwatts = asked("nvmlDeviceGetPowerUsage", handle)
+        return (
+            str(number),
+            _MISSING if busy is None else str(busy.gpu),
+            _MISSING if busy is None else str(busy.memory),
+            _MISSING if memory is None else str(memory.used >> 20),
+            _MISSING if memory is None else str(memory.total >> 20),
+            *(_MISSING if clock is None else str(clock) for clock in clocks),
+            _MISSING if heat is None else str(heat),
+            _MISSING if milliwatts is None else f"{milliwatts / 1000:.2f}",
+        )
+
+    def rows() -> bytes:
+        when = now().isoformat(timespec="microseconds")
+        return "".join(f"{', '.join((when, *row(*device)))}\n" for device in devices.items()).encode()
+
+    return rows
+
+
+def _is_meant(nvml: ModuleType, word: str, number: int, handle: Any) -> bool:
+    if word.isdecimal():
+        return int(word) == number
+    uuid = nvml.nvmlDeviceGetUUID(handle)
+    # The beginning of one is enough for CUDA, as long as it is one device's.
+    return word.startswith("GPU-") and (uuid.decode() if isinstance(uuid, bytes) else uuid).startswith(word)

@@ -1,0 +1,102 @@
+"""Copies what a workload's profiler has written into the bundle of its run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from frx_graph.atomic_file import replaced_when_written
+from frx_graph.evidence.run import bundle_layout
+
+MOST_IMPORTED: Final = 1 << 30
+"""Bytes of all traces together: half of what a zip of the bundle may expand to."""
+MOST_TRACES: Final = 64
+"""One for each process and window that was profiled."""
+_CLOCK_SECONDS: Final = 2.0
+"""By which a file's time may be before the one at which it was written: what FAT rounds to."""
+_DEPTH: Final = 3
+"""Folders below an artifact folder that are looked into: the handlers of profilers make one for each run or host."""
+_TRACE = re.compile(r".*trace.*\.json(\.gz)?", re.IGNORECASE | re.DOTALL)
+"""`profiler_trace.json`, and `HOST_PID.TIME.pt.trace.json.gz`, as `torch.profiler.tensorboard_trace_handler` names
+them."""
+_ODD = re.compile(r"[^\w.+-]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A file that was copied: where it is in the bundle, and where it was."""
+
+    path: PurePosixPath
+    source: Path
+
+
+def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[tuple[Imported, ...], tuple[str, ...]]:
+    """Copy the traces in `folders` that were written after `since` (seconds since the epoch) into the bundle; what was
+    copied, and warnings, for people, of what was not. An older one is of another run."""
+    imported: list[Imported] = []
+    warnings: list[str] = []
+    room = MOST_IMPORTED
+    stale = 0
+    for found in (file for folder in folders for file in _traces(folder, bundle)):
+        try:
+            state = found.stat(follow_symlinks=False)
+            if not stat.S_ISREG(state.st_mode):
+                continue
+            if state.st_mtime < since - _CLOCK_SECONDS:
+                stale += 1
+                continue
+            if state.st_size > room or len(imported) == MOST_TRACES:
+                warnings.append(
+                    f"{found} is not imported: more than {MOST_TRACES} traces, or {MOST_IMPORTED >> 30} GiB"
+                )
+                continue
+            target = _free(bundle / bundle_layout.PROFILER / _ODD.sub("_", found.name)[-200:])
+            room -= _copied(found, target, state.st_size)
+        except OSError as error:
+            warnings.append(f"{found} is not imported: {error.strerror or error}")
+            continue
+        imported.append(Imported(PurePosixPath(target.relative_to(bundle)), found))
+    if stale:
+        warnings.append(f"{stale} traces are not imported: they are older than the run")
+    return tuple(imported), tuple(warnings)
+
+
+def _traces(folder: Path, bundle: Path) -> Iterator[Path]:
+    """By name. Links are not followed, and what is in the bundle is not looked at."""
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        depth = len(here.relative_to(folder).parts)
+        folders[:] = sorted(name for name in folders if depth < _DEPTH and (here / name).resolve() != bundle.resolve())
+        yield from (here / name for name in sorted(names) if _TRACE.fullmatch(name))
+
+
+def _free(target: Path) -> Path:
+    """A name that no file has: two processes may give theirs the same."""
+    stem, dot, suffix = target.name.partition(".")
+    number = 2
+    while os.path.lexists(target):
+        target = target.with_name(f"{stem}-{number}{dot}{suffix}")
+        number += 1
+    return target
+
+
+def _copied(source: Path, target: Path, size: int) -> int:
+    """How many bytes it has. Raises `OSError` also for one that is not what it was a moment ago."""
+    # Between a look and an open somebody may put a link, or a pipe that is waited for, in its place.
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as original, replaced_when_written(target) as copy, copy.open("wb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("it is no regular file any more")
+        shutil.copyfileobj(original, file)
+        if file.tell() > size:
+            raise OSError("somebody still writes to it")
+    with contextlib.suppress(OSError):
+        shutil.copystat(source, target, follow_symlinks=False)
+    return size

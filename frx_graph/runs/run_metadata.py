@@ -1,0 +1,126 @@
+"""What a bundle says of its run: `metadata.json`, and of its own files: `manifest.json`."""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+import psutil
+from pydantic import BaseModel, ConfigDict, Field
+
+from frx_graph.evidence.gpus_present import gpu_names
+from frx_graph.version import __version__
+
+REDACTED: Final = "[redacted]"
+_SECRET = re.compile(r"token|secret|passw|credential|api[-_]?key|access[-_]?key", re.IGNORECASE)
+"""Names of options, or variables, whose values are nobody's business."""
+
+
+class State(enum.StrEnum):
+    """How far a run has come. One whose collector was killed stays where it was."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    """The workload has; what is made of its files may be missing."""
+    COMPLETE = "complete"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Host(_Part):
+    """Where it ran. None: not known. Neither its name nor who ran it, nor the environment."""
+
+    platform: str
+    python: str
+    torch: str | None
+    processors: int | None
+    memory_bytes: int
+    gpus: tuple[str, ...]
+
+
+class Artifact(_Part):
+    """A file of the bundle, by its path in it. `imported_from` is where it was copied from, if it was."""
+
+    path: str
+    bytes: int
+    imported_from: str | None = None
+
+
+class RunMetadata(_Part):
+    """`metadata.json`. Times are in UTC. Of `exit_code` and `signal` one is null once the run has ended."""
+
+    schema_: Literal["frx_run_metadata_v1"] = Field(default="frx_run_metadata_v1", alias="schema")
+    frx_version: str = __version__
+    run_id: str
+    job_name: str
+    command: tuple[str, ...]
+    """Without the values of options that are named as secrets are."""
+    state: State
+    started_at: datetime
+    ended_at: datetime | None = None
+    duration_seconds: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    host: Host
+    artifacts: tuple[Artifact, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class ManifestFile(_Part):
+    """A file by its path in the bundle."""
+
+    path: str
+    bytes: int
+    sha256: str
+    imported: bool
+
+
+class Manifest(_Part):
+    """`manifest.json`: all files but itself. `limited_data`: there is no record of steps, since no events were written;
+    what a profile tells of them is less certain. `missing` says what else the run could have had, and why not."""
+
+    schema_: Literal["frx_run_manifest_v1"] = Field(default="frx_run_manifest_v1", alias="schema")
+    run_id: str
+    limited_data: bool
+    missing: tuple[str, ...]
+    files: tuple[ManifestFile, ...]
+
+
+def this_host() -> Host:
+    """What can be told of this one."""
+    try:
+        torch = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch = None
+    return Host(
+        platform=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=platform.python_version(),
+        torch=torch,
+        processors=os.cpu_count(),
+        memory_bytes=psutil.virtual_memory().total,
+        gpus=gpu_names(),
+    )
+
+
+def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
+    """The command, in which the values of `--api-key=X`, `--api-key X` and `API_KEY=X` are not told."""
+    shown: list[str] = []
+    hide = False
+    for word in command:
+        name, is_set, _ = word.partition("=")
+        if hide and not word.startswith("-"):
+            shown.append(REDACTED)
+            hide = False
+            continue
+        secret = _SECRET.search(name) is not None
+        hide = secret and not is_set and name.startswith("-")
+        shown.append(f"{name}={REDACTED}" if secret and is_set else word)
+    return tuple(shown)

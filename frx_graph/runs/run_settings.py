@@ -1,0 +1,148 @@
+"""What somebody asks `frx collect` for, checked, and how the workload is told of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from frx_graph.errors import OptionError
+from frx_graph.evidence.run import bundle_layout
+from frx_graph.runs.run_metadata import Host
+
+DEFAULT_NAME: Final = "frx-run"
+DEFAULT_OUT: Final = Path("runs")
+DEFAULT_ARTIFACTS: Final = Path("frx-job-run")
+DEFAULT_INTERVAL_MS: Final = 1000
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LONGEST_NAME: Final = 200
+_LONGEST_CONFIG: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """`artifacts` are folders that the workload's profiler may write to; None: the usual one, which need not be there.
+    `config` is what the user adds to `run_config.yaml`."""
+
+    command: tuple[str, ...]
+    run_id: str
+    name: str = DEFAULT_NAME
+    out: Path = DEFAULT_OUT
+    artifacts: tuple[Path, ...] | None = None
+    import_profiles: bool = True
+    interval_ms: int = DEFAULT_INTERVAL_MS
+    config: Path | None = None
+    explain: bool = False
+    zip: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises `OptionError`."""
+        if not self.command:
+            raise OptionError("there is no program to run", "frx collect -- python train.py")
+        if shutil.which(self.command[0]) is None:
+            raise OptionError(f"{self.command[0]} is no program that can be run", "the program comes after --")
+        if any("\0" in word for word in self.command):
+            raise OptionError("an argument of the program has a null character", "no program can be given one")
+        # It is the name of a folder, and a variable.
+        if _RUN_ID.fullmatch(self.run_id) is None:
+            raise OptionError(
+                f"--run-id {self.run_id!r} cannot be the name of a run",
+                "up to 100 letters, digits, dots, dashes and underscores, the first a letter or a digit",
+            )
+        if not self.name.strip() or not self.name.isprintable() or len(self.name) > _LONGEST_NAME:
+            raise OptionError(f"--name {self.name[:50]!r} is no name", f"one line of up to {_LONGEST_NAME} characters")
+
+    @property
+    def folder(self) -> Path:
+        """Of the run, absolute."""
+        return (self.out / self.run_id).absolute()
+
+    @property
+    def archive(self) -> Path:
+        """Beside it."""
+        return self.folder.with_name(f"{self.run_id}.zip")
+
+    @property
+    def artifact_folders(self) -> tuple[Path, ...]:
+        """Absolute: what the workload does to its own working directory is its own."""
+        given = (DEFAULT_ARTIFACTS,) if self.artifacts is None else self.artifacts
+        return tuple(folder.absolute() for folder in given)
+
+    def environment(self, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The variables that the workload has."""
+        return {
+            **inherited,
+            "FRX_RUN_ID": self.run_id,
+            "FRX_JOB_NAME": self.name,
+            "FRX_OUTPUT_DIR": str(self.folder),
+            "FRX_RAW_TRACE_PATH": str(self.folder / bundle_layout.EVENTS),
+            "FRX_DERIVED_SUMMARY_PATH": str(self.folder / bundle_layout.SUMMARY),
+            "FRX_AUTO_PERSIST": "1",
+            "FRX_SAMPLE_INTERVAL_MS": str(self.interval_ms),
+        }
+
+    def config_text(self, host: Host) -> str:
+        """`run_config.yaml`: the settings and where the run is, and what the user has added, which comes first. Raises
+        `OptionError` for a --config that is none."""
+        ours: dict[str, Any] = {
+            "collector": {
+                "run_id": self.run_id,
+                "job_name": self.name,
+                "sample_interval_ms": self.interval_ms,
+                "artifact_dirs": [str(folder) for folder in self.artifacts or (DEFAULT_ARTIFACTS,)],
+                "profiler_import": self.import_profiles,
+                "zip": self.zip,
+            },
+            "environment": host.model_dump(mode="json"),
+        }
+        try:
+            return yaml.safe_dump(_merged(ours, self._given_config()), sort_keys=False, allow_unicode=True)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise self._unusable(error) from None
+
+    def _given_config(self) -> Mapping[Any, Any]:
+        if self.config is None:
+            return {}
+        # Opening a fifo waits for a writer that may never come.
+        if self.config.exists() and not self.config.is_file():
+            raise OptionError(f"--config {self.config} is no regular file")
+        try:
+            with self.config.open("rb") as file:
+                text = file.read(_LONGEST_CONFIG + 1)
+            if len(text) > _LONGEST_CONFIG:
+                raise OptionError(f"--config {self.config} has more than {_LONGEST_CONFIG >> 20} MiB")
+            given = yaml.safe_load(text)
+        except OSError as error:
+            raise OptionError(f"--config {self.config} cannot be read: {error.strerror or error}") from None
+        # Dates that are none are ValueErrors.
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            raise self._unusable(error) from None
+        if given is None:
+            return {}
+        if not isinstance(given, dict):
+            raise OptionError(f"--config {self.config} is no mapping of names to values")
+        return given
+
+    def _unusable(self, error: BaseException) -> OptionError:
+        return OptionError(f"--config {self.config} cannot be read as YAML: {' '.join(str(error).split())}")
+
+
+def new_run_id() -> str:
+    """One that no run has."""
+    return f"run-{secrets.token_hex(6)}"
+
+
+def _merged(ours: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Mappings are merged, and of other values the given one is taken."""
+    both = {
+        key: _merged(ours[key], value) if isinstance(value, dict) and isinstance(ours.get(key), dict) else value
+        for key, value in given.items()
+    }
+    return {**ours, **both}

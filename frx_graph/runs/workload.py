@@ -1,0 +1,261 @@
+"""Runs the program that somebody wants to know more of: its output comes through at once, its signals reach it, and
+nothing of it is left in the end, however this process ends.
+
+Between the two stands a small guard (`workload_guard`), which ends the workload if this process is killed. The workload
+leads a session of its own: a terminal's Ctrl-C comes to this process, which passes it on; and what is typed at a
+terminal is not the workload's to read. A pipe or a file on standard input is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from frx_graph.errors import FrxError
+from frx_graph.runs import workload_guard
+from frx_graph.runs.workload_log import WorkloadLog
+from frx_graph.runs.workload_output import WorkloadOutput
+
+_FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PATIENCE: Final = 25.0
+"""Seconds that a workload has to end after SIGTERM or SIGHUP came, or its time was over. Slurm (`KillWait`) and
+Kubernetes (`terminationGracePeriodSeconds`) wait for 30 before they kill, and something is left to do then. Ctrl-C has
+no such limit: a second one kills."""
+_ONE_SIGNAL: Final = 0.5
+"""Seconds: a second signal within them is the first one again. `timeout` signals a process and its group, too."""
+_POLL_SECONDS: Final = 0.1
+_AFTER: Final = "the program comes after --"
+STDOUT: Final = 1
+STDERR: Final = 2
+
+
+class WorkloadError(FrxError):
+    """The workload could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadEnd:
+    """How a workload ended. Of `exit_code` and `signal` one is None."""
+
+    exit_code: int | None
+    signal: int | None
+    """That has ended it."""
+    seconds: float
+    """From its start to its end, without what it has left behind."""
+    timed_out: bool
+    """It was ended since it had not within its time."""
+    log_problem: str | None = None
+    """Why its log is not whole, for people."""
+
+    @property
+    def shell_code(self) -> int:
+        """The exit code that a shell gives it: 128 and the signal where one has ended it."""
+        return 128 + self.signal if self.signal is not None else self.exit_code or 0
+
+
+def run_workload(
+    command: Sequence[str],
+    *,
+    log: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    limit_seconds: float | None = None,
+    patience_seconds: float = _PATIENCE,
+    stdout: int | None = STDOUT,
+    stderr: int | None = STDERR,
+    started: Callable[[int], None] | None = None,
+) -> WorkloadEnd:
+    """Run `command`, by no shell, to its end, or to the end of all that it has started after `limit_seconds`.
+
+    What it writes goes to the descriptors `stdout` and `stderr`, None for nowhere, and all of it to the file `log`.
+    `environment` is what it gets instead of this process's own. `started` is called with the number of a process whose
+    descendants are the workload's processes. SIGINT, SIGTERM and SIGHUP are passed on while it runs, the second kills;
+    they are not handled outside the main thread. Raises `WorkloadError` where it cannot be started.
+    """
+    with contextlib.ExitStack() as stack:
+        kept = _opened_log(log)
+        control_read, control = os.pipe()
+        status, status_write = os.pipe()
+        stack.callback(os.close, status)
+        signals = _Signals(control, patience_seconds)
+        stack.enter_context(signals.handled())
+        guard: subprocess.Popen[bytes] | None = None
+        try:
+            try:
+                guard = _started_guard(command, environment, control_read, status_write)
+            finally:
+                os.close(control_read)
+                os.close(status_write)
+            assert guard.stdout is not None
+            assert guard.stderr is not None
+            output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
+            stack.callback(output.close)
+            tell = functools.partial(started or (lambda _: None), guard.pid)
+            end = _followed(_Status(status), command[0], signals, limit_seconds, tell)
+            output.finish(signals.impatient)
+        finally:
+            # The guard ends whatever is left, and then itself.
+            signals.close()
+            if guard is not None:
+                guard.wait()
+    if kept is None:
+        return end
+    kept.close()
+    return dataclasses.replace(end, log_problem=kept.problem)
+
+
+def _opened_log(path: Path | None) -> WorkloadLog | None:
+    try:
+        return None if path is None else WorkloadLog(path)
+    except OSError as error:
+        raise WorkloadError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _started_guard(
+    command: Sequence[str], environment: Mapping[str, str] | None, control: int, status: int
+) -> subprocess.Popen[bytes]:
+    guard = [sys.executable, "-I", "-S", str(Path(workload_guard.__file__)), str(control), str(status)]
+    try:
+        return subprocess.Popen(
+            [*guard, *command],
+            # A process outside of the terminal's session gets an error for what it reads there.
+            stdin=subprocess.DEVNULL if os.isatty(0) else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=environment,
+            pass_fds=(control, status),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
+
+
+def _followed(
+    status: _Status,
+    name: str,
+    signals: _Signals,
+    limit_seconds: float | None,
+    started: Callable[[], None],
+) -> WorkloadEnd:
+    begin = time.monotonic()
+    deadline = math.inf if limit_seconds is None else begin + limit_seconds
+    timed_out = False
+    while True:
+        match (status.line() or "").split():
+            case ["started"]:
+                started()
+            case ["failed", error]:
+                raise WorkloadError(f"{name} cannot be started: {os.strerror(int(error))}", _AFTER)
+            case ["ended", said, seconds]:
+                code = int(said)
+                exit_code, killer = (code, None) if code >= 0 else (None, -code)
+                return WorkloadEnd(exit_code, killer, float(seconds), timed_out)
+            case _ if status.closed:
+                # The workload was killed with its guard.
+                return WorkloadEnd(None, signal.SIGKILL, time.monotonic() - begin, timed_out)
+        if not timed_out and time.monotonic() >= deadline:
+            timed_out = True
+            signals.end()
+        signals.look()
+
+
+class _Status:
+    """What the guard says, line by line."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._received = b""
+        self.closed = False
+
+    def line(self) -> str | None:
+        """The next; None where none has come for a while, or none will come."""
+        if b"\n" not in self._received and select.select([self._descriptor], [], [], _POLL_SECONDS)[0]:
+            chunk = os.read(self._descriptor, 4096)
+            self._received += chunk
+            self.closed = not chunk
+        if b"\n" not in self._received:
+            return None
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode()
+
+
+class _Signals:
+    """Tells the guard which signals the workload gets. `control` is closed by `close`."""
+
+    def __init__(self, control: int, patience_seconds: float) -> None:
+        self._control: int | None = control
+        self._patience = patience_seconds
+        self._first: float | None = None
+        self._kill_at = math.inf
+        self._killed = False
+
+    @contextlib.contextmanager
+    def handled(self) -> Iterator[None]:
+        """Signals of this process are the workload's, while the block runs."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in _FORWARDED}
+        # Who was started with nohup ignores SIGHUP, as the workload does then.
+        ours = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+        for number in ours:
+            signal.signal(number, self._came)
+        try:
+            yield
+        finally:
+            for number in ours:
+                signal.signal(number, before[number])
+
+    def look(self) -> None:
+        """Kill it, if it is time to."""
+        if time.monotonic() >= self._kill_at:
+            self._kill()
+
+    def end(self) -> None:
+        """Ask it to end, and kill it when its patience is over."""
+        self._send(signal.SIGTERM)
+        self._kill_at = time.monotonic() + self._patience
+
+    def impatient(self) -> bool:
+        """Whether somebody has said twice that it is to end."""
+        return self._killed
+
+    def close(self) -> None:
+        """Nothing is sent any more."""
+        if self._control is not None:
+            control, self._control = self._control, None
+            os.close(control)
+
+    def _came(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+            self._send(number)
+            if number != signal.SIGINT:
+                self._kill_at = min(self._kill_at, now + self._patience)
+        elif now > self._first + _ONE_SIGNAL:
+            self._kill()
+
+    def _kill(self) -> None:
+        self._killed, self._kill_at = True, math.inf
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        # The guard may have ended with the workload.
+        with contextlib.suppress(OSError):
+            if self._control is not None:
+                os.write(self._control, bytes([number]))

@@ -1,0 +1,172 @@
+"""Stands between whoever runs a workload and the workload: nothing of that one is left when either ends.
+
+    python -I -S workload_guard.py CONTROL STATUS PROGRAM [ARGUMENT...]
+
+It is a program of its own, of the standard library alone, since its parent may be killed at any moment. It reads from
+the descriptor CONTROL: each byte is a signal for the workload's process group, SIGKILL is for all that it has started,
+and the end of the file says that the parent has gone. It writes to STATUS: `started`, or `failed ERRNO`; when the
+workload has ended, and all that it has left behind has, too, `ended CODE SECONDS`, a signal's number being negative.
+
+On Linux it adopts processes whose parents have ended, so that those that have left the group and the session are found,
+too; and the workload is killed where the guard is.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+"""linux/prctl.h"""
+_PATIENCE = 1.0
+"""Seconds between SIGTERM and SIGKILL for what a workload has left behind, or what its parent has."""
+_GONE = 5.0
+"""Seconds after which a process that SIGKILL does not end, as one in a system call that hangs, is left alone."""
+_POLL = 0.01
+_REPLACED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""What Python ignores, and programs do not expect to be ignored."""
+
+
+class Guard:
+    """Runs `command`, once, and is told of it through the descriptors `control` and `status`."""
+
+    def __init__(self, control: int, status: int, command: list[str]) -> None:
+        self._control = control
+        self._status = status
+        self._command = command
+        self._child = 0
+        self._wait_status: int | None = None
+        self._ended_at = 0.0
+
+    def run(self) -> None:
+        """Returns when nothing of it is left."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        begin = time.monotonic()
+        failure = self._start()
+        if failure:
+            self._say(f"failed {failure}")
+            return
+        self._say("started")
+        while self._wait_status is None:
+            ready, _, _ = select.select([self._control, woken], [], [])
+            if woken in ready:
+                os.read(woken, 4096)
+            if self._control in ready:
+                numbers = os.read(self._control, 64)
+                if not numbers:
+                    break
+                for number in numbers:
+                    self._send(number)
+            self._reap()
+        _end_descendants(self._reap)
+        if self._wait_status is not None:
+            code = os.waitstatus_to_exitcode(self._wait_status)
+            self._say(f"ended {code} {self._ended_at - begin!r}")
+
+    def _start(self) -> int:
+        """Fork the workload; the error's number where it cannot be."""
+        guard = os.getpid()
+        read, write = os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            try:
+                os.setsid()
+                _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                for ignored in _REPLACED:
+                    signal.signal(ignored, signal.SIG_DFL)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.set_inheritable(self._control, False)
+                os.set_inheritable(self._status, False)
+                if os.getppid() == guard:
+                    os.execvp(self._command[0], self._command)
+            except OSError as error:
+                os.write(write, str(error.errno).encode())
+            os._exit(127)
+        os.close(write)
+        with os.fdopen(read, "rb") as said:
+            number = said.read()
+        # Whoever holds these keeps the reader waiting for more of the workload's output.
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nowhere, descriptor)
+        return int(number or 0)
+
+    def _send(self, number: int) -> None:
+        if number == signal.SIGKILL:
+            for process in _descendants():
+                _kill(process, number)
+        # A group's number is nobody else's while one process is in it, and the leader is until it is reaped.
+        elif self._wait_status is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._child, number)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                process, status = os.waitpid(-1, os.WNOHANG)
+                if process == 0:
+                    return
+                if process == self._child:
+                    self._wait_status, self._ended_at = status, time.monotonic()
+
+    def _say(self, line: str) -> None:
+        # Nobody may be left to read it.
+        with contextlib.suppress(OSError):
+            os.write(self._status, line.encode() + b"\n")
+
+
+def _end_descendants(reap: Callable[[], None]) -> None:
+    """First they are asked to end. Returns when there is none."""
+    begin = time.monotonic()
+    for process in _descendants():
+        _kill(process, signal.SIGTERM)
+    while left := _descendants():
+        waited = time.monotonic() - begin
+        if waited > _PATIENCE + _GONE:
+            return
+        if waited > _PATIENCE:
+            for process in left:
+                _kill(process, signal.SIGKILL)
+        time.sleep(_POLL)
+        # Those that were adopted would stay as zombies.
+        reap()
+
+
+def _descendants() -> list[int]:
+    """Of this process, without those that have ended and that their parents have not asked about."""
+    children = defaultdict(list)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # proc(5): number, name in parentheses, which may hold any, state, parent.
+            state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                children[int(parent)].append(int(folder.name))
+    found = list(children[os.getpid()])
+    for process in found:
+        found += children[process]
+    return found
+
+
+def _kill(process: int, number: int) -> None:
+    # Only this process reaps what it finds, so that a number is not another's by now; or its parent does, then it may.
+    with contextlib.suppress(OSError):
+        os.kill(process, number)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value)
+
+
+if __name__ == "__main__":
+    Guard(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]).run()

@@ -1,0 +1,101 @@
+"""What a workload writes, read by a thread of its own: passed on at once, and kept in a log.
+
+Bytes are neither decoded nor gathered. In what order it has written to both of its streams is not known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import selectors
+import threading
+from collections.abc import Callable
+from typing import IO
+
+from frx_graph.runs.workload_log import WorkloadLog
+
+_CHUNK = 1 << 16
+"""Bytes: what a pipe holds."""
+_POLL_SECONDS = 0.1
+
+
+class WorkloadOutput:
+    """Reads each stream, passes it on to its descriptor, None for nowhere, and writes it to `log`.
+
+    One whose reader has gone, as of `| head`, or whose disk is full, is not written to any more: the workload goes on.
+    """
+
+    def __init__(self, streams: dict[IO[bytes], int | None], log: WorkloadLog | None) -> None:
+        self._streams = streams
+        self._passed_on = {stream.fileno(): target for stream, target in streams.items()}
+        self._log = log
+        self._enough, self._stop = os.pipe()
+        # Where somebody has stopped reading our output it waits, and must not keep this process.
+        self._thread = threading.Thread(target=self._read_all, name="frx-workload-output", daemon=True)
+        self._thread.start()
+
+    def finish(self, impatient: Callable[[], bool]) -> None:
+        """Once the workload has ended: wait until all is passed on, or as long as nobody is `impatient`."""
+        # A process that has the pipe and is none of the workload's keeps it open for as long as it likes.
+        os.write(self._stop, b"x")
+        while self._thread.is_alive() and not impatient():
+            self._thread.join(_POLL_SECONDS)
+
+    def close(self) -> None:
+        """Nothing is read any more."""
+        with contextlib.suppress(OSError):
+            os.write(self._stop, b"x")
+        self._thread.join(_POLL_SECONDS)
+        if self._thread.is_alive():
+            # It waits for somebody who does not read; what it has open is closed with the process.
+            return
+        for stream in self._streams:
+            stream.close()
+        os.close(self._enough)
+        os.close(self._stop)
+
+    def _read_all(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for stream in self._streams:
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+            selector.register(self._enough, selectors.EVENT_READ)
+            ended = False
+            while len(selector.get_map()) > (0 if ended else 1):
+                ready = selector.select(0 if ended else None)
+                if ended and not ready:
+                    return
+                for key, _ in ready:
+                    if key.fd == self._enough:
+                        ended = True
+                        selector.unregister(self._enough)
+                    elif not self._read(key.fd):
+                        selector.unregister(key.fileobj)
+
+    def _read(self, descriptor: int) -> bool:
+        """False at the end."""
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return True
+        if self._log is not None:
+            self._log.write(chunk)
+        target = self._passed_on[descriptor]
+        if target is not None and not _written(target, chunk):
+            self._passed_on[descriptor] = None
+        return bool(chunk)
+
+
+def _written(target: int, chunk: bytes) -> bool:
+    view = memoryview(chunk)
+    try:
+        while view:
+            try:
+                view = view[os.write(target, view) :]
+            except BlockingIOError:
+                # Whoever shares it has made it so.
+                select.select([], [target], [])
+    except OSError:
+        return False
+    return True
