@@ -20,6 +20,7 @@ from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.tune_document import as_json
 from frx_graph.reports.tune_report import render_tune
+from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun, all_families
@@ -110,7 +111,9 @@ def tune(
     said(f"Workload : {one_line(' '.join(command))}")
     said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
     with cleaned_up_when_terminated(), stages() as progress:
-        document = TuneRun(settings, folder, say=said, progress=(lambda _: None) if quiet else progress).run()
+        document = TuneRun(
+            settings, folder, diagnose=diagnose, say=said, progress=(lambda _: None) if quiet else progress
+        ).run()
     said(f"Report saved: {folder.path / REPORT}")
     said(f"Markdown report saved: {folder.path / MARKDOWN}")
     if as_document:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from frx_graph.reports.published_schema import published_schema
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
@@ -57,7 +57,7 @@ class WinnerPart(_Part):
 class TuneDocument(_Part):
     """One tune."""
 
-    schema_: Literal["frx_tune_v1"] = SCHEMA_NAME
+    schema_: Literal["frx_tune_v1"] = Field(default=SCHEMA_NAME, alias="schema")
     id: str
     job: str
     command: tuple[str, ...]
@@ -96,8 +96,7 @@ def winner_part(trials: tuple[ConfigurationTrial, ...]) -> WinnerPart | None:
 
 def as_json(document: TuneDocument) -> dict[str, Any]:
     """Plain data, with the published names."""
-    found = document.model_dump(mode="json")
-    return {"schema": found.pop("schema_"), **found}
+    return document.model_dump(mode="json", by_alias=True)
 
 
 def generate_schema() -> str:

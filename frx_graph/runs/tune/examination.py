@@ -12,7 +12,7 @@ import psutil
 from frx_graph.evidence.available_memory import available_memory
 from frx_graph.reports.quantities import finite
 from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm, ended_how
-from frx_graph.runs.tune.step_stream import Step
+from frx_graph.runs.tune.step_stream import EndedStep
 from frx_graph.trials.configuration_trial import RunSeen
 from frx_graph.trials.schedule import Arm
 
@@ -68,7 +68,7 @@ def examine(
 
 
 def _seen(
-    steps: Sequence[Step],
+    steps: Sequence[EndedStep],
     *,
     warmup: int,
     exit_code: int | None,
@@ -89,9 +89,7 @@ def _seen(
         ending=ending,
         in_time=in_time,
         steps=len(steps),
-        step_seconds=tuple(
-            max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)
-        ),
+        step_seconds=tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
         samples=sum(told) if told and len(told) == len(samples) else None,
         batch_size=next((step.samples for step in steps if step.samples), None),
         losses=tuple(finite(step.loss) for step in steps if step.loss is not None),

@@ -50,7 +50,7 @@ def main() -> None:
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for ending in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(ending, lambda *_: _end(0.0) or os._exit(1))
+        signal.signal(ending, _give_up)
     try:
         workload = subprocess.Popen(
             command,
@@ -64,6 +64,11 @@ def main() -> None:
         return
     _tell(writing, {"pid": workload.pid})
     _serve(workload.pid, reading, writing, woken)
+
+
+def _give_up(_number: int, _frame: object) -> None:
+    _end(0.0)
+    os._exit(1)
 
 
 def _serve(leader: int, reading: int, writing: int, woken: int) -> None:

@@ -12,7 +12,7 @@ from frx_graph.evidence import processor_state
 from frx_graph.evidence.disturbance import DISTURBED_SHARE, OthersLoad, others_load
 from frx_graph.runs.tune.kept_workload import KeptWorkload, Moment
 from frx_graph.runs.tune.step_block import block_length, step_block
-from frx_graph.runs.tune.step_stream import Step, StepStream
+from frx_graph.runs.tune.step_stream import EndedStep, StepStream
 from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.samples import Cause, Disturbance
 from frx_graph.trials.schedule import Arm
@@ -62,7 +62,7 @@ class LiveArm:
         # One that is begun again begins its files again.
         (folder / EVENTS).unlink(missing_ok=True)
         self.stream = StepStream(folder / EVENTS)
-        self.steps: list[Step] = []
+        self.steps: list[EndedStep] = []
         self._used = 0.0
         self._since: float | None = clock()
         self._workload = KeptWorkload(start.command, {**start.environment, **own_variables(folder)}, folder)
@@ -179,7 +179,7 @@ def own_variables(folder: Path) -> dict[str, str]:
     }
 
 
-def ended_how(exit_code: int | None, steps: Sequence[Step]) -> str:
+def ended_how(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
     """For people."""
     if exit_code:
         what = f"signal {-exit_code} has ended it" if exit_code < 0 else f"it ends with exit code {exit_code}"

@@ -12,7 +12,7 @@ looks faster than it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from frx_graph.runs.tune.bench import Variables
@@ -110,7 +110,7 @@ class Search:
                 assert promoted.seen is not None
                 self._against = _joined(self._against, promoted.configuration.variables)
                 seen = promoted.seen
-        self._left_out += [f"{family.name}: {self._why_left(family, seen)}" for family in remaining]
+        self._left_out += [f"{family.name}: {self._why_left(seen)}" for family in remaining]
         if self._against:
             self._final()
         return self._tell(complete=True)
@@ -132,7 +132,7 @@ class Search:
     def _label(self, seen: RunSeen) -> str | None:
         return self._settings.bottleneck or seen.bottleneck
 
-    def _why_left(self, family: Family, seen: RunSeen) -> str:
+    def _why_left(self, seen: RunSeen) -> str:
         if self._tried >= self._settings.max_trials:
             return f"--max-trials {self._settings.max_trials} were tried"
         return f"it does nothing against {self._label(seen)}"
@@ -236,8 +236,6 @@ def outcome_text(trial: ConfigurationTrial) -> str:
 
 
 def _screened(trial: ConfigurationTrial) -> ConfigurationTrial:
-    from dataclasses import replace
-
     return replace(trial, fate=Fate.SCREENED, reason="screened out by quicker candidates")
 
 

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frx_graph.runs.tune.step_stream import Step
+from frx_graph.runs.tune.step_stream import EndedStep
 from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.schedule import Arm
@@ -39,15 +39,15 @@ class BlockLength:
 
 
 def block_length(steps: int, workers: int | None) -> BlockLength:
-    """At least `steps`, and whole rounds of `workers`, so that a block has as many early batches as late ones; two rounds
-    settle."""
+    """At least `steps`, and whole rounds of `workers`, so that a block has as many early batches as late ones; two
+    rounds settle."""
     round_of = max(1, workers or 1)
     return BlockLength(settle=max(FEWEST_SETTLING, 2 * round_of), count=-(-steps // round_of) * round_of)
 
 
 def step_block(
     arm: Arm,
-    steps: Sequence[Step],
+    steps: Sequence[EndedStep],
     running: tuple[int, int],
     length: BlockLength,
     disturbance: Disturbance | None = None,

@@ -1,4 +1,4 @@
-"""One candidate timed against a baseline by rule R: quads in several pairs of fresh processes, until the verdict is clear.
+"""One candidate timed against a baseline by rule R: quads in pairs of fresh processes, until the verdict is clear.
 
 The rule is that of `frx_graph.trials`; what is here is where its blocks come from, and what happens when a program ends
 in the middle: it is no failure, and goes on in fresh processes.

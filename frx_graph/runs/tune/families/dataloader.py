@@ -1,8 +1,8 @@
 """How batches are brought: by how many workers, ahead by how many, into pinned memory or not.
 
-Workers help where a sample waits (for a disk, a network) or is worked on for longer than a step lasts. More of them than
-twice the processors help against waiting alone, and cost memory. Pinned memory makes copies to a GPU faster, and copies
-in the host; without a GPU there is nothing to pin for.
+Workers help where a sample waits (for a disk, a network) or is worked on for longer than a step lasts. More of them
+than twice the processors help against waiting alone, and cost memory. Pinned memory makes copies to a GPU faster, and
+copies in the host; without a GPU there is nothing to pin for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a model's tensors lie: channels-last weights, and layouts as frx-graph chooses them.
 
-Convolutions are often faster on channels-last tensors, and then everything between them has to keep that layout; on some
-shapes and devices they are slower. `frx:apply` runs what trials have promoted for this model's graphs (`frx trial`);
+Convolutions are often faster on channels-last tensors, and then everything between them has to keep that layout; on
+some shapes and devices they are slower. `frx:apply` runs what `frx trial` has promoted for this model's graphs;
 `frx:autopilot` makes such trials while it compiles, which takes minutes and records decisions in the ledger.
 """
 
@@ -32,4 +32,4 @@ def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
     return no_compiler(facts) if BACKEND_MODE in dict(candidate.variables) else None
 
 
-FAMILY = Family(NAME, frozenset({"layout_bound", "underutilized_gpu"}), propose, refuse)
+FAMILY = Family(NAME, frozenset({"layout_churn", "underutilized_gpu"}), propose, refuse)
