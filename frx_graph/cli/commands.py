@@ -30,8 +30,9 @@ class Home:
 COMMANDS: Mapping[str, Home] = {
     "init": Home("init:init", "First steps: check this machine, find scripts, patch one."),
     "collect": Home("collect:collect", "Run a program, and keep what it did in a bundle."),
+    "tune": Home("tune:tune", "Try settings of a program, and recommend the fastest."),
     "advise": Home("advise:advise", "Ranked layout fixes for a model."),
-    "analyze": Home("analyze:analyze", "What a trace, Nsight Compute export, PTX or CUDA file shows."),
+    "analyze": Home("analyze:analyze", "What a run, a trace, an ncu export, PTX or CUDA file shows."),
     "profile": Home("profile:profile", "Measure a program's kernels with Nsight Compute."),
     "explain": Home("explain:explain", "A brief of a report, for people or a language model."),
     "reconcile": Home("reconcile:reconcile", "What source, PTX, counters and trace say together."),
