@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from frx_graph.atomic_file import write_atomically
-from frx_graph.cli.commands import COMMANDS, load_command
-from frx_graph.cli.commands import app as frx
+from frx_graph.cli.command_tree import DescribedCommand, command_tree
 from frx_graph.cli.completion_script import PROGRAMS, Completable, Shell, completion_script
 from frx_graph.cli.output import QuietOption, notice
 from frx_graph.errors import OptionError
@@ -31,7 +28,7 @@ def completion(
     """Print the completion of frx for bash, zsh or fish, or install it. It is a script of its own that starts no
     Python, so it is to be written anew after an update of frx."""
     wanted = shell or _own_shell()
-    script = completion_script(wanted, dict(completable()))
+    script = completion_script(wanted, completable(command_tree()))
     if not install:
         typer.echo(script, nl=False)
         return
@@ -47,31 +44,19 @@ def completion(
         notice("frx: ~/.zshrc needs, before compinit: fpath+=~/.zfunc")
 
 
-def completable() -> Iterator[tuple[tuple[str, ...], Completable]]:
-    """What may follow `frx` (the empty tuple), and each of its commands. Imports all of them."""
-    root = typer.main.get_command(frx)
-    yield (), _of(root, tuple(COMMANDS))
-    for name in COMMANDS:
-        command = load_command(name)
-        below = command.commands if isinstance(command, TyperGroup) else {}
-        yield (name,), _of(command, tuple(below))
-        for deeper, each in below.items():
-            yield (name, deeper), _of(each, ())
+def completable(commands: Iterable[DescribedCommand]) -> dict[tuple[str, ...], Completable]:
+    """What may follow `frx` (the empty tuple), and each of its commands."""
+    return {each.path: _of(each) for each in commands}
 
 
-def _of(command: Any, below: tuple[str, ...]) -> Completable:
-    """Of one of typer's commands."""
-    assert isinstance(command, (TyperCommand, TyperGroup))
-    shown = [each for each in command.params if isinstance(each, TyperOption) and not each.hidden]
-    names = [name for each in shown for name in (*each.opts, *each.secondary_opts)]
-    choices = {
-        name: tuple(value.value for value in kind)
-        for each in shown
-        if isinstance(kind := each.type_descriptor.annotation, type) and issubclass(kind, enum.StrEnum)
-        for name in each.opts
-    }
-    switches = frozenset(name for each in shown if each.is_flag for name in (*each.opts, *each.secondary_opts))
-    return Completable(below, (*names, "--help"), switches | {"--help"}, choices)
+def _of(command: DescribedCommand) -> Completable:
+    names = {name: option for option in command.options for name in (*option.names, *option.negations)}
+    return Completable(
+        commands=command.below,
+        options=(*names, "--help"),
+        switches=frozenset({name for name, option in names.items() if option.switch} | {"--help"}),
+        choices={name: option.choices for name, option in names.items() if option.choices},
+    )
 
 
 def _own_shell() -> Shell:
