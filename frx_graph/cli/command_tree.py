@@ -30,10 +30,11 @@ class DescribedOption:
 
 @dataclass(frozen=True, slots=True)
 class DescribedArgument:
-    """What is typed without a name."""
+    """What is typed without a name; `rest` is whatever follows, as a program and its arguments."""
 
     name: str
     required: bool
+    rest: bool
     help: str
 
 
@@ -68,7 +69,7 @@ def _described(path: tuple[str, ...], command: Any, below: tuple[str, ...]) -> D
 
 
 def _argument(argument: TyperArgument) -> DescribedArgument:
-    return DescribedArgument(argument.name or "", argument.required, argument.help or "")
+    return DescribedArgument(argument.name or "", argument.required, argument.nargs == -1, argument.help or "")
 
 
 def _option(option: TyperOption) -> DescribedOption:
