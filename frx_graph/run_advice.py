@@ -25,7 +25,7 @@ from frx_graph.passes.run.analysis import RunRecord, analyse_record
 from frx_graph.passes.run.steps import Activity
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.quantities import plural
-from frx_graph.reports.run_document import run_document, summary_text
+from frx_graph.reports.run_document import run_document
 from frx_graph.reports.run_parts import RunDocument, RunResult, SourcePart
 from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.trace_document import trace_document
@@ -53,12 +53,6 @@ def analyze_bundle(path: Path) -> RunAdvice:
     nothing can be read."""
     with open_bundle(path) as bundle:
         return advise_on_run(bundle)
-
-
-def summary_of(path: Path) -> str:
-    """The text of `derived/summary.json` for the bundle at `path`, from its other files. Raises as `analyze_bundle`."""
-    with open_bundle(path) as bundle:
-        return summary_text(analyse_files(bundle))
 
 
 def advise_on_run(bundle: OpenBundle) -> RunAdvice:
