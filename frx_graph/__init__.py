@@ -2,7 +2,9 @@
 
 `advise` advises on one call of a model, `report` on all that the process has compiled with `backend="frx"`; `compile`
 is that backend with the weights prepared, which `prepare` does by itself; `rewritten` tells what was done to each
-graph, and what was refused, with the reason. All are loaded on first use, so that importing the package costs nothing.
+graph, and what was refused, with the reason. `init`, `step_context`, `AutopilotSession`, `instrument_dataloader` and
+`profile_kernels` are what a training script tells of its run with, and need nothing of the others. All are loaded on
+first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -12,22 +14,42 @@ from typing import TYPE_CHECKING, Any
 
 from frx_graph.version import __version__
 
-__all__ = ["__version__", "advise", "clear", "compile", "prepare", "report", "rewritten"]
+__all__ = [
+    "AutopilotSession",
+    "__version__",
+    "advise",
+    "clear",
+    "compile",
+    "init",
+    "instrument_dataloader",
+    "prepare",
+    "profile_kernels",
+    "report",
+    "rewritten",
+    "step_context",
+]
 
 if TYPE_CHECKING:
     from frx_graph.advisor import advise
     from frx_graph.backend import clear, report, rewritten
     from frx_graph.compiled_model import compile
+    from frx_graph.runs.kernel_windows import profile_kernels
+    from frx_graph.runs.session import AutopilotSession, init, instrument_dataloader, step_context
     from frx_graph.weight_preparation import prepare
 
 
 _HOMES = {
+    "AutopilotSession": "frx_graph.runs.session",
     "advise": "frx_graph.advisor",
     "clear": "frx_graph.backend",
     "compile": "frx_graph.compiled_model",
+    "init": "frx_graph.runs.session",
+    "instrument_dataloader": "frx_graph.runs.session",
     "prepare": "frx_graph.weight_preparation",
+    "profile_kernels": "frx_graph.runs.kernel_windows",
     "report": "frx_graph.backend",
     "rewritten": "frx_graph.backend",
+    "step_context": "frx_graph.runs.session",
 }
 
 

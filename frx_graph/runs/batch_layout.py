@@ -1,0 +1,138 @@
+"""What the tensors of a batch look like: names, shapes, strides and dtypes, read in the program's own time.
+
+A batch may be a tensor, or any nesting of mappings (also Hugging Face's `BatchEncoding`), lists, tuples, named tuples
+and dataclasses; other things in it are passed over. It is never held, written to or iterated where that could use it
+up, and only so much of it is looked at: `MOST_TENSORS`, `MOST_THINGS`, `DEEPEST`. Reading a tensor takes 0.4
+microseconds, so two are less than one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+MOST_TENSORS = 64
+MOST_THINGS = 256
+DEEPEST = 8
+MOST_LAYOUTS = 256
+"""How many different layouts of batches are told apart; a loader that pads to the longest text has a few dozen."""
+_LONGEST_NAME = 200
+_LONG = 16
+_MOST_TYPES = 1024
+_INDICES = tuple(map(str, range(MOST_THINGS)))
+
+
+TensorLayout: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...] | None, object]
+"""Name, shape, strides in elements (None: the tensor has none, as sparse ones), and dtype, which is torch's own object
+and made text where it is written. Plain tuples are made and compared in a third of the time of named ones."""
+Layout: TypeAlias = tuple[TensorLayout, ...]
+
+# No enum: to name a member of one takes as long as to read a tensor's strides.
+_TENSOR, _MAPPING, _SEQUENCE, _NAMED, _DATACLASS, _OTHER = range(6)
+
+
+class BatchLayouts:
+    """Numbers what batches have looked like, in order of appearance."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Layout, int] = {}
+        self.known: Callable[[Layout], int | None] = self._numbers.get
+        """The number of a layout that was there before; None for a new one, and those beyond `MOST_LAYOUTS`."""
+        self._overflowed = False
+
+    def number(self, layout: Layout) -> tuple[int | None, bool]:
+        """The layout's number, and whether it is new. None for those beyond `MOST_LAYOUTS`, the first of which is
+        new."""
+        number = self._numbers.get(layout)
+        if number is not None:
+            return number, False
+        if len(self._numbers) == MOST_LAYOUTS:
+            first, self._overflowed = not self._overflowed, True
+            return None, first
+        number = self._numbers[layout] = len(self._numbers)
+        return number, True
+
+
+def layout_of(batch: object) -> Layout:
+    """The tensors of the batch, in their order in it. A batch that is one tensor has the name `batch`."""
+    found: list[TensorLayout] = []
+    _gather(batch, "", 0, MOST_THINGS, found)
+    return tuple(found)
+
+
+def describe(name: str, tensor: Any) -> TensorLayout | None:
+    """None for a tensor that has no shape to read, such as a nested one."""
+    try:
+        return name, tensor.shape, tensor.stride(), tensor.dtype
+    except Exception:  # noqa: BLE001 - tensors of a stranger's kind raise what they like
+        try:
+            return name, tensor.shape, None, tensor.dtype
+        except Exception:  # noqa: BLE001
+            return None
+
+
+def _gather(thing: Any, name: str, depth: int, left: int, found: list[TensorLayout]) -> int:
+    """Adds the tensors in `thing` to `found`; how many more things may be looked at."""
+    kind = _KINDS[type(thing)]
+    if kind == _TENSOR:
+        layout = describe(name or "batch", thing)
+        if layout is not None:
+            found.append(layout)
+        return left - 1
+    if kind == _OTHER or depth >= DEEPEST or (kind == _SEQUENCE and len(thing) > _LONG and _is_plain(thing)):
+        return left - 1
+    for key, value in zip(_INDICES, thing, strict=False) if kind == _SEQUENCE else _members(thing, kind):
+        if name:
+            key = f"{name}.{key}"[:_LONGEST_NAME]
+        if (value_kind := _KINDS[type(value)]) == _TENSOR and (layout := describe(key, value)) is not None:
+            # As below, without the call.
+            found.append(layout)
+            left -= 1
+        elif value_kind == _OTHER:
+            left -= 1
+        else:
+            left = _gather(value, key, depth + 1, left, found)
+        if left <= 0 or len(found) >= MOST_TENSORS:
+            break
+    return left - 1
+
+
+def _is_plain(things: Any) -> bool:
+    """A long list of texts or numbers, which is not walked through: looking at each would take longer than all else."""
+    return _KINDS[type(things[0])] == _OTHER and _KINDS[type(things[-1])] == _OTHER
+
+
+def _members(thing: Any, kind: int) -> Iterable[tuple[str, Any]]:
+    if kind == _MAPPING:
+        return ((key if type(key) is str else str(key), value) for key, value in thing.items())
+    if kind == _NAMED:
+        return zip(type(thing)._fields, thing, strict=False)
+    return ((field.name, getattr(thing, field.name, None)) for field in dataclasses.fields(thing))
+
+
+class _Kinds(dict[type, int]):
+    """What things of a type are; a dictionary's own look-up is twice as fast as a function with a cache."""
+
+    def __missing__(self, of: type) -> int:
+        kind = _kind_of(of)
+        if len(self) < _MOST_TYPES:
+            self[of] = kind
+        return kind
+
+
+_KINDS = _Kinds()
+
+
+def _kind_of(of: type) -> int:
+    torch = sys.modules.get("torch")
+    if torch is not None and issubclass(of, torch.Tensor):
+        return _TENSOR
+    if issubclass(of, Mapping):
+        return _MAPPING
+    if issubclass(of, tuple):
+        return _NAMED if hasattr(of, "_fields") else _SEQUENCE
+    if issubclass(of, list):
+        return _SEQUENCE
+    return _DATACLASS if dataclasses.is_dataclass(of) else _OTHER

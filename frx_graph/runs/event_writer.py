@@ -1,0 +1,223 @@
+"""Appends the events of this process to the file of its run, in a thread of its own.
+
+The program's threads put events into a queue, which costs them a tenth of a microsecond; when it is full, events are
+dropped and counted. The thread wakes every tenth of a second and appends whole lines by one `write` to a file that was
+opened to append, so that processes that share the file, such as ranks, do not tear each other's lines (on a local file
+system; a network one does not promise it). What was written is the kernel's: who is killed loses a fifth of a second.
+
+Whatever goes wrong here ends the recording, with one line on standard error, and never the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from frx_graph.errors import first_line
+from frx_graph.runs.event_lines import Event, line_of, warning
+from frx_graph.runs.scalar_reading import PendingScalar
+from frx_graph.runs.stderr_warning import say_once
+from frx_graph.runs.trace_budget import TraceBudget
+
+CAPACITY = 32_768
+"""Events. At eight a step and 5 ms a step, 20 seconds of a disk that does not answer; about 10 MB."""
+_WAKES_S = 0.1
+_AT_ONCE = 256
+"""Lines between two chances for the program's threads to run."""
+_MOST_LATE = 1_024
+_LATE_S = 60.0
+"""How long a value is waited for that a device has yet to compute."""
+_PATIENCE_S = 1.0
+"""How long a flush, or the end of the program, waits for such values; and for somebody else's flush."""
+
+
+class EventWriter:
+    """`opening` gives the events that come first, and is called by the thread that puts the first event; None: this
+    process records nothing. No thread and no file begin before."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int,
+        opening: Callable[[], tuple[Event, ...] | None] = tuple,
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._path = path
+        self._opening = opening
+        self._capacity = capacity
+        self._room = 0
+        self._budget = TraceBudget(max_bytes)
+        self._queue: deque[Event] = deque()
+        self._late: deque[tuple[Event, tuple[PendingScalar, ...], float]] = deque()
+        self._drops = itertools.count()
+        self._drops_told = 0
+        self._dropped_at: int | None = None
+        self._thread: threading.Thread | None = None
+        self._beginning = threading.Lock()
+        self._writing = threading.Lock()
+        self._wake = threading.Event()
+        self._process = str(os.getpid())
+        self._file: int | None = None
+        self._dead = False
+
+    @property
+    def begun(self) -> bool:
+        """True once there was an event, or there may be none any more."""
+        return self._thread is not None
+
+    def put(self, event: Event) -> None:
+        """Leave an event to the thread; never waits."""
+        if len(self._queue) < self._room:
+            self._queue.append(event)
+        elif self._thread is None:
+            self._begin()
+            self.put(event)
+        elif not self._dead:
+            self._drop(event)
+
+    def put_when_ready(self, event: Event, awaited: tuple[PendingScalar, ...]) -> None:
+        """As `put`, of an event that has to wait for values; it is written when they have arrived."""
+        self.put((_awaited, event[1], event[2], event, awaited))
+
+    def flush(self) -> None:
+        """Write what is in the queue; returns when it is written, or after a second of waiting."""
+        deadline = time.monotonic() + _PATIENCE_S
+        self._drain(_PATIENCE_S)
+        while self._late and not self._dead and time.monotonic() < deadline:
+            time.sleep(0.005)
+            self._drain(_PATIENCE_S)
+
+    def close(self) -> None:
+        """Write all that there is, without values that have not arrived after a second, and end. No event is taken
+        afterwards."""
+        if self._thread is not None and not self._dead:
+            self.flush()
+            self._drain(_PATIENCE_S, all_late=True)
+        self.abandon()
+        self._wake.set()
+
+    def abandon(self) -> None:
+        """Take and write nothing any more: after a fork, the child's copy of its parent's writer."""
+        self._dead, self._room = True, 0
+        # So that nobody begins any more, not even in a child that was forked while somebody did, with his lock.
+        self._thread = self._thread or threading.main_thread()
+        self._queue.clear()
+        self._late.clear()
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                os.close(file)
+
+    def _begin(self) -> None:
+        with self._beginning:
+            if self._thread is not None or self._dead:
+                return
+            self._thread = threading.Thread(target=self._run, name="frx-events", daemon=True)
+            try:
+                first = self._opening()
+                if first is None:
+                    self.abandon()
+                    return
+                self._queue.extend(first)
+                self._thread.start()
+                self._room = self._capacity
+            except Exception as error:  # noqa: BLE001 - no more threads, or an interpreter that is ending
+                self._fail(error)
+
+    def _drop(self, event: Event) -> None:
+        # A count that no other thread can spoil, without a lock, which a signal's handler would find taken.
+        next(self._drops)
+        if self._dropped_at is None:
+            self._dropped_at = event[1]
+
+    def _run(self) -> None:
+        while not self._dead:
+            self._wake.wait(_WAKES_S)
+            self._drain(_PATIENCE_S)
+
+    def _drain(self, patience: float, *, all_late: bool = False) -> None:
+        # Not `with`: a handler of a signal may flush in the thread that is writing, and would wait forever.
+        if not self._writing.acquire(timeout=patience):
+            return
+        try:
+            self._write_late(everything=all_late)
+            left = len(self._queue)
+            while left > 0 and not self._dead:
+                self._append([self._queue.popleft() for _ in range(min(left, _AT_ONCE))])
+                left -= _AT_ONCE
+            self._tell_drops()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
+            self._fail(error)
+        finally:
+            self._writing.release()
+
+    def _append(self, events: list[Event]) -> None:
+        lines = []
+        for event in events:
+            if event[0] is not _awaited:
+                lines += [line_of(admitted, self._process) for admitted in self._budget.admitted(event)]
+            elif len(self._late) < _MOST_LATE:
+                self._late.append((event[3], event[4], time.monotonic() + _LATE_S))
+            else:
+                lines += [line_of(admitted, self._process) for admitted in self._budget.admitted(event[3])]
+        self._write_lines(lines)
+
+    def _write_late(self, *, everything: bool) -> None:
+        """In their order: what a device computes later also arrives later."""
+        now = time.monotonic()
+        while self._late:
+            event, awaited, deadline = self._late[0]
+            if not (everything or now > deadline or all(scalar.ready() for scalar in awaited)):
+                return
+            self._late.popleft()
+            self._append([event])
+
+    def _tell_drops(self) -> None:
+        if self._dropped_at is None:
+            return
+        at, self._dropped_at = self._dropped_at, None
+        counted = next(self._drops) - self._drops_told
+        self._drops_told += counted + 1
+        message = f"{counted} events were dropped: they came faster than they could be written"
+        self._append([(warning, at, None, message, counted)])
+
+    def _write_lines(self, lines: list[str]) -> None:
+        if not lines:
+            return
+        file = self._opened()
+        data = memoryview("".join(lines).encode("ascii"))
+        self._budget.wrote(len(data))
+        while data:
+            data = data[os.write(file, data) :]
+
+    def _opened(self) -> int:
+        if self._file is not None:
+            return self._file
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Not blocking: a pipe that nobody reads would hold us up here.
+        file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+        self._file = file
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{self._path} is not a regular file")
+        if status.st_size and os.pread(file, 1, status.st_size - 1) != b"\n":
+            # Somebody was killed while writing; the line that follows should not be lost with his.
+            os.write(file, b"\n")
+        return file
+
+    def _fail(self, error: Exception) -> None:
+        self.abandon()
+        say_once(f"events are no longer recorded to {self._path}: {first_line(error)}")
+
+
+def _awaited(_process: str, _event: Event) -> str:
+    """Marks an event that waits for values; it has no line of its own."""
+    raise NotImplementedError

@@ -1,0 +1,157 @@
+"""Times how long a program waits for its loader's batches.
+
+What is timed is a call of `next`, as the program makes it. Batches pass as they are and are not kept. That the program
+has begun to iterate (which starts workers), and that there was no further batch, are told as other stages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import perf_counter_ns
+from typing import Any, TypeAlias
+
+from frx_graph.runs.event_lines import loader_payload, loader_wait
+from frx_graph.runs.recorder import Recorder
+from frx_graph.runs.step import HERE
+
+CurrentRecorder: TypeAlias = Callable[[], Recorder | None]
+"""Who records now: in a child that was forked, another than in its parent."""
+
+Seen: TypeAlias = Callable[[Any], None]
+LoaderTold: TypeAlias = Mapping[str, int | bool | None]
+_become: Callable[[Any, type], None] = object.__dict__["__class__"].__set__
+"""Give an object another class, also one of accelerate's, whose own `__class__` is a property."""
+NEXT, BEGIN, END = "next", "begin", "end"
+
+
+class TimedLoader:
+    """A loader that is used, and looks, like the one that it times: attributes, length, `isinstance`."""
+
+    def __init__(self, loader: Iterable[Any], recorder: CurrentRecorder) -> None:
+        self.__dict__["_frx_loader"] = loader
+        self.__dict__["_frx_recorder"] = recorder
+
+    def __iter__(self) -> Iterator[Any]:
+        return timed_iterator(self._frx_loader, self._frx_recorder, iter)
+
+    def __len__(self) -> int:
+        return len(self._frx_loader)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._frx_loader[index]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_frx_loader"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._frx_loader, name, value)
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[misc]  # to ask is all that is wanted
+        """The loader's: frameworks ask what they are given for its type."""
+        return type(self.__dict__["_frx_loader"])
+
+    def __repr__(self) -> str:
+        return repr(self._frx_loader)
+
+    def __reduce__(self) -> Any:
+        """In another process it is the loader itself."""
+        return _itself, (self._frx_loader,)
+
+
+class TimedIterator:
+    """An iterator of batches that times each `next`."""
+
+    def __init__(self, batches: Iterator[Any], recorder: CurrentRecorder, told: LoaderTold, seen: Seen | None) -> None:
+        self._frx_batches = batches
+        self._frx_next = batches.__next__
+        self._frx_recorder = recorder
+        self._frx_seen = seen
+        self._frx_wait = loader_payload(NEXT, told)
+        self._frx_end = loader_payload(END, told)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        start = perf_counter_ns()
+        try:
+            batch = self._frx_next()
+        except StopIteration:
+            _put(self._frx_recorder, start, self._frx_end)
+            raise
+        _put(self._frx_recorder, start, self._frx_wait)
+        if self._frx_seen is not None:
+            self._frx_seen(batch)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._frx_batches)  # type: ignore[arg-type]  # whether it has one is the iterator's own business
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_frx_batches"], name)
+
+
+def timed_iterator(
+    loader: Any, recorder: CurrentRecorder, begin: Callable[[Any], Iterator[Any]], seen: Seen | None = None
+) -> Iterator[Any]:
+    """The iterator that `begin` makes of the loader, timed. `seen` gets each batch first, and must not raise."""
+    told = _told(loader)
+    start = perf_counter_ns()
+    batches = begin(loader)
+    _put(recorder, start, loader_payload(BEGIN, told))
+    return TimedIterator(batches, recorder, told, seen)
+
+
+@contextlib.contextmanager
+def timed_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = None) -> Iterator[None]:
+    """Within the block whoever iterates `loader`, an object that a framework holds, is timed: it gets a class of its
+    own that inherits from its class. What cannot have another class stays as it is."""
+    kind = type(loader)
+
+    def begin(self: Any) -> Iterator[Any]:
+        return timed_iterator(self, recorder, kind.__iter__, seen)
+
+    try:
+        _become(loader, type(kind.__name__, (kind,), {"__iter__": begin, "__module__": kind.__module__}))
+    except Exception:  # noqa: BLE001 - classes can forbid to be inherited from in many ways
+        yield
+        return
+    try:
+        yield
+    finally:
+        _become(loader, kind)
+
+
+def _put(recorder: CurrentRecorder, start: int, payload: str) -> None:
+    end = perf_counter_ns()
+    found = recorder()
+    if found is None or HERE.loading:
+        return
+    step = HERE.step
+    number = None if step is None else step.number
+    found.put((loader_wait, end + found.epoch, number, end - start, payload))
+
+
+def _told(loader: Any) -> LoaderTold:
+    batch_size, sampler = getattr(loader, "batch_size", None), getattr(loader, "batch_sampler", None)
+    return {
+        "num_workers": _whole(getattr(loader, "num_workers", None)),
+        "prefetch_factor": _whole(getattr(loader, "prefetch_factor", None)),
+        "pinned_memory": _flag(getattr(loader, "pin_memory", None)),
+        "persistent_workers": _flag(getattr(loader, "persistent_workers", None)),
+        "batch_size": _whole(batch_size if batch_size is not None else getattr(sampler, "batch_size", None)),
+    }
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _itself(loader: Any) -> Any:
+    return loader

@@ -1,0 +1,134 @@
+"""What one process records with: its clock, its writer, and what its batches and models have looked like so far."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from frx_graph.errors import first_line
+from frx_graph.evidence.run.events import SnapshotOf
+from frx_graph.runs.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, layout_of
+from frx_graph.runs.event_lines import Event, shape_snapshot, system_info, warning
+from frx_graph.runs.event_writer import EventWriter
+from frx_graph.runs.parameter_layout import WatchedModels
+from frx_graph.runs.stderr_warning import say_once
+
+
+class Marks(Protocol):
+    """What wants to know where steps begin and end."""
+
+    def begin_step(self) -> None:
+        """A step begins."""
+        ...
+
+    def end_step(self) -> None:
+        """It has ended."""
+        ...
+
+
+class Recorder:
+    """Records to the file at `path`. `epoch` is what to add to `time.perf_counter_ns()` for nanoseconds since the
+    epoch: one number for the whole process, so that differences are those of a clock that never jumps."""
+
+    def __init__(self, path: Path, *, max_bytes: int, job_name: str | None) -> None:
+        self.epoch = time.time_ns() - time.perf_counter_ns()
+        self._job_name = job_name
+        self._layouts = BatchLayouts()
+        self._known_layout = self._layouts.known
+        self._models = WatchedModels()
+        self._numbering = threading.RLock()
+        self.bundle = path.parent.parent
+        self.window: Marks | None = None
+        """Where a profile is being made, which wants to know of steps."""
+        self.writer = EventWriter(path, max_bytes=max_bytes, opening=self._opening)
+        self.put = self.writer.put
+        self.put_when_ready = self.writer.put_when_ready
+
+    def now(self) -> int:
+        """Nanoseconds since the epoch."""
+        return time.perf_counter_ns() + self.epoch
+
+    def name_job(self, job_name: str) -> None:
+        """The program's own name of what it does."""
+        if self._job_name == job_name:
+            return
+        self._job_name = job_name
+        if self.writer.begun:
+            self.put(self._system_info())
+
+    def look(self, step: int | None, batch: Any, model: Any) -> int | None:
+        """Record what is new about the layout of a step's batch and of its model's parameters; the number of the
+        batch's layout, None where it has no tensors or there were too many others."""
+        try:
+            layout = None
+            if batch is not None:
+                tensors = layout_of(batch)
+                layout = self._known_layout(tensors)
+                if layout is None and tensors:
+                    layout = self._new_layout(step, tensors, model)
+            if model is not None and (watch := self._models.due(model)) is not None and (changed := watch.changed()):
+                of = SnapshotOf.PARAMETERS
+                self.put((shape_snapshot, self.now(), step, of, changed, None, _training(model), watch.name))
+            return layout
+        except Exception as error:  # noqa: BLE001 - batches and models are the program's own, and may do anything
+            say_once(f"layouts of some steps are not recorded: {first_line(error)}")
+            return None
+
+    def _new_layout(self, step: int | None, tensors: Layout, model: Any) -> int | None:
+        with self._numbering:
+            layout, new = self._layouts.number(tensors)
+        if new and layout is None:
+            message = f"batches have more than {MOST_LAYOUTS} different layouts; the others are not recorded"
+            self.put((warning, self.now(), None, message, None))
+        elif new:
+            name = None if model is None else type(model).__name__
+            of = SnapshotOf.BATCH
+            self.put((shape_snapshot, self.now(), step, of, tensors, layout, _training(model), name))
+        return layout
+
+    def _opening(self) -> tuple[Event, ...] | None:
+        return None if _is_loader_worker() else (self._system_info(),)
+
+    def _system_info(self) -> Event:
+        torch = sys.modules.get("torch")
+        told = {
+            "torch": None if torch is None else str(torch.__version__),
+            "python": platform.python_version(),
+            "device_name": _device_name(torch),
+            "job_name": self._job_name,
+            "rank": _rank("RANK"),
+            "local_rank": _rank("LOCAL_RANK"),
+        }
+        return system_info, self.now(), None, told
+
+
+def _training(model: Any) -> bool | None:
+    training = getattr(model, "training", None)
+    return training if isinstance(training, bool) else None
+
+
+def _is_loader_worker() -> bool:
+    """Whether this process makes batches for another one, which records."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
+def _device_name(torch: Any) -> str | None:
+    """Of the device that the program uses already; to ask must not begin to use one, which forbids to fork."""
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    try:
+        return str(torch.cuda.get_device_name())
+    except Exception:  # noqa: BLE001 - a device that is lost, or not to be asked now
+        return None
+
+
+def _rank(variable: str) -> int | None:
+    """Which of several processes this is, as launchers such as `torchrun` say."""
+    given = os.environ.get(variable, "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else None

@@ -1,0 +1,63 @@
+"""Where the events of this process go, as the environment says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from frx_graph.evidence.run.bundle_layout import EVENTS
+from frx_graph.runs.stderr_warning import say_once
+
+OUTPUT_DIR: Final = "frx-job-run"
+"""Where a program writes what `frx collect` imports, unless `FRX_OUTPUT_DIR` names another folder."""
+MAX_TRACE_BYTES: Final = 256 * 2**20
+"""About 250,000 steps with four spans each, which are 1 KB a step."""
+_OFF = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingSettings:
+    """`path` is the file that events are appended to; None: nothing is recorded. The file is whole up to `max_bytes`;
+    beyond, only some steps are in it."""
+
+    path: Path | None
+    job_name: str | None = None
+    max_bytes: int = MAX_TRACE_BYTES
+
+
+def settings_from(environment: Mapping[str, str] = os.environ) -> RecordingSettings:
+    """What the environment says."""
+    return RecordingSettings(
+        path=_path(environment),
+        job_name=environment.get("FRX_JOB_NAME") or None,
+        max_bytes=_max_bytes(environment),
+    )
+
+
+def output_dir(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where artifacts of a run go: `FRX_OUTPUT_DIR`, or `frx-job-run`."""
+    return Path(environment.get("FRX_OUTPUT_DIR") or OUTPUT_DIR)
+
+
+def _path(environment: Mapping[str, str]) -> Path | None:
+    wanted = environment.get("FRX_AUTO_PERSIST", "").strip().lower()
+    if wanted in _OFF:
+        return None
+    named = environment.get("FRX_RAW_TRACE_PATH")
+    if not named and not wanted:
+        return None
+    # Made absolute now: programs change their directory.
+    return Path(named).absolute() if named else (output_dir(environment) / EVENTS).absolute()
+
+
+def _max_bytes(environment: Mapping[str, str]) -> int:
+    given = environment.get("FRX_MAX_TRACE_BYTES", "").strip()
+    if not given:
+        return MAX_TRACE_BYTES
+    if given.isascii() and given.isdigit() and len(given) < 19:
+        return int(given)
+    say_once(f"FRX_MAX_TRACE_BYTES is not a number of bytes; {MAX_TRACE_BYTES} is taken")
+    return MAX_TRACE_BYTES

@@ -1,0 +1,151 @@
+"""Losses and metrics that a program gives for a step, read without making it wait for a device.
+
+A number, and a tensor on the CPU, is read at once. For a tensor on a CUDA (or ROCm) device, waiting for its value would
+empty the device's queue of work. So its one element is copied into page-locked memory of ours, on the program's own
+stream, and nobody waits: the place held a certain NaN before, and as soon as its bits have changed the value has
+arrived. To look is an ordinary read of memory. The thread that writes the events makes no CUDA call at all, since that
+would end a capture of a CUDA graph that the program might be making; nor is anything copied while the program does so.
+
+Not read, so unknown: tensors of more than one element, without a device (`meta`), on other kinds of devices, and those
+for which no place is free.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from typing import Any, Protocol, TypeAlias
+
+Reading: TypeAlias = "float | PendingScalar"
+
+_PLACES = 512
+"""Of each dtype; at two scalars a step, a device may lag 256 steps behind."""
+_NOT_YET = {
+    # Quiet NaNs with a payload that no arithmetic gives; by the dtype's name, with the word that holds its bits.
+    "torch.float64": (ctypes.c_uint64, 0x7FF8_F0CA_51A1_C0DE),
+    "torch.float32": (ctypes.c_uint32, 0x7FE1_C0DE),
+    "torch.float16": (ctypes.c_uint16, 0x7F1D),
+    "torch.bfloat16": (ctypes.c_uint16, 0x7FED),
+}
+
+
+class PendingScalar(Protocol):
+    """A value that is on its way."""
+
+    def ready(self) -> bool:
+        """True once it has arrived, or never will."""
+        ...
+
+    def value(self) -> float | None:
+        """None: it has not arrived."""
+        ...
+
+
+def number_of(reading: Reading | None) -> float | None:
+    """None where it is unknown."""
+    return reading if reading is None or isinstance(reading, float) else reading.value()
+
+
+def read_scalar(given: Any) -> Reading | None:
+    """The number, or one that arrives later. Raises nothing for what is no number: it is None."""
+    if type(given) is float:
+        return given
+    try:
+        if not hasattr(given, "is_cpu"):
+            return float(given)
+        if given.is_cpu:
+            # Of a tensor that has a gradient `float` warns, and `item` does not.
+            return float(given.item())
+        return DEVICE_SCALARS.fetch(given) if given.is_cuda else None
+    except Exception:  # noqa: BLE001 - anything can be handed in
+        return None
+
+
+class DeviceScalars:
+    """Places in page-locked memory. Used by the program's threads; only `ready` and `value` of what it gives are called
+    by the writer's."""
+
+    def __init__(self, *, pinned: bool = True) -> None:
+        self._pinned = pinned
+        self._memory: dict[str, _Places] = {}
+        self._lock = threading.Lock()
+
+    def fetch(self, tensor: Any) -> PendingScalar | None:
+        """Begin to copy a tensor of one element, behind what its device has to do; None where that cannot be done."""
+        import torch
+
+        if tensor.numel() != 1 or (self._pinned and torch.cuda.is_current_stream_capturing()):
+            return None
+        places = self._memory.get(str(tensor.dtype)) or self._new(tensor.dtype)
+        free = places.take() if places is not None else None
+        if places is None or free is None:
+            return None
+        try:
+            places.tensors[free].copy_(tensor.detach().reshape(()), non_blocking=True)
+        except BaseException:
+            places.give_back(free)
+            raise
+        return _Copied(places, free)
+
+    def _new(self, dtype: Any) -> _Places | None:
+        if str(dtype) not in _NOT_YET:
+            return None
+        with self._lock:
+            return self._memory.setdefault(str(dtype), _Places(dtype, pinned=self._pinned))
+
+
+class _Places:
+    """The places of one dtype: tensors to copy into, and the words that hold their bits."""
+
+    def __init__(self, dtype: Any, *, pinned: bool) -> None:
+        import torch
+
+        word, self.not_yet = _NOT_YET[str(dtype)]
+        with torch.inference_mode(mode=False):
+            self._all = torch.empty(_PLACES, dtype=dtype, device="cpu", pin_memory=pinned)
+            self.tensors = list(self._all.unbind())
+        self.words: Any = (word * _PLACES).from_address(self._all.data_ptr())
+        self._free = list(range(_PLACES))
+
+    def take(self) -> int | None:
+        """A free place that holds the mark of not yet. A list's `pop` is one step for all threads."""
+        try:
+            place = self._free.pop()
+        except IndexError:
+            return None
+        self.words[place] = self.not_yet
+        return place
+
+    def give_back(self, place: int) -> None:
+        """Only when its value has arrived: until then the device may write there."""
+        self._free.append(place)
+
+
+class _Copied:
+    """A value on its way to a place."""
+
+    __slots__ = ("_place", "_places", "_value")
+
+    def __init__(self, places: _Places, place: int) -> None:
+        self._places = places
+        self._place = place
+        self._value: float | None = None
+
+    def ready(self) -> bool:
+        if self._value is None and self._places.words[self._place] != self._places.not_yet:
+            self._value = _float(self._places, self._place)
+            self._places.give_back(self._place)
+        return self._value is not None
+
+    def value(self) -> float | None:
+        return self._value if self.ready() else None
+
+
+def _float(places: _Places, place: int) -> float:
+    number = places.tensors[place].item()
+    return float(number) if not math.isnan(number) else math.nan
+
+
+DEVICE_SCALARS = DeviceScalars()
+"""The process's own."""

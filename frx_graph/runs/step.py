@@ -1,0 +1,210 @@
+"""A step of a program and its parts, as the `with` blocks that a program writes around them.
+
+They are on the program's way, some ten times in a step, so they do little: read the clock, put a tuple into a queue.
+They let every exception pass as it is, and never raise one. A step may be in another one, or left in another order than
+it was entered, as generators do; spans belong to the innermost step that their thread is in.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any
+
+from frx_graph.errors import first_line
+from frx_graph.runs.event_lines import Line, step_end, step_start
+from frx_graph.runs.recorder import Marks, Recorder
+from frx_graph.runs.scalar_reading import PendingScalar, Reading, read_scalar
+from frx_graph.runs.stderr_warning import say_once
+
+_MOST_METRICS = 32
+_DEEPEST = 16
+"""Steps within steps; beyond, somebody enters steps and never leaves them."""
+
+
+class Here(threading.local):
+    """Where a thread of the program is."""
+
+    step: Step | None = None
+    loading = False
+
+
+HERE = Here()
+
+
+class Step:
+    """One step. `record` tells its loss and metrics; `describe`, what it works on where the step was begun without."""
+
+    # On the class, so that they need not be set in each step.
+    depth = 0
+    _start: int | None = None
+    _outer: Step | None = None
+    _loss: Reading | None = None
+    _metrics: dict[str, Reading] | None = None
+    _pending: tuple[PendingScalar, ...] = ()
+
+    def __init__(self, recorder: Recorder, number: int | None, kind: str, layout: int | None) -> None:
+        self.number = number
+        self._recorder = recorder
+        self._kind = kind
+        self._layout = layout
+
+    def __enter__(self) -> Step:
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            say_once(f"a step is not recorded: {first_line(error)}")
+        return self
+
+    def _begin(self) -> None:
+        outer = HERE.step
+        if outer is not None and outer.depth < _DEEPEST:
+            self._outer = outer
+            self.depth = outer.depth + 1
+        HERE.step = self
+        self._start = start = perf_counter_ns()
+        self._recorder.put((step_start, start + self._recorder.epoch, self.number, self._kind))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        end = perf_counter_ns()
+        start, self._start = self._start, None
+        if start is None:
+            return
+        try:
+            self._end(end, end - start, kind is not None)
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            say_once(f"a step is not recorded: {first_line(error)}")
+
+    def _end(self, end: int, took: int, failed: bool) -> None:
+        at = end + self._recorder.epoch
+        event = step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout
+        if self._pending:
+            self._recorder.put_when_ready(event, self._pending)
+        else:
+            self._recorder.put(event)
+        if HERE.step is self:
+            outer = self._outer
+            while outer is not None and outer._start is None:
+                outer = outer._outer
+            HERE.step = outer
+        self._outer = None
+
+    def record(self, loss: Any = None, **metrics: Any) -> None:
+        """The step's loss and other figures, each a number or a tensor of one element; of those given more than once
+        the last counts. Tensors on a device are read when it has computed them, without waiting."""
+        if loss is not None:
+            self._loss = self._read(loss)
+        for name, value in metrics.items():
+            known = self._metrics
+            if known is None:
+                known = self._metrics = {}
+            reading = self._read(value)
+            if reading is not None and (name in known or len(known) < _MOST_METRICS):
+                known[name] = reading
+
+    def describe(self, batch: Any = None, model: Any = None) -> None:
+        """What the step works on, for a step whose batch comes after it has begun."""
+        layout = self._recorder.look(self.number, batch, model)
+        if layout is not None:
+            self._layout = layout
+
+    def _read(self, value: Any) -> Reading | None:
+        reading = read_scalar(value)
+        if reading is not None and not isinstance(reading, float):
+            self._pending = (*self._pending, reading)
+        return reading
+
+
+class MarkedStep(Step):
+    """A step that a profile is made of, too."""
+
+    def __init__(self, marks: Marks, recorder: Recorder, number: int | None, kind: str, layout: int | None) -> None:
+        super().__init__(recorder, number, kind, layout)
+        self._marks = marks
+
+    def __enter__(self) -> Step:
+        self._marks.begin_step()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        self._marks.end_step()
+
+
+class Span:
+    """A part of a step, or of what is between steps; `told` is what its line takes besides how long it took."""
+
+    __slots__ = ("_line", "_recorder", "_start", "_told")
+
+    def __init__(self, recorder: Recorder, line: Line, told: str) -> None:
+        self._recorder = recorder
+        self._line = line
+        self._told = told
+        self._start: int | None = None
+
+    def __enter__(self) -> None:
+        self._start = perf_counter_ns()
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        end = perf_counter_ns()
+        start = self._start
+        if start is None:
+            return
+        self._start = None
+        step = HERE.step
+        recorder = self._recorder
+        recorder.put((self._line, end + recorder.epoch, None if step is None else step.number, end - start, self._told))
+
+
+class LoaderSpan(Span):
+    """The program waits for a batch; a loader that times itself keeps quiet in it, so that no wait counts twice."""
+
+    __slots__ = ("_told_at_end", "_was_loading")
+
+    def __init__(self, recorder: Recorder, line: Line, told: str, told_at_end: str) -> None:
+        super().__init__(recorder, line, told)
+        self._told_at_end = told_at_end
+
+    def __enter__(self) -> None:
+        self._was_loading = HERE.loading
+        HERE.loading = True
+        super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        HERE.loading = self._was_loading
+        if kind is StopIteration:
+            self._told = self._told_at_end
+        super().__exit__(kind, error, traceback)
+
+
+class NoStep(Step):
+    """A step of which nothing is recorded."""
+
+    def __init__(self) -> None:
+        self.number = None
+
+    def __enter__(self) -> Step:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        return
+
+    def record(self, loss: Any = None, **metrics: Any) -> None:
+        """Nothing."""
+
+    def describe(self, batch: Any = None, model: Any = None) -> None:
+        """Nothing."""
+
+
+NO_STEP = NoStep()

@@ -1,0 +1,67 @@
+"""What is still written of a run whose events have filled their file.
+
+From then on only some steps are kept, ever fewer, so that the whole run is in the file and the file has a bound: one
+step in 16, then one in twice as many each time that another sixty-fourth of the bound has been written. A kept step
+comes with the end of the step before it, so that its time from end to end is known, and a warning stands before these,
+which says how many events are missing there. What batches look like is always written, since steps refer to it.
+"""
+
+from __future__ import annotations
+
+from frx_graph.evidence.run.events import SnapshotOf
+from frx_graph.runs.event_lines import Event, shape_snapshot, step_end, warning
+
+_FIRST_STRIDE = 16
+_SHARE = 64
+_HARD_BOUND = 1.5
+"""Times the bound. It would take 2**32 times as many steps as the bound itself has room for."""
+
+
+class TraceBudget:
+    """Which events of one process are written into a file that should not grow beyond `max_bytes`."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._written = 0
+        self._stride = 0
+        self._next_stride_at = max_bytes
+        self._steps = 0
+        self._keeping = True
+        self._missing = 0
+        self._missing_since = 0
+
+    def wrote(self, size: int) -> None:
+        """So many bytes have been written."""
+        self._written += size
+
+    def admitted(self, event: Event) -> tuple[Event, ...]:
+        """What to write for this event: itself, nothing, or itself behind a warning about those before it."""
+        if self._written < self._max_bytes:
+            return (event,)
+        if self._written >= self._max_bytes * _HARD_BOUND:
+            return ()
+        ends = event[0] is step_end
+        if self._keeping:
+            self._keeping = not ends
+            return (event,)
+        if event[0] is shape_snapshot and event[3] is SnapshotOf.BATCH:
+            return (event,)
+        self._steps += ends
+        if ends and self._steps >= self._thinned():
+            gap = warning, self._missing_since or event[1], None, self._message(), self._missing
+            self._keeping = True
+            self._steps = self._missing = 0
+            return gap, event
+        if not self._missing:
+            self._missing_since = event[1]
+        self._missing += 1
+        return ()
+
+    def _thinned(self) -> int:
+        while self._written >= self._next_stride_at:
+            self._stride = self._stride * 2 or _FIRST_STRIDE
+            self._next_stride_at += max(self._max_bytes // _SHARE, 1)
+        return self._stride
+
+    def _message(self) -> str:
+        return f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"
