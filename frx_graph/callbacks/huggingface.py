@@ -45,7 +45,8 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
         if session.recorder is None:
             return
         self._session = session
-        loader, model = kwargs.get("train_dataloader"), kwargs.get("model")
+        loader: Any = kwargs.get("train_dataloader")
+        model: Any = kwargs.get("model")
         if loader is not None:
             self._training.enter_context(session.timed_in_place(loader, self._seen))
         if hasattr(model, "register_forward_hook") and not _compiled(model, args):

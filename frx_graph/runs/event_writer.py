@@ -61,7 +61,7 @@ class EventWriter:
         self._drops_told = 0
         self._dropped_at: int | None = None
         self._thread: threading.Thread | None = None
-        self._beginning = threading.Lock()
+        self._beginning = threading.RLock()
         self._writing = threading.Lock()
         self._wake = threading.Event()
         self._process = str(os.getpid())
@@ -77,11 +77,13 @@ class EventWriter:
         """Leave an event to the thread; never waits."""
         if len(self._queue) < self._room:
             self._queue.append(event)
-        elif self._thread is None:
-            self._begin()
-            self.put(event)
         elif not self._dead:
-            self._drop(event)
+            if not self._room:
+                self._begin()
+            if len(self._queue) < self._room:
+                self._queue.append(event)
+            else:
+                self._drop(event)
 
     def put_when_ready(self, event: Event, awaited: tuple[PendingScalar, ...]) -> None:
         """As `put`, of an event that has to wait for values; it is written when they have arrived."""

@@ -47,8 +47,8 @@ class TimedLoader:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._frx_loader, name, value)
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]  # to ask is all that is wanted
+    @property  # type: ignore[misc]  # to ask is all that is wanted
+    def __class__(self) -> Any:
         """The loader's: frameworks ask what they are given for its type."""
         return type(self.__dict__["_frx_loader"])
 
