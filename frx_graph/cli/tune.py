@@ -1,0 +1,155 @@
+"""`frx tune`: which environment variables make a training script fastest, proved by interleaved trials of all of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.errors import OptionError
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.terminal import detect_terminal
+from frx_graph.reports.tune_document import as_json
+from frx_graph.reports.tune_report import render_tune
+from frx_graph.runs.tune.run_label import diagnose
+from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
+from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun, all_families
+from frx_graph.termination import cleaned_up_when_terminated
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def tune(
+    command: Annotated[list[str], typer.Argument(help="Behind --: the program and its arguments.")],
+    name: Annotated[str, typer.Option(help="Job name.")] = "frx-tune",
+    out: Annotated[Path, typer.Option(help="Where the folder tune-<id> is made.")] = Path("runs"),
+    max_trials: Annotated[int, typer.Option(min=1, help="Candidates that are tried at most.")] = 12,
+    safe: Annotated[bool, typer.Option("--safe/--no-safe", help="Tier 0 only, or what changes the model, too.")] = True,
+    allow_risky_actions: Annotated[bool, typer.Option("--allow-risky-actions", help="Tier 2 as well.")] = False,
+    time_budget_s: Annotated[float, typer.Option(help="Seconds that one process may run.")] = 60.0,
+    warmup_steps: Annotated[int, typer.Option(min=1, help="Steps that do not count, in each process.")] = 5,
+    measure_steps: Annotated[int, typer.Option(min=2, help="Steps of each arm in a quad, and of a whole run.")] = 20,
+    repeat_count: Annotated[int, typer.Option(min=1, help="Times the process pairs of a trial.")] = 1,
+    race: Annotated[bool, typer.Option("--race/--no-race", help="A quick screening before full trials.")] = True,
+    race_promote_count: Annotated[int, typer.Option(min=1, help="How many of a stage get a full trial.")] = 3,
+    race_warmup_steps: Annotated[int, typer.Option(min=1, help="As --warmup-steps, in a race.")] = 1,
+    race_measure_steps: Annotated[int, typer.Option(min=2, help="Steps of a block in a race.")] = 5,
+    bottleneck: Annotated[str | None, typer.Option(help="Focus on this label instead of the diagnosis'.")] = None,
+    family: Annotated[list[str] | None, typer.Option(help="Only this family; may be repeated.")] = None,
+    candidate: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE[,NAME=VALUE]: one of your own; may be repeated.")
+    ] = None,
+    min_speedup: Annotated[float, typer.Option(help="Smallest gain worth a change: 0.08 is 8 %.")] = 0.08,
+    quality_checks: Annotated[
+        bool, typer.Option("--quality-checks/--no-quality-checks", help="Whether precision needs a loss to go by.")
+    ] = True,
+    max_final_loss_regression: Annotated[float, typer.Option(help="Beyond the baseline's final loss.")] = 0.05,
+    max_loss_divergence: Annotated[float, typer.Option(help="From a run's first loss to its last.")] = 0.5,
+    output_abs_tolerance: Annotated[float, typer.Option(help="Of metrics named output...")] = 0.005,
+    allow_nonfinite_loss: Annotated[bool, typer.Option("--allow-nonfinite-loss", help="NaN passes.")] = False,
+    sample_interval_ms: Annotated[int, typer.Option(min=10, help="Between samples of memory.")] = 1000,
+    one_at_a_time: Annotated[
+        bool, typer.Option("--one-at-a-time", help="Never two processes alive: takes longer.")
+    ] = False,
+    ignore_load: Annotated[
+        bool, typer.Option("--ignore-load", help="Count what was measured beside other programs.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with this tune's folder, under the same arguments.")
+    ] = None,
+    as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_tune_v1.")] = False,
+    _quiet: QuietOption = False,
+) -> None:
+    """Find the environment variables that make a training script fastest, and prove it. Recommendation only. Exit code
+    0: something is recommended; 1: nothing is; 2: an error."""
+    try:
+        settings = TuneSettings(
+            command=tuple(command),
+            name=name,
+            max_trials=max_trials,
+            safe=safe,
+            allow_risky_actions=allow_risky_actions,
+            time_budget_s=time_budget_s,
+            warmup_steps=warmup_steps,
+            measure_steps=measure_steps,
+            repeat_count=repeat_count,
+            race=race,
+            race_promote_count=race_promote_count,
+            race_warmup_steps=race_warmup_steps,
+            race_measure_steps=race_measure_steps,
+            bottleneck=bottleneck,
+            min_speedup=min_speedup,
+            quality_checks=quality_checks,
+            max_final_loss_regression=max_final_loss_regression,
+            max_loss_divergence=max_loss_divergence,
+            output_abs_tolerance=output_abs_tolerance,
+            allow_nonfinite_loss=allow_nonfinite_loss,
+            sample_interval_ms=sample_interval_ms,
+            candidates=tuple(_variables(text) for text in candidate or ()),
+            families=tuple(family or ()),
+            one_at_a_time=one_at_a_time,
+            ignore_load=ignore_load,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        flag = "--" + str(first["loc"][0]).replace("_", "-")
+        raise OptionError(f"{flag} {first['input']}: {first['msg']}", "frx tune --help") from None
+    _check_families(settings)
+    folder = _folder(resume, out, settings)
+    _said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
+    _said(f"Workload : {one_line(' '.join(command))}")
+    _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
+    with cleaned_up_when_terminated(), stages() as progress:
+        document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress).run()
+    _said(f"Report saved: {folder.path / REPORT}")
+    _said(f"Markdown report saved: {folder.path / MARKDOWN}")
+    if as_document:
+        print_document(as_json(document))
+    else:
+        terminal = detect_terminal(sys.stdout, os.environ)
+        print_report(render_tune(document, width=terminal.width, color=terminal.color), color=terminal.color)
+    raise typer.Exit(0 if document.winner is not None else 1)
+
+
+def _variables(text: str) -> tuple[tuple[str, str], ...]:
+    """`A=1,B=2`. Raises `OptionError`."""
+    pairs = []
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or _VARIABLE.fullmatch(name) is None:
+            raise OptionError(
+                f"--candidate {one_line(text)}: {one_line(part)} sets no variable", "NAME=VALUE,NAME=VALUE"
+            )
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def _check_families(settings: TuneSettings) -> None:
+    known = [family.name for family in all_families(settings)]
+    for name in settings.families:
+        if name not in known:
+            raise OptionError(f"no family {one_line(name)}", f"one of {', '.join(known)}")
+
+
+def _folder(resume: Path | None, out: Path, settings: TuneSettings) -> TuneFolder:
+    if resume is not None:
+        return resumed_folder(resume, settings)
+    return new_folder(out, f"tune-{secrets.token_hex(4)}", settings)
+
+
+def _said(text: str) -> None:
+    notice(one_line_kept(text))
+
+
+def one_line_kept(text: str) -> str:
+    """One printable line, with its indentation."""
+    indent = len(text) - len(text.lstrip(" "))
+    return " " * indent + one_line(text, 400)

@@ -1,0 +1,260 @@
+"""Runs and times configurations, each in its folder; what is there already is read and not measured again."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from frx_graph.errors import TrialError
+from frx_graph.runs.tune.examination import Diagnose, examine
+from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart
+from frx_graph.runs.tune.paired_arms import AlternatingArms, SuccessiveArms
+from frx_graph.runs.tune.quality import MOST_MEMORY, failures
+from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.runs.tune.timed_trial import Arms, Timed, raced, timed_trial
+from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
+from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
+from frx_graph.trials.schedule import Arm
+from frx_graph.trials.verdict import Outcome
+
+Variables = tuple[tuple[str, str], ...]
+_PROCESSES = "processes"
+_ROOM = 8
+"""Times as many steps as a pair of processes is planned to make: a program that counts its own must not end before."""
+
+
+class TuneBench:
+    """`diagnose` gives the label of a finished run in a folder, or None; `progress` gets what is going on."""
+
+    def __init__(
+        self,
+        settings: TuneSettings,
+        folder: TuneFolder,
+        *,
+        diagnose: Diagnose = lambda _: None,
+        progress: Callable[[str], None] = lambda _: None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.environment = dict(os.environ if environment is None else environment)
+        self._diagnose = diagnose
+        self._progress = progress
+        self._one_at_a_time = settings.one_at_a_time
+
+    def baseline(self) -> RunSeen:
+        """The program as it is. Raises `TrialError` where nothing can be measured of it."""
+        seen = self.folder.baseline()
+        if seen is None:
+            self.folder.begin(self.folder.path / BASELINE, {})
+            seen = self._examined((), self.folder.path / BASELINE)
+            if not seen.exit_code and seen.steps:
+                self.folder.keep_baseline(seen)
+        where = f"look at {self.folder.path / BASELINE / 'stderr.log'}"
+        if seen.exit_code:
+            raise TrialError(f"the program as it is fails: {seen.ending}", where)
+        if not seen.step_seconds:
+            raise TrialError(
+                f"the program told of {seen.steps} steps: {seen.ending}",
+                "it tells of them through frx_graph, see docs/tune.md; --warmup-steps and --time-budget-s bound them",
+            )
+        if seen.memory_ratio is not None and 2 * seen.memory_ratio >= MOST_MEMORY:
+            self._one_at_a_time = True
+        return seen
+
+    def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
+        """A candidate that is not run has its folder, too."""
+        self.folder.begin(self.folder.of(kind, candidate.id), dict(against) | dict(candidate.variables), why=reason)
+        return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason))
+
+    def race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
+        """One short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
+        if (before := self.folder.trial(Kind.RACE, candidate.id)) is not None:
+            return before
+        settings = self.settings
+        self.folder.begin(self.folder.of(Kind.RACE, candidate.id), dict(against) | dict(candidate.variables))
+        by_sample = _other_batch(candidate, against)
+        place = self.folder.of(Kind.RACE, candidate.id)
+        try:
+            timed = self._alternately(
+                candidate,
+                against,
+                place,
+                lambda arms: raced(arms, Arm.BASELINE, by_sample=by_sample),
+                warmup=settings.race_warmup_steps,
+                steps=settings.race_measure_steps,
+            )
+        except ValueError as error:
+            return self._kept(ConfigurationTrial(Kind.RACE, candidate, against, Fate.REJECT, str(error)))
+        fate = Fate.RACED if timed.gain is not None else Fate.REJECT
+        reason = "" if fate is Fate.RACED else timed.reason
+        return self._kept(
+            ConfigurationTrial(
+                Kind.RACE,
+                candidate,
+                against,
+                fate,
+                reason,
+                None,
+                timed.gain,
+                by_sample,
+                self._one_at_a_time,
+                timed.quads,
+            )
+        )
+
+    def trial(
+        self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
+    ) -> ConfigurationTrial:
+        """A whole one, of one of `candidates`: the gates, then rule R."""
+        if (before := self.folder.trial(kind, candidate.id)) is not None:
+            return before
+        place = self.folder.of(kind, candidate.id)
+        variables = _joined(against, candidate.variables)
+        self.folder.begin(place, dict(variables))
+        self._progress("one whole run")
+        seen = self._examined(variables, place)
+        reasons = tuple(failures(seen, baseline, self.settings))
+        if not reasons:
+            reasons = tuple(_not_taken(candidate, seen))
+        if reasons:
+            trial = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
+            return self._kept(trial)
+        by_sample = _other_batch(candidate, against)
+        if by_sample and (seen.samples is None or baseline.samples is None):
+            reason = "how many samples a step has is not told, and another batch size is compared by samples"
+            return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REJECT, reason, seen))
+
+        def decide(arms: Arms) -> Timed:
+            rule = self.settings.rule(candidates, successive=self._one_at_a_time)
+            return timed_trial(arms, rule, by_sample=by_sample, whole=kind is Kind.FINAL, progress=self._progress)
+
+        timed = self._alternately(
+            candidate,
+            against,
+            place,
+            decide,
+            warmup=self.settings.warmup_steps,
+            steps=self.settings.block_steps,
+        )
+        return self._kept(
+            ConfigurationTrial(
+                kind,
+                candidate,
+                against,
+                _FATES[timed.outcome],
+                timed.reason,
+                seen,
+                timed.gain,
+                by_sample,
+                self._one_at_a_time,
+                timed.quads,
+            )
+        )
+
+    def _examined(self, variables: Variables, place: Path) -> RunSeen:
+        settings = self.settings
+        return examine(
+            self._start(variables, settings.warmup_steps, settings.warmup_steps + settings.measure_steps + 1),
+            place,
+            warmup=settings.warmup_steps,
+            steps=settings.measure_steps,
+            sample_seconds=settings.sample_interval_ms / 1e3,
+            diagnose=self._diagnose,
+        )
+
+    def _alternately(
+        self,
+        candidate: Configuration,
+        against: Variables,
+        place: Path,
+        decide: Callable[[Arms], Timed],
+        *,
+        warmup: int,
+        steps: int,
+    ) -> Timed:
+        """Both programs alive, unless that has failed where one at a time did not."""
+        room = warmup + _ROOM * self.settings.rule(1).quads_per_pair * (steps + warmup)
+        variables = {Arm.BASELINE: against, Arm.CANDIDATE: _joined(against, candidate.variables)}
+
+        def starts(arm: Arm) -> ArmStart:
+            return self._start(variables[arm], warmup, room)
+
+        def measured(arms: AbstractContextManager[Arms]) -> Timed:
+            with arms as living:
+                try:
+                    return decide(living)
+                except ArmEndedError as ended:
+                    raise TrialError(f"the {ended.arm}: {ended.detail}") from ended
+
+        folder = place / _PROCESSES
+        first: Timed | TrialError | None = None
+        if not self._one_at_a_time:
+            try:
+                first = measured(AlternatingArms(starts, folder, warmup=warmup, steps=steps))
+                if first.quads:
+                    return first
+            except TrialError as error:
+                first = error
+            self._progress("the two do not run beside each other: one at a time")
+        try:
+            self._one_at_a_time, before = True, self._one_at_a_time
+            second = measured(SuccessiveArms(starts, folder, warmup=warmup, steps=steps))
+        except TrialError:
+            self._one_at_a_time = before
+            raise
+        if not second.quads:
+            # It is not the other's being there that it fails for.
+            self._one_at_a_time = before
+            return first if isinstance(first, Timed) else second
+        return second
+
+    def _start(self, variables: Variables, warmup: int, most: int) -> ArmStart:
+        settings = self.settings
+        told = {
+            "FRX_RUN_ID": f"{self.folder.name}-{uuid.uuid4().hex[:8]}",
+            "FRX_JOB_NAME": settings.name,
+            "FRX_SAMPLE_INTERVAL_MS": str(settings.sample_interval_ms),
+            "FRX_TUNE_WARMUP_STEPS": str(warmup),
+            "FRX_TUNE_MEASURE_STEPS": str(most - warmup),
+            "FRX_TUNE_MAX_STEPS": str(most),
+            "FRX_TUNE_REPEAT_COUNT": str(settings.repeat_count),
+        }
+        environment = {**self.environment, **told, **dict(variables)}
+        return ArmStart(settings.command, environment, settings.time_budget_s, settings.ignore_load)
+
+    def _kept(self, trial: ConfigurationTrial) -> ConfigurationTrial:
+        self.folder.keep(trial)
+        return trial
+
+
+_FATES = {
+    Outcome.PROMOTE: Fate.PROMOTE,
+    Outcome.REJECT: Fate.REJECT,
+    Outcome.EQUIVALENT: Fate.EQUIVALENT,
+    Outcome.INCONCLUSIVE: Fate.INCONCLUSIVE,
+}
+
+
+def _joined(against: Variables, variables: Variables) -> Variables:
+    return tuple((dict(against) | dict(variables)).items())
+
+
+def _other_batch(candidate: Configuration, against: Variables) -> bool:
+    name = "FRX_BATCH_SIZE"
+    wanted = dict(candidate.variables).get(name)
+    return wanted is not None and wanted != dict(against).get(name)
+
+
+def _not_taken(candidate: Configuration, seen: RunSeen) -> list[str]:
+    """What a program has visibly not done of what it was asked for."""
+    wanted = dict(candidate.variables)
+    found = {"FRX_BATCH_SIZE": seen.batch_size, "FRX_NUM_WORKERS": seen.workers}
+    return [
+        f"the program does not take {name}: it was to be {wanted[name]}, and is {value} (see docs/tune.md)"
+        for name, value in found.items()
+        if name in wanted and value is not None and str(value) != wanted[name]
+    ]

@@ -1,0 +1,28 @@
+"""CUDA graphs: all launches of a step recorded once, and sent as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.runs.tune.families.compilation import changing_shapes
+from frx_graph.runs.tune.families.family import Family, configuration
+from frx_graph.runs.tune.workload_facts import WorkloadFacts
+from frx_graph.trials.configuration_trial import Configuration, Tier
+
+NAME = "cuda graphs"
+VARIABLE = "FRX_CUDA_GRAPHS"
+
+
+def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
+    """Where shapes are static."""
+    yield configuration(NAME, "cudagraphs:static", Tier.VALIDATED, {VARIABLE: "try_if_static_shapes"})
+
+
+def refuse(_configuration: Configuration, facts: WorkloadFacts) -> str | None:
+    """Without CUDA, or where shapes change."""
+    if not facts.gpus:
+        return "CUDA is unavailable"
+    return changing_shapes(facts)
+
+
+FAMILY = Family(NAME, frozenset({"launch_bound", "underutilized_gpu"}), propose, refuse)

@@ -1,0 +1,37 @@
+"""Automatic mixed precision: half as many bytes, and the matrix units of a device that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.runs.tune.families.family import Family, configuration
+from frx_graph.runs.tune.workload_facts import WorkloadFacts
+from frx_graph.trials.configuration_trial import Configuration, Tier
+
+NAME = "precision"
+VARIABLE = "FRX_AMP_DTYPE"
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
+    """bfloat16 first: it needs no scaling of the loss."""
+    for name, dtype in _DTYPES.items():
+        yield configuration(NAME, f"amp:{name}", Tier.VALIDATED, {VARIABLE: dtype})
+
+
+def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
+    """Without hardware for it, or without anything that tells its quality."""
+    half = dict(candidate.variables)[VARIABLE]
+    if half == "float16" and not facts.gpus:
+        return "CUDA is unavailable, and float16 is for GPUs"
+    if half == "bfloat16" and not facts.bf16:
+        where = (
+            "this GPU has no bfloat16: that takes compute capability 8.0" if facts.gpus else "this processor has none"
+        )
+        return f"bfloat16 is unsupported: {where}"
+    if facts.quality_checks and not facts.seen.losses:
+        return "quality checks are required, and the program tells no loss (--no-quality-checks tries it all the same)"
+    return None
+
+
+FAMILY = Family(NAME, frozenset({"memory_pressure", "underutilized_gpu"}), propose, refuse)

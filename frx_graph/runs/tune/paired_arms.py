@@ -1,0 +1,74 @@
+"""Where the blocks of a trial come from: two living processes of which one stands, or one process after the other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from frx_graph.runs.tune.live_arm import ArmStart, LiveArm
+from frx_graph.trials.configuration_trial import StepBlock
+from frx_graph.trials.schedule import Arm
+
+Starts = Callable[[Arm], ArmStart]
+
+
+class AlternatingArms:
+    """Both programs live; while one runs a block the other stands, with its data loader's workers and whatever else it
+    has started. Each pair is two fresh processes. A context manager."""
+
+    def __init__(self, starts: Starts, folder: Path, *, warmup: int, steps: int) -> None:
+        self._starts, self._folder = starts, folder
+        self._warmup, self._steps = warmup, steps
+        self._living: dict[Arm, LiveArm] = {}
+        self._count = 0
+
+    def __enter__(self) -> AlternatingArms:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def fresh(self, first: Arm) -> None:
+        """Raises `ArmEndedError` for one that does not get through its warm-up."""
+        self._end()
+        second = Arm.CANDIDATE if first is Arm.BASELINE else Arm.BASELINE
+        for arm in (first, second):
+            self._living[arm] = LiveArm(arm, self._starts(arm), self._folder / f"{self._count:02d}-{arm}")
+            self._living[arm].warm(self._warmup)
+        self._count += 1
+
+    def block(self, arm: Arm) -> StepBlock:
+        """Raises `ArmEndedError`."""
+        return self._living[arm].block(self._steps)
+
+    def _end(self) -> None:
+        with contextlib.ExitStack() as ends:
+            while self._living:
+                ends.callback(self._living.popitem()[1].end)
+
+
+class SuccessiveArms:
+    """Each block is a process of its own, from its start to its end, where there is room for one at a time only."""
+
+    def __init__(self, starts: Starts, folder: Path, *, warmup: int, steps: int) -> None:
+        self._starts, self._folder = starts, folder
+        self._warmup, self._steps = warmup, steps
+        self._count = 0
+
+    def __enter__(self) -> SuccessiveArms:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def fresh(self, first: Arm) -> None:
+        """Every block is fresh."""
+
+    def block(self, arm: Arm) -> StepBlock:
+        """Raises `ArmEndedError`."""
+        folder = self._folder / f"{self._count:02d}-{arm}"
+        self._count += 1
+        with LiveArm(arm, self._starts(arm), folder) as living:
+            living.warm(self._warmup)
+            return living.block(self._steps)

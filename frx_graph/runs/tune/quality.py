@@ -1,0 +1,71 @@
+"""Gates that a configuration must pass before it is timed, by its whole run beside the baseline's.
+
+A program that is fast because it computes something else, or that ends in the middle, is not fast.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.trials.configuration_trial import RunSeen
+
+FEWEST_STEPS = 3
+MOST_MEMORY = 0.9
+"""Of all that there is."""
+_FINAL_SHARE = 4
+"""The final loss is the mean of the last quarter: that of one batch says what was in the batch."""
+_DRIFT = ("output_abs_drift", "output_max_abs_diff")
+"""Differences that the program has worked out itself; of all other outputs both runs' values are compared."""
+
+
+def failures(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
+    """Each gate that `seen` fails, in a line for people; none: it may be timed."""
+    if seen.exit_code:
+        yield seen.ending
+    elif not seen.in_time and seen.steps < FEWEST_STEPS:
+        yield f"{seen.ending}: raise --time-budget-s"
+    if seen.steps < FEWEST_STEPS:
+        yield f"only {seen.steps} steps were seen, and {FEWEST_STEPS} are needed"
+    if seen.memory_ratio is not None and seen.memory_ratio >= MOST_MEMORY:
+        yield f"memory: it takes {100 * seen.memory_ratio:.0f} % of all there is"
+    yield from _losses(seen, baseline, settings)
+    if settings.quality_checks:
+        yield from _drift(seen, baseline, settings)
+
+
+def final_loss(losses: Sequence[float | None]) -> float | None:
+    """Mean of the last quarter; None without losses, or where one of these is not finite."""
+    last = losses[-max(1, len(losses) // _FINAL_SHARE) :]
+    known = [loss for loss in last if loss is not None]
+    return statistics.fmean(known) if known and len(known) == len(last) else None
+
+
+def _losses(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
+    if not seen.finite and not settings.allow_nonfinite_loss:
+        # What the baseline does, too, is not the candidate's doing; it is no quality either.
+        also = "" if baseline.finite else ", as one of the baseline's"
+        yield f"quality: a loss is not finite{also}"
+        return
+    first = final_loss(seen.losses[: max(1, len(seen.losses) // _FINAL_SHARE)])
+    final, wanted = final_loss(seen.losses), final_loss(baseline.losses)
+    if final is None:
+        return
+    if wanted is not None and final > wanted + settings.max_final_loss_regression * abs(wanted):
+        allowed = 100 * settings.max_final_loss_regression
+        yield f"quality: final loss {final:.4g} exceeds baseline {wanted:.4g} by more than {allowed:g} %"
+    if first is not None and final > first + settings.max_loss_divergence * abs(first):
+        allowed = 100 * settings.max_loss_divergence
+        yield f"quality: the loss grows from {first:.4g} to {final:.4g}, by more than {allowed:g} %"
+
+
+def _drift(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
+    before = dict(baseline.outputs)
+    for name, value in seen.outputs:
+        wanted = 0.0 if name in _DRIFT else before.get(name)
+        if value is None:
+            yield f"quality: {name} is not finite"
+        elif wanted is not None and abs(value - wanted) > settings.output_abs_tolerance:
+            off, allowed = abs(value - wanted), settings.output_abs_tolerance
+            yield f"quality: {name} is off by {off:.4g}, and {allowed:g} is allowed"

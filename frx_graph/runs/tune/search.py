@@ -1,0 +1,257 @@
+"""The search for the fastest configuration: stage after stage, each on top of what the one before has proved.
+
+A stage is a family of candidates that exclude each other. Its candidates race against the fastest configuration so far,
+the first few get a full trial against it, and the fastest of those that are promoted is what the next stage builds on.
+What a model gains is hidden where the program waits for its data, so data come first.
+
+At the end all that was found, together, is tried against the program as it was, with fresh processes and to the end:
+that is the gain that is claimed. What was picked for being the fastest of several, or ended when it looked fast enough,
+looks faster than it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from frx_graph.runs.tune.bench import Variables
+from frx_graph.runs.tune.families.family import Family
+from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.runs.tune.workload_facts import WorkloadFacts
+from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen, Tier
+
+FINAL_ID = "final"
+
+
+class Bench(Protocol):
+    """What measures."""
+
+    def baseline(self) -> RunSeen:
+        """The program as it is."""
+
+    def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
+        """Note that a candidate was not run."""
+
+    def race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
+        """A short one."""
+
+    def trial(
+        self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
+    ) -> ConfigurationTrial:
+        """A whole one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What is known so far."""
+
+    baseline: RunSeen | None = None
+    trials: tuple[ConfigurationTrial, ...] = ()
+    """In the order they were made; of a race with its outcome once the stage has been decided."""
+    candidates: int = 0
+    """By how many alpha is divided."""
+    left_out: tuple[str, ...] = ()
+    """Families that were not looked at, each with the reason."""
+    complete: bool = False
+
+    @property
+    def winner(self) -> ConfigurationTrial | None:
+        """What is recommended."""
+        return next((t for t in self.trials if t.kind is Kind.FINAL and t.fate is Fate.PROMOTE), None)
+
+
+class Search:
+    """`facts` makes the facts of a configuration's run; `note` hears of everything as soon as it is known, `say` is
+    told in words."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        families: Sequence[Family],
+        settings: TuneSettings,
+        *,
+        facts: Callable[[RunSeen], WorkloadFacts],
+        note: Callable[[Searched], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._bench = bench
+        self._families = families
+        self._settings = settings
+        self._facts = facts
+        self._note = note
+        self._say = say
+        self._baseline: RunSeen | None = None
+        self._trials: list[ConfigurationTrial] = []
+        self._left_out: list[str] = []
+        self._candidates = 0
+        self._tried = 0
+        self._against: Variables = ()
+
+    def run(self) -> Searched:
+        """All stages, and the final trial. Raises `TrialError` where the program itself fails."""
+        self._say("Running baseline...")
+        seen = self._baseline = self._bench.baseline()
+        self._say(f"  Baseline: {_speed(seen)} ({_ended(seen)})")
+        remaining = [family for family in self._families if self._wanted(family)]
+        count = sum(
+            self._refusal(family, candidate, self._facts(seen)) is None
+            for family in remaining
+            for candidate in self._proposed(family, self._facts(seen))
+        )
+        # The one that is claimed is one more.
+        self._candidates = min(count, self._settings.max_trials) + 1
+        self._say(f"  {count} candidates")
+        self._tell()
+        while (family := self._next(remaining, seen)) is not None:
+            remaining.remove(family)
+            promoted = self._stage(family, seen)
+            if promoted is not None:
+                assert promoted.seen is not None
+                self._against = _joined(self._against, promoted.configuration.variables)
+                seen = promoted.seen
+        self._left_out += [f"{family.name}: {self._why_left(seen)}" for family in remaining]
+        if self._against:
+            self._final()
+        return self._tell(complete=True)
+
+    def _wanted(self, family: Family) -> bool:
+        return not self._settings.families or family.name in self._settings.families
+
+    def _next(self, remaining: Sequence[Family], seen: RunSeen) -> Family | None:
+        """Of those that may help against the bottleneck; all in turn where there is none that a family is for."""
+        if not remaining or self._tried >= self._settings.max_trials:
+            return None
+        label = self._label(seen)
+        own = [family for family in remaining if not family.bottlenecks]
+        if not any(label in family.bottlenecks for family in self._families):
+            return remaining[0]
+        focused = [family for family in remaining if label in family.bottlenecks]
+        return next(iter([*focused, *own]), None)
+
+    def _label(self, seen: RunSeen) -> str | None:
+        return self._settings.bottleneck or seen.bottleneck
+
+    def _why_left(self, seen: RunSeen) -> str:
+        if self._tried >= self._settings.max_trials:
+            return f"--max-trials {self._settings.max_trials} were tried"
+        return f"it does nothing against {self._label(seen)}"
+
+    def _proposed(self, family: Family, facts: WorkloadFacts) -> list[Configuration]:
+        """What of a family may be tried under these flags; what does more than they allow is not even named, but for
+        what is risky."""
+        most = Tier.SAFE if self._settings.safe else Tier.RISKY
+        return [candidate for candidate in family.propose(facts) if candidate.tier <= most]
+
+    def _refusal(self, family: Family, candidate: Configuration, facts: WorkloadFacts) -> str | None:
+        if candidate.tier is Tier.RISKY and not self._settings.allow_risky_actions:
+            return "it is high risk, and --allow-risky-actions is not set"
+        return family.refuse(candidate, facts)
+
+    def _stage(self, family: Family, seen: RunSeen) -> ConfigurationTrial | None:
+        """The fastest of those that were promoted."""
+        facts = self._facts(seen)
+        able: list[Configuration] = []
+        for candidate in self._proposed(family, facts):
+            reason = self._refusal(family, candidate, facts)
+            if reason is None and self._tried >= self._settings.max_trials:
+                self._left_out.append(f"{candidate.label}: --max-trials {self._settings.max_trials} were tried")
+            elif reason is None:
+                self._tried += 1
+                able.append(candidate)
+            else:
+                self._say(f"  [SKIP] {candidate.label}: {reason}")
+                self._add(self._bench.refused(Kind.FULL, candidate, self._against, reason))
+        promoted = [trial for trial in self._full_trials(self._raced(family, able)) if trial.fate is Fate.PROMOTE]
+        return max(promoted, key=_ratio, default=None)
+
+    def _raced(self, family: Family, able: Sequence[Configuration]) -> Sequence[Configuration]:
+        """Those that are worth a full trial, the fastest first."""
+        settings = self._settings
+        if not settings.race or len(able) <= settings.race_promote_count:
+            return able
+        window = f"{settings.race_warmup_steps} warmup + {settings.race_measure_steps} measure steps"
+        self._say(f"Running quick race stage, {family.name} ({window})...")
+        first = len(self._trials)
+        for number, candidate in enumerate(able, start=1):
+            self._say(f"  [{number}/{len(able)}] race: {candidate.label} ...")
+            trial = self._add(self._bench.race(candidate, self._against))
+            self._say(f"  [RACE] {candidate.label} {outcome_text(trial)}")
+        ranked = sorted((t for t in self._trials[first:] if t.fate is Fate.RACED), key=_ratio, reverse=True)
+        taken = ranked[: settings.race_promote_count]
+        self._trials[first:] = [_screened(t) if t in ranked and t not in taken else t for t in self._trials[first:]]
+        self._tell()
+        self._say(f"  Quick race promoted {len(taken)} of {len(able)} candidates")
+        return [trial.configuration for trial in taken]
+
+    def _full_trials(self, candidates: Sequence[Configuration]) -> list[ConfigurationTrial]:
+        assert self._baseline is not None
+        found = []
+        for number, candidate in enumerate(candidates, start=1):
+            self._say(f"[{number}/{len(candidates)}] full: {candidate.label} ...")
+            trial = self._bench.trial(Kind.FULL, candidate, self._against, self._baseline, self._candidates)
+            found.append(self._add(trial))
+            self._say_verdict(trial)
+        return found
+
+    def _final(self) -> None:
+        assert self._baseline is not None
+        label = "+".join(t.configuration.label for t in self._trials if t.kind is Kind.FULL and self._is_part(t))
+        candidate = Configuration(FINAL_ID, label, FINAL_ID, Tier.VALIDATED, self._against)
+        self._say(f"Final: {label} against the program as it was ...")
+        self._say_verdict(self._add(self._bench.trial(Kind.FINAL, candidate, (), self._baseline, self._candidates)))
+
+    def _is_part(self, trial: ConfigurationTrial) -> bool:
+        return trial.fate is Fate.PROMOTE and set(trial.configuration.variables) <= set(self._against)
+
+    def _say_verdict(self, trial: ConfigurationTrial) -> None:
+        mark = "PASS" if trial.fate is Fate.PROMOTE else "FAIL"
+        self._say(f"  [{mark}] {trial.configuration.label} {outcome_text(trial)}")
+        if trial.fate is not Fate.PROMOTE:
+            self._say(f"     ! {trial.fate}: {trial.reason}")
+
+    def _add(self, trial: ConfigurationTrial) -> ConfigurationTrial:
+        self._trials.append(trial)
+        self._tell()
+        return trial
+
+    def _tell(self, *, complete: bool = False) -> Searched:
+        found = Searched(
+            self._baseline, tuple(self._trials), self._candidates, tuple(self._left_out), complete=complete
+        )
+        self._note(found)
+        return found
+
+
+def outcome_text(trial: ConfigurationTrial) -> str:
+    """The gain, and how its whole run ended, in a few words."""
+    parts = []
+    if trial.gain is not None:
+        parts.append(f"{100 * (trial.gain.ratio - 1):+.1f}%")
+    if trial.seen is not None:
+        parts.append(f"({_ended(trial.seen)})")
+    if trial.kind is Kind.RACE and trial.fate is Fate.REJECT:
+        parts.append(trial.reason)
+    return " ".join(parts)
+
+
+def _screened(trial: ConfigurationTrial) -> ConfigurationTrial:
+    return replace(trial, fate=Fate.SCREENED, reason="screened out by quicker candidates")
+
+
+def _ratio(trial: ConfigurationTrial) -> float:
+    return trial.gain.ratio if trial.gain is not None else 0.0
+
+
+def _joined(against: Variables, variables: Variables) -> Variables:
+    return tuple((dict(against) | dict(variables)).items())
+
+
+def _speed(seen: RunSeen) -> str:
+    step = seen.seconds_per_step
+    return "unknown" if not step else f"{1 / step:.3g} steps/sec"
+
+
+def _ended(seen: RunSeen) -> str:
+    code = "ended here" if seen.exit_code is None else f"exit={seen.exit_code}"
+    return f"{code}, steps={seen.steps}"

@@ -1,0 +1,69 @@
+"""What a tune was asked for: checked once, kept in its folder, and compared when it is resumed."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from frx_graph.trials.policy import TUNE_POLICY
+from frx_graph.trials.protocol import Protocol, protocol
+
+_SUCCESSIVE_QUADS = 3
+"""In each group of processes where each block is a process: nine quads in all are as few as can end in a promotion, see
+`safe_t`."""
+
+
+class TuneSettings(BaseModel):
+    """The flags of `frx tune`, and the command."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    command: tuple[str, ...] = Field(min_length=1)
+    name: str = "frx-tune"
+    max_trials: int = Field(default=12, ge=1)
+    safe: bool = True
+    allow_risky_actions: bool = False
+    time_budget_s: float = Field(default=60.0, gt=0)
+    warmup_steps: int = Field(default=5, ge=1)
+    measure_steps: int = Field(default=20, ge=2)
+    repeat_count: int = Field(default=1, ge=1)
+    race: bool = True
+    race_promote_count: int = Field(default=3, ge=1)
+    race_warmup_steps: int = Field(default=1, ge=1)
+    race_measure_steps: int = Field(default=5, ge=2)
+    bottleneck: str | None = None
+    min_speedup: float = Field(default=0.08, gt=0, le=10)
+    quality_checks: bool = True
+    max_final_loss_regression: float = Field(default=0.05, ge=0)
+    max_loss_divergence: float = Field(default=0.5, ge=0)
+    output_abs_tolerance: float = Field(default=0.005, ge=0)
+    allow_nonfinite_loss: bool = False
+    sample_interval_ms: int = Field(default=1000, ge=10)
+    candidates: tuple[tuple[tuple[str, str], ...], ...] = ()
+    """Of the user's own, each a set of variables."""
+    families: tuple[str, ...] = ()
+    """Only these; none: all."""
+    one_at_a_time: bool = False
+    ignore_load: bool = False
+    seed: int = 0
+
+    def rule(self, candidates: int, *, successive: bool = False) -> Protocol:
+        """Rule R for one of `candidates`. Under 8 % three pairs do not show enough, see docs/trials.md: then the
+        default policy's five have to reach the minimum each."""
+        few = self.min_speedup >= TUNE_POLICY.minimum_speedup
+        pairs = (3 if few else 5) * self.repeat_count
+        policy = TUNE_POLICY.model_copy(
+            update={
+                "minimum_speedup": self.min_speedup,
+                "process_pairs": pairs,
+                "pair_agreement": "direction" if few else "minimum",
+                "quads_per_pair": _SUCCESSIVE_QUADS if successive else TUNE_POLICY.quads_per_pair,
+                "steps_per_block": self.block_steps,
+                "seed": self.seed,
+            }
+        )
+        return protocol(policy, candidates)
+
+    @property
+    def block_steps(self) -> int:
+        """A quad has two blocks of each arm: together `measure_steps`."""
+        return -(-self.measure_steps // 2)

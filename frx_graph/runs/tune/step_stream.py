@@ -1,0 +1,91 @@
+"""The steps of a workload, read from its event stream while it grows.
+
+Only what a tune goes by: when each step ended, how many samples it had, its loss and what the program measured of
+itself. Steps are those of the process that was first to end one; of a distributed program that is one rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic_core import from_json
+
+from frx_graph.evidence.run.event_fields import UnusableEventError, parse_event
+from frx_graph.evidence.run.event_stream import LONGEST_LINE
+from frx_graph.evidence.run.events import LoaderWait, RunEvent, ShapeSnapshot, SnapshotOf, StepEnd
+
+_AT_ONCE = 1 << 24
+"""Bytes that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStep:
+    """One step that has ended, at `end_ns` nanoseconds since the epoch. None: not told."""
+
+    end_ns: int
+    samples: int | None = None
+    loss: float | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
+
+
+class StepStream:
+    """Reads `path`, which need not be there yet. A line that is no event is passed over; one that is not whole yet
+    waits."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+        self._process: int | None = None
+        self._batch_sizes: dict[int, int] = {}
+        self._last_batch: int | None = None
+        self._loader_batch: int | None = None
+        self.workers: int | None = None
+        """Of the data loader, as far as the stream tells."""
+        self.layouts: set[int] = set()
+        """Numbers of the layouts that batches have had."""
+
+    def read(self) -> list[EndedStep]:
+        """The steps that have come since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                chunk = file.read(_AT_ONCE)
+        except OSError:
+            return []
+        self._offset += len(chunk)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LONGEST_LINE:
+            self._rest = b""
+        return [step for line in lines if (step := self._step(line)) is not None]
+
+    def _step(self, line: bytes) -> EndedStep | None:
+        try:
+            event = parse_event(from_json(line))
+        except (UnusableEventError, ValueError):
+            return None
+        if isinstance(event, StepEnd):
+            return self._ended(event)
+        self._note(event)
+        return None
+
+    def _note(self, event: RunEvent | None) -> None:
+        match event:
+            case ShapeSnapshot(of=SnapshotOf.BATCH, layout=layout, batch_size=size):
+                self._last_batch = size or self._last_batch
+                if layout is not None:
+                    self.layouts.add(layout)
+                    if size:
+                        self._batch_sizes[layout] = size
+            case LoaderWait(workers=workers, batch_size=size):
+                self.workers = self.workers if workers is None else workers
+                self._loader_batch = size or self._loader_batch
+
+    def _ended(self, event: StepEnd) -> EndedStep | None:
+        self._process = event.process if self._process is None else self._process
+        if event.process != self._process:
+            return None
+        known = None if event.batch_layout is None else self._batch_sizes.get(event.batch_layout)
+        samples = known or self._last_batch or self._loader_batch
+        return EndedStep(event.at_ns, samples, event.loss, event.metrics)

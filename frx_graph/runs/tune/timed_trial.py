@@ -1,0 +1,140 @@
+"""One candidate timed against a baseline by rule R: quads in pairs of fresh processes, until the verdict is clear.
+
+The rule is that of `frx_graph.trials`; what is here is where its blocks come from, and what happens when a program ends
+in the middle: it is no failure, and goes on in fresh processes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol as Shape
+
+from frx_graph.errors import TrialError
+from frx_graph.runs.tune.live_arm import ArmEndedError
+from frx_graph.trials.configuration_trial import Gain, StepBlock, StepQuad
+from frx_graph.trials.protocol import Protocol
+from frx_graph.trials.samples import MeasuredQuad
+from frx_graph.trials.schedule import ABBA, BAAB, Arm, Quad, next_quad, schedule
+from frx_graph.trials.verdict import Outcome, TrialStatistics, early_verdict, final_verdict
+
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 15.0
+
+Progress = Callable[[str], None]
+
+
+class Arms(Shape):
+    """Where blocks come from. All three raise `ArmEndedError`."""
+
+    def fresh(self, first: Arm) -> None:
+        """End what is there, and start both programs anew, `first` first."""
+
+    def block(self, arm: Arm) -> StepBlock:
+        """A block of one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What the quads say. `quads` are all that were measured, void ones included."""
+
+    outcome: Outcome
+    reason: str
+    gain: Gain | None
+    quads: tuple[StepQuad, ...]
+
+
+def timed_trial(
+    arms: Arms,
+    rule: Protocol,
+    *,
+    by_sample: bool = False,
+    whole: bool = False,
+    progress: Progress = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Timed:
+    """The trial. With `whole` it is not ended early by a promotion: a trial that ends when its gain looks large enough
+    claims more than there is. Raises `TrialError` where the baseline fails."""
+    plan = schedule(rule)
+    quads: list[MeasuredQuad] = []
+    kept: list[StepQuad] = []
+    pair: int | None = None
+    since_fresh = 0
+    while (quad := next_quad(plan, [measured.void for measured in quads], rule.void_quads_allowed)) is not None:
+        try:
+            if quad.pair != pair:
+                arms.fresh(quad.arms[0])
+                pair, since_fresh = quad.pair, 0
+            blocks = tuple(arms.block(arm) for arm in quad.arms)
+        except ArmEndedError as ended:
+            if ended.failed:
+                if ended.arm is Arm.BASELINE:
+                    raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
+                return _rejected(f"it fails: {ended.detail}", quads, kept, rule)
+            if not since_fresh:
+                return _unmeasured(ended, quads, kept, rule)
+            pair = None
+            continue
+        since_fresh += 1
+        quads.append(_measured(quad, blocks, by_sample=by_sample))
+        kept.append(StepQuad(quad.pair, quad.number, quads[-1].log_ratio, quads[-1].void, blocks))
+        progress(_so_far(quads, rule))
+        if quads[-1].void:
+            pause(_patience(quads))
+        verdict = early_verdict(quads, rule)
+        if verdict is not None and not (whole and verdict.outcome is Outcome.PROMOTE):
+            return Timed(verdict.outcome, verdict.reason, _gain(verdict.statistics), tuple(kept))
+    verdict = final_verdict(quads, rule)
+    return Timed(verdict.outcome, verdict.reason, _gain(verdict.statistics), tuple(kept))
+
+
+def raced(arms: Arms, first: Arm, *, by_sample: bool = False) -> Timed:
+    """One quad, which proves nothing. Raises `TrialError` where the baseline fails."""
+    quad = Quad(0, 0, ABBA if first is Arm.BASELINE else BAAB)
+    try:
+        arms.fresh(first)
+        blocks = tuple(arms.block(arm) for arm in quad.arms)
+    except ArmEndedError as ended:
+        if ended.failed and ended.arm is Arm.BASELINE:
+            raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
+        return Timed(Outcome.REJECT, f"the {ended.arm} came to nothing: {ended.detail}", None, ())
+    measured = _measured(quad, blocks, by_sample=by_sample)
+    ratio = math.exp(measured.log_ratio)
+    gain = Gain(ratio, None, None, 1, 1, (ratio,), int(measured.void))
+    kept = StepQuad(0, 0, measured.log_ratio, measured.void, blocks)
+    return Timed(Outcome.INCONCLUSIVE, "a race proves nothing", gain, (kept,))
+
+
+def _measured(quad: Quad, blocks: Sequence[StepBlock], *, by_sample: bool) -> MeasuredQuad:
+    first, second, third, fourth = (block.block(by_sample=by_sample) for block in blocks)
+    return MeasuredQuad(quad, (first, second, third, fourth))
+
+
+def _rejected(reason: str, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol) -> Timed:
+    return Timed(Outcome.REJECT, reason, _gain(final_verdict(quads, rule).statistics), tuple(kept))
+
+
+def _unmeasured(ended: ArmEndedError, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol) -> Timed:
+    reason = f"the {ended.arm} ends before it has been measured once: {ended.detail}"
+    return Timed(Outcome.INCONCLUSIVE, reason, _gain(final_verdict(quads, rule).statistics), tuple(kept))
+
+
+def _so_far(quads: Sequence[MeasuredQuad], rule: Protocol) -> str:
+    measured = sum(not quad.void for quad in quads)
+    void = len(quads) - measured
+    return f"quad {measured} of {rule.quads}{f', {void} void' if void else ''}"
+
+
+def _patience(quads: Sequence[MeasuredQuad]) -> float:
+    """After a disturbed quad, twice as long after each in a row: what disturbs may pass."""
+    row = next((n for n, quad in enumerate(reversed(quads)) if not quad.void), len(quads))
+    return float(min(_FIRST_PAUSE_SECONDS * 2 ** (row - 1), _LONGEST_PAUSE_SECONDS))
+
+
+def _gain(found: TrialStatistics | None) -> Gain | None:
+    if found is None:
+        return None
+    high = found.ci_high if math.isfinite(found.ci_high) else None
+    return Gain(found.ratio_median, found.ci_low, high, found.quads, found.processes, found.pair_medians, found.void)

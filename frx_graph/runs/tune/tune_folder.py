@@ -1,0 +1,172 @@
+"""The folder of a tune: what each run and each trial leaves there, and how it is read back to go on after a kill.
+
+    tune-<id>/
+      settings.json
+      baseline/            config.yaml  benchmark_window.json  metrics.json  stdout.log  stderr.log  raw/trace.jsonl
+      race/<candidate>/    the same, and the files of its processes
+      <candidate>/         the same
+      final/               of everything that was found together
+      autopilot_report.json
+      report.md
+
+`metrics.json` is written last: a trial that was interrupted has none, and is measured anew.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from frx_graph.atomic_file import write_atomically
+from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.trials.configuration_trial import ConfigurationTrial, Kind, RunSeen
+
+BASELINE = "baseline"
+FINAL = "final"
+_SETTINGS = "settings.json"
+_METRICS = "metrics.json"
+_SEEN = TypeAdapter(RunSeen)
+_TRIAL = TypeAdapter(ConfigurationTrial)
+
+
+class TuneFolder:
+    """What a tune keeps. Raises `OSError` where it cannot be written."""
+
+    def __init__(self, path: Path, settings: TuneSettings) -> None:
+        self.path = path
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        """The tune's id."""
+        return self.path.name
+
+    def of(self, kind: Kind, candidate: str) -> Path:
+        """A trial's own folder."""
+        if kind is Kind.RACE:
+            return self.path / "race" / candidate
+        return self.path / (FINAL if kind is Kind.FINAL else candidate)
+
+    def begin(self, folder: Path, variables: Mapping[str, str], *, why: str | None = None) -> None:
+        """What of an interrupted trial is there goes; what it is about to try is written. `why` is why it is not."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        settings = self._settings
+        race = folder.parent.name == "race"
+        config = {
+            "name": settings.name,
+            "command": list(settings.command),
+            "environment": dict(variables),
+            "tune": settings.model_dump(mode="json", exclude={"command", "name"}),
+        }
+        window = {
+            "warmup_steps": settings.race_warmup_steps if race else settings.warmup_steps,
+            "measurement_steps": settings.race_measure_steps if race else settings.measure_steps,
+            "repeat_count": 1 if race else settings.repeat_count,
+            "timeout_s": settings.time_budget_s,
+        }
+        (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        (folder / "benchmark_window.json").write_text(json.dumps(window, indent=2) + "\n", encoding="utf-8")
+        (folder / "stdout.log").touch()
+        (folder / "stderr.log").write_text("" if why is None else f"frx: not run: {why}\n", encoding="utf-8")
+
+    def baseline(self) -> RunSeen | None:
+        """As far as it is there."""
+        found = _read(self.path / BASELINE / _METRICS)
+        return None if found is None else _checked(_SEEN, found.get("seen"), self.path / BASELINE)
+
+    def keep_baseline(self, seen: RunSeen) -> None:
+        """It is whole."""
+        figures = {**_figures(seen), "seen": _SEEN.dump_python(seen, mode="json")}
+        _write(self.path / BASELINE / _METRICS, figures)
+
+    def trial(self, kind: Kind, candidate: str) -> ConfigurationTrial | None:
+        """As far as it was finished."""
+        folder = self.of(kind, candidate)
+        found = _read(folder / _METRICS)
+        return None if found is None else _checked(_TRIAL, found.get("trial"), folder)
+
+    def keep(self, trial: ConfigurationTrial) -> None:
+        """It is finished."""
+        figures = {
+            "verdict": trial.fate.value,
+            "reason": trial.reason,
+            "gain": trial.gain.ratio - 1 if trial.gain else None,
+            **(_figures(trial.seen) if trial.seen else {}),
+            "trial": _TRIAL.dump_python(trial, mode="json"),
+        }
+        _write(self.of(trial.kind, trial.configuration.id) / _METRICS, figures)
+
+
+def new_folder(out: Path, name: str, settings: TuneSettings) -> TuneFolder:
+    """An empty one. Raises `OptionError` where it cannot be made."""
+    path = out / name
+    try:
+        path.mkdir(parents=True)
+        write_atomically(path / _SETTINGS, settings.model_dump_json(indent=2) + "\n")
+    except OSError as error:
+        raise OptionError(f"--out {out}: {error.strerror or error}", "name a folder that can be written") from error
+    return TuneFolder(path, settings)
+
+
+def resumed_folder(path: Path, settings: TuneSettings) -> TuneFolder:
+    """The one at `path`, for the same arguments. Raises `OptionError` for others."""
+    try:
+        before = TuneSettings.model_validate_json((path / _SETTINGS).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"--resume {path}: there is no {_SETTINGS} in it", "name the folder of a tune") from error
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise OptionError(f"--resume {path}: its {_SETTINGS} cannot be read", "begin a new tune") from error
+    for field in TuneSettings.model_fields:
+        was, now = getattr(before, field), getattr(settings, field)
+        if was != now:
+            raise OptionError(f"--resume {path}: {field} was {was!r} and is {now!r}", "give the same arguments")
+    return TuneFolder(path, settings)
+
+
+def _figures(seen: RunSeen) -> dict[str, Any]:
+    """For people, and for other programs; None: not told."""
+    step = seen.seconds_per_step
+    return {
+        "exit_code": seen.exit_code,
+        "ending": seen.ending,
+        "steps": seen.steps,
+        "steps_per_second": 1 / step if step else None,
+        "samples_per_second": seen.samples_per_second,
+        "step_ms": 1e3 * step if step else None,
+        "final_loss": seen.losses[-1] if seen.losses else None,
+        "peak_bytes": seen.peak_bytes,
+        "memory_ratio": seen.memory_ratio,
+        "gpu_util_pct": seen.device_busy_percent,
+        "bottleneck": seen.bottleneck,
+    }
+
+
+def _write(path: Path, figures: Mapping[str, Any]) -> None:
+    write_atomically(path, json.dumps(figures, indent=2, allow_nan=False) + "\n")
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise EvidenceError(f"{path} cannot be read", "delete its folder: the trial is then made again") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _checked(adapter: TypeAdapter[Any], given: object, folder: Path) -> Any:
+    try:
+        return adapter.validate_python(given, strict=False)
+    except ValidationError as error:
+        raise EvidenceError(
+            f"{folder / _METRICS} is none that a tune writes", "delete its folder: the trial is then made again"
+        ) from error

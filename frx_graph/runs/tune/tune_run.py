@@ -1,0 +1,113 @@
+"""One tune from its settings to its report, which is written anew whenever something more is known."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from frx_graph.atomic_file import write_atomically
+from frx_graph.reports.tune_document import RulePart, TuneDocument, as_json, winner_part
+from frx_graph.reports.tune_report import render_markdown_report
+from frx_graph.runs.tune.bench import TuneBench
+from frx_graph.runs.tune.examination import Diagnose
+from frx_graph.runs.tune.families import FAMILIES
+from frx_graph.runs.tune.families.custom import custom_family
+from frx_graph.runs.tune.families.family import Family
+from frx_graph.runs.tune.search import Search, Searched
+from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.runs.tune.tune_folder import TuneFolder
+from frx_graph.runs.tune.workload_facts import workload_facts
+from frx_graph.version import __version__
+
+REPORT, MARKDOWN = "autopilot_report.json", "report.md"
+Status = Literal["running", "complete", "interrupted", "failed"]
+
+
+def all_families(settings: TuneSettings) -> tuple[Family, ...]:
+    """In the order of their stages; the user's own last."""
+    own = (custom_family(settings.candidates),) if settings.candidates else ()
+    return (*FAMILIES, *own)
+
+
+class TuneRun:
+    """Whatever interrupts it, its report says what is known."""
+
+    def __init__(
+        self,
+        settings: TuneSettings,
+        folder: TuneFolder,
+        *,
+        diagnose: Diagnose = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] = lambda _: None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._say = say
+        self._bench = TuneBench(settings, folder, diagnose=diagnose, progress=progress, environment=environment)
+        self._known = Searched()
+
+    def run(self) -> TuneDocument:
+        """All of it. Raises `TrialError` where the program itself fails; the report then says how far it came."""
+        search = Search(
+            self._bench,
+            all_families(self._settings),
+            self._settings,
+            facts=lambda seen: workload_facts(
+                seen, self._bench.environment, quality_checks=self._settings.quality_checks
+            ),
+            note=self._note,
+            say=self._say,
+        )
+        try:
+            self._note(search.run())
+        except Exception:
+            self._write("failed")
+            raise
+        except BaseException:
+            self._write("interrupted")
+            raise
+        return self._write("complete")
+
+    def document(self, status: Status) -> TuneDocument:
+        """What is known now."""
+        known = self._known
+        rule = self._settings.rule(known.candidates) if known.candidates else None
+        return TuneDocument(
+            id=self._folder.name,
+            job=self._settings.name,
+            command=self._settings.command,
+            status=status,
+            frx_version=__version__,
+            settings=self._settings.model_dump(mode="json", exclude={"command", "name"}),
+            rule=None
+            if rule is None
+            else RulePart(
+                minimum_speedup=self._settings.min_speedup,
+                alpha=rule.alpha,
+                candidates=known.candidates,
+                process_pairs=rule.process_pairs,
+                quads_per_pair=rule.quads_per_pair,
+                steps_per_block=rule.steps_per_block,
+            ),
+            baseline=known.baseline,
+            trials=known.trials,
+            left_out=known.left_out,
+            winner=winner_part(known.trials),
+        )
+
+    def _note(self, known: Searched) -> None:
+        self._known = known
+        if not known.complete:
+            with contextlib.suppress(OSError):
+                self._write("running")
+
+    def _write(self, status: Status) -> TuneDocument:
+        document = self.document(status)
+        text = json.dumps(as_json(document), indent=2, allow_nan=False) + "\n"
+        write_atomically(self._folder.path / REPORT, text)
+        write_atomically(self._folder.path / MARKDOWN, render_markdown_report(document))
+        return document

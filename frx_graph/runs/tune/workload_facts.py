@@ -1,0 +1,67 @@
+"""What is known of a workload and its machine before anything is tried: what candidates are made of, and refused by."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from frx_graph.evidence.gpus_present import gpu_names
+from frx_graph.trials.configuration_trial import RunSeen
+
+_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
+_CPU_INFO = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """The machine, and the run of what candidates are compared with. None: not told."""
+
+    processors: int
+    """That may be used."""
+    gpus: tuple[str, ...]
+    bf16: bool
+    """Whether the device has instructions for bfloat16."""
+    compiler: bool
+    """Whether there is what torch.compile compiles with."""
+    environment: Mapping[str, str]
+    """The user's own."""
+    seen: RunSeen
+    quality_checks: bool
+
+
+def workload_facts(seen: RunSeen, environment: Mapping[str, str], *, quality_checks: bool) -> WorkloadFacts:
+    """Facts of this machine."""
+    gpus = gpu_names(environ=environment)
+    return WorkloadFacts(
+        processors=len(os.sched_getaffinity(0)),
+        gpus=gpus,
+        bf16=bool(gpus) and _ampere_or_later() if gpus else _cpu_bf16(),
+        compiler=any(map(shutil.which, (environment.get("CXX", "g++"), "g++", "clang++"))),
+        environment=environment,
+        seen=seen,
+        quality_checks=quality_checks,
+    )
+
+
+def _cpu_bf16(cpu_info: Path = _CPU_INFO) -> bool:
+    try:
+        return bool(_BF16_FLAGS & set(cpu_info.read_text().split()))
+    except OSError:
+        return False
+
+
+def _ampere_or_later() -> bool:
+    """Of the first GPU: compute capability 8.0 has bfloat16."""
+    from frx_graph.evidence.device_state import loaded_nvml
+
+    nvml = loaded_nvml()
+    if nvml is None:
+        return False
+    try:
+        major, _ = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(0))
+    except nvml.NVMLError:
+        return False
+    return bool(major >= 8)

@@ -1,0 +1,180 @@
+"""What is known of a configuration of a program, a set of environment variables, that was run and timed."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from frx_graph.trials.samples import Block, Disturbance
+from frx_graph.trials.schedule import Arm
+
+
+class Tier(enum.IntEnum):
+    """What trying a configuration may do."""
+
+    SAFE = 0
+    """It changes how data come, or how memory is managed."""
+    VALIDATED = 1
+    """It may change what is computed, or how much memory that takes: gates look at both."""
+    RISKY = 2
+    """It does more than run the program, or may take very long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Environment variables that a program is run with, beside its own."""
+
+    id: str
+    """The name of its folder: letters, digits, dashes."""
+    label: str
+    """As reports name it: `dl:nw=4,pin=T`."""
+    family: str
+    tier: Tier
+    variables: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepBlock:
+    """Steps that one arm ran in a row, all of them counted, each from the end of the one before to its own."""
+
+    arm: Arm
+    step_seconds: tuple[float, ...]
+    samples: int | None = None
+    """In all of these steps together; None where the program does not tell."""
+    disturbance: Disturbance | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Of a step, on average."""
+        return sum(self.step_seconds) / len(self.step_seconds)
+
+    @property
+    def seconds_per_sample(self) -> float | None:
+        """None where samples are not told."""
+        return None if not self.samples else sum(self.step_seconds) / self.samples
+
+    def block(self, *, by_sample: bool) -> Block:
+        """For the statistics of trials, one time. Raises `ValueError` where samples are asked for and not told."""
+        seconds = self.seconds_per_sample if by_sample else self.seconds
+        if seconds is None:
+            raise ValueError("how many samples a step has is not told")
+        return Block(self.arm, (seconds,), self.disturbance)
+
+
+@dataclass(frozen=True, slots=True)
+class StepQuad:
+    """Four blocks in the order they were run."""
+
+    pair: int
+    number: int
+    log_ratio: float
+    """Of the arms' times, baseline over candidate."""
+    void: bool
+    blocks: tuple[StepBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Ratios of times, baseline over candidate: 1.1 is 10 % faster."""
+
+    ratio: float
+    """Median of all undisturbed quads."""
+    low: float | None
+    """None: too few quads to bound anything, as in a race."""
+    high: float | None
+    quads: int
+    processes: int
+    pair_ratios: tuple[float, ...]
+    void: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSeen:
+    """One whole run of a program, alone. None: not told."""
+
+    exit_code: int | None
+    """None for one that was ended here, after its steps or its time."""
+    ending: str
+    """How it ended, for people."""
+    in_time: bool
+    """Whether its steps were made within its time."""
+    steps: int
+    step_seconds: tuple[float, ...]
+    """Of those behind the warm-up, batch to batch."""
+    samples: int | None
+    """In these steps together."""
+    batch_size: int | None
+    losses: tuple[float | None, ...]
+    """Of all steps that tell one, in order; None for one that is not finite."""
+    outputs: tuple[tuple[str, float | None], ...]
+    """What the program measured of its outputs, in its last step; None for what is not finite."""
+    workers: int | None
+    batch_layouts: int
+    """How many different ones its batches had."""
+    peak_bytes: int | None
+    """Resident memory of all its processes."""
+    memory_ratio: float | None
+    """The peak's part of all memory there is; of the device's where there is one."""
+    device_busy_percent: float | None
+    bottleneck: str | None
+    """The label of its diagnosis."""
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """On average, behind the warm-up."""
+        return sum(self.step_seconds) / len(self.step_seconds) if self.step_seconds else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """On average, behind the warm-up."""
+        return self.samples / sum(self.step_seconds) if self.samples and self.step_seconds else None
+
+    @property
+    def finite(self) -> bool:
+        """Whether all losses are."""
+        return None not in self.losses
+
+
+class Kind(enum.StrEnum):
+    """What a trial is for."""
+
+    RACE = "race"
+    """A short one that picks who is worth a full one; it proves nothing."""
+    FULL = "full"
+    """Against what the stages before have found."""
+    FINAL = "final"
+    """All that was found, against the program as it was: the gain that is claimed."""
+
+
+class Fate(enum.StrEnum):
+    """What became of a configuration."""
+
+    PROMOTE = "promote"
+    REJECT = "reject"
+    EQUIVALENT = "equivalent"
+    INCONCLUSIVE = "inconclusive"
+    REFUSED = "refused"
+    """Not tried, since it would not be safe or could not work here."""
+    RACED = "raced"
+    """Fast enough in its race for a full trial."""
+    SCREENED = "screened"
+    """Others were faster in the race."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationTrial:
+    """A configuration, what it was compared with, and what came of it."""
+
+    kind: Kind
+    configuration: Configuration
+    against: tuple[tuple[str, str], ...]
+    """The variables of the baseline of this trial."""
+    fate: Fate
+    reason: str
+    seen: RunSeen | None = None
+    gain: Gain | None = None
+    by_sample: bool = False
+    """Whether times are those of a sample, as batch sizes differ."""
+    one_at_a_time: bool = False
+    """Whether each block was a process of its own."""
+    quads: tuple[StepQuad, ...] = ()
