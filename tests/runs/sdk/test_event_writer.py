@@ -244,7 +244,9 @@ def test_processes_that_share_a_file_do_not_tear_each_others_lines(trace: Path) 
     assert [process.wait() for process in processes] == [0, 0, 0]
     events = lines_in(trace)
     for process in processes:
-        own = [event["step_id"] for event in events if event["pid"] == process.pid and event["event_type"] == "step_end"]
+        own = [
+            event["step_id"] for event in events if event["pid"] == process.pid and event["event_type"] == "step_end"
+        ]
         assert own == list(range(1000))
     ranks = {event["pid"]: event["payload"]["rank"] for event in events if event["event_type"] == "system_info"}
     assert ranks == {process.pid: rank for rank, process in enumerate(processes)}
