@@ -36,7 +36,7 @@ class KernelWindow:
     def __enter__(self) -> KernelWindow:
         try:
             self._begin()
-        except Exception as error:  # noqa: BLE001 - such as another profiler that is running
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
             self._profiler = None
             say_once(f"kernels are not profiled: {first_line(error)}")
         return self
@@ -75,8 +75,12 @@ class KernelWindow:
             mark.__exit__(None, None, None)
 
     def _begin(self) -> None:
+        from torch._C._autograd import _profiler_enabled
         from torch.profiler import profile
 
+        if _profiler_enabled():
+            # Torch would end the other one, which is the program's.
+            raise RuntimeError("another profiler is running")
         profiler = profile(record_shapes=self._record_shapes, with_stack=self._with_stack)
         profiler.start()
         self._profiler = profiler

@@ -151,7 +151,7 @@ def test_what_a_killed_writer_left_is_not_glued_to_the_next_line(tmp_path: Path)
     writer = EventWriter(path, max_bytes=10**9)
     writer.put(phase(1))
     writer.close()
-    first, torn, last = path.read_text().splitlines()
+    _, torn, last = path.read_text().splitlines()
     assert torn == '{"event_ty'
     assert json.loads(last)["timestamp_ns"] == 1
 
@@ -244,7 +244,9 @@ def test_processes_that_share_a_file_do_not_tear_each_others_lines(trace: Path) 
     assert [process.wait() for process in processes] == [0, 0, 0]
     events = lines_in(trace)
     for process in processes:
-        own = [event["step_id"] for event in events if event["pid"] == process.pid and event["event_type"] == "step_end"]
+        own = [
+            event["step_id"] for event in events if event["pid"] == process.pid and event["event_type"] == "step_end"
+        ]
         assert own == list(range(1000))
     ranks = {event["pid"]: event["payload"]["rank"] for event in events if event["event_type"] == "system_info"}
     assert ranks == {process.pid: rank for rank, process in enumerate(processes)}
