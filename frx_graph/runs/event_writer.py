@@ -3,15 +3,18 @@
 The program's threads put events into a queue, which costs them a tenth of a microsecond; when it is full, events are
 dropped and counted. The thread wakes every tenth of a second and appends whole lines by one `write` to a file that was
 opened to append, so that processes that share the file, such as ranks, do not tear each other's lines (on a local file
-system; a network one does not promise it). What was written is the kernel's: a killed program loses a fifth of a second.
+system; a network one does not promise it). What was written is the kernel's: who is killed loses a fifth of a second.
 
 Whatever goes wrong here ends the recording, with one line on standard error, and never the program.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
+import multiprocessing
+import multiprocessing.util
 import os
 import stat
 import threading
@@ -36,6 +39,8 @@ _LATE_S = 60.0
 """How long a value is waited for that a device has yet to compute."""
 _PATIENCE_S = 1.0
 """How long a flush, or the end of the program, waits for such values; and for somebody else's flush."""
+_PATIENCE_AT_END_S = 5.0
+"""How long the end of the program waits for a disk that does not answer."""
 
 
 class EventWriter:
@@ -43,11 +48,17 @@ class EventWriter:
     process records nothing. No thread and no file begin before."""
 
     def __init__(
-        self, path: Path, *, max_bytes: int, opening: Callable[[], tuple[Event, ...] | None] = tuple, capacity: int = CAPACITY
+        self,
+        path: Path,
+        *,
+        max_bytes: int,
+        opening: Callable[[], tuple[Event, ...] | None] = tuple,
+        capacity: int = CAPACITY,
     ) -> None:
         self._path = path
         self._opening = opening
         self._capacity = capacity
+        self._room = 0
         self._budget = TraceBudget(max_bytes)
         self._queue: deque[Event] = deque()
         self._late: deque[tuple[Event, tuple[PendingScalar, ...], float]] = deque()
@@ -55,10 +66,10 @@ class EventWriter:
         self._drops_told = 0
         self._dropped_at: int | None = None
         self._thread: threading.Thread | None = None
-        self._beginning = threading.Lock()
+        self._beginning = threading.RLock()
         self._writing = threading.Lock()
         self._wake = threading.Event()
-        self._process = os.getpid()
+        self._process = str(os.getpid())
         self._file: int | None = None
         self._dead = False
 
@@ -69,16 +80,19 @@ class EventWriter:
 
     def put(self, event: Event) -> None:
         """Leave an event to the thread; never waits."""
-        if self._thread is None:
-            self._begin()
-        if len(self._queue) < self._capacity:
+        if len(self._queue) < self._room:
             self._queue.append(event)
         elif not self._dead:
-            self._drop(event)
+            if not self._room:
+                self._begin()
+            if len(self._queue) < self._room:
+                self._queue.append(event)
+            elif not self._dead:
+                self._drop(event)
 
     def put_when_ready(self, event: Event, awaited: tuple[PendingScalar, ...]) -> None:
         """As `put`, of an event that has to wait for values; it is written when they have arrived."""
-        self.put((_awaited, event[1], event, awaited))
+        self.put((_awaited, event[1], event[2], event, awaited))
 
     def flush(self) -> None:
         """Write what is in the queue; returns when it is written, or after a second of waiting."""
@@ -93,13 +107,13 @@ class EventWriter:
         afterwards."""
         if self._thread is not None and not self._dead:
             self.flush()
-            self._drain(_PATIENCE_S, all_late=True)
+            self._drain(_PATIENCE_AT_END_S, all_late=True)
         self.abandon()
         self._wake.set()
 
     def abandon(self) -> None:
         """Take and write nothing any more: after a fork, the child's copy of its parent's writer."""
-        self._dead, self._capacity = True, 0
+        self._dead, self._room = True, 0
         # So that nobody begins any more, not even in a child that was forked while somebody did, with his lock.
         self._thread = self._thread or threading.main_thread()
         self._queue.clear()
@@ -121,8 +135,16 @@ class EventWriter:
                     return
                 self._queue.extend(first)
                 self._thread.start()
+                self._room = self._capacity
+                self._close_at_exit()
             except Exception as error:  # noqa: BLE001 - no more threads, or an interpreter that is ending
                 self._fail(error)
+
+    def _close_at_exit(self) -> None:
+        atexit.register(self.close)
+        if multiprocessing.parent_process() is not None:
+            # Children of `multiprocessing` end without what `atexit` has.
+            multiprocessing.util.Finalize(None, self.close, exitpriority=0)
 
     def _drop(self, event: Event) -> None:
         # A count that no other thread can spoil, without a lock, which a signal's handler would find taken.
@@ -136,6 +158,8 @@ class EventWriter:
             self._drain(_PATIENCE_S)
 
     def _drain(self, patience: float, *, all_late: bool = False) -> None:
+        if self._dead:
+            return
         # Not `with`: a handler of a signal may flush in the thread that is writing, and would wait forever.
         if not self._writing.acquire(timeout=patience):
             return
@@ -153,13 +177,17 @@ class EventWriter:
 
     def _append(self, events: list[Event]) -> None:
         lines = []
+        budget = self._budget
         for event in events:
-            if event[0] is not _awaited:
-                lines += [line_of(admitted, self._process) for admitted in self._budget.admitted(event)]
-            elif len(self._late) < _MOST_LATE:
-                self._late.append((event[2], event[3], time.monotonic() + _LATE_S))
-            else:
-                lines += [line_of(admitted, self._process) for admitted in self._budget.admitted(event[2])]
+            if event[0] is _awaited:
+                if len(self._late) < _MOST_LATE:
+                    self._late.append((event[3], event[4], time.monotonic() + _LATE_S))
+                    continue
+                event = event[3]
+            for admitted in budget.admitted(event):
+                line = line_of(admitted, self._process)
+                budget.written += len(line)
+                lines.append(line)
         self._write_lines(lines)
 
     def _write_late(self, *, everything: bool) -> None:
@@ -186,7 +214,6 @@ class EventWriter:
             return
         file = self._opened()
         data = memoryview("".join(lines).encode("ascii"))
-        self._budget.wrote(len(data))
         while data:
             data = data[os.write(file, data) :]
 
@@ -197,10 +224,9 @@ class EventWriter:
         # Not blocking: a pipe that nobody reads would hold us up here.
         file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         self._file = file
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(f"{self._path} is not a regular file")
-        if status.st_size and os.pread(file, 1, status.st_size - 1) != b"\n":
+        if _ends_in_the_middle(file):
             # Somebody was killed while writing; the line that follows should not be lost with his.
             os.write(file, b"\n")
         return file
@@ -210,6 +236,17 @@ class EventWriter:
         say_once(f"events are no longer recorded to {self._path}: {first_line(error)}")
 
 
-def _awaited(_process: int, _at: int, _event: Event, _scalars: tuple[PendingScalar, ...]) -> str:
+def _ends_in_the_middle(file: int) -> bool:
+    """Whether the file's last line has no end, and nobody is just writing it: a file that grows may be seen so."""
+    before = -1
+    while (size := os.fstat(file).st_size) != before:
+        if not size or os.pread(file, 1, size - 1) == b"\n":
+            return False
+        before = size
+        time.sleep(0.01)
+    return True
+
+
+def _awaited(_process: str, _event: Event) -> str:
     """Marks an event that waits for values; it has no line of its own."""
     raise NotImplementedError

@@ -3,6 +3,9 @@
 The keys are those of the published event stream: `event_type`, `timestamp_ns`, `pid`, `step_id`, `duration_ns` and
 `payload`, whose keys depend on the type; others are ignored, and each may be missing, null or wrong but for the type.
 New here are `strides`, `dtypes` and `of` of a snapshot, and the number by which steps refer to one.
+
+Lines are only nearly in the order of their times: several processes may write to one file, and the end of a step is
+written when its loss has come from a device, behind what has happened in the meantime.
 """
 
 from __future__ import annotations
@@ -140,10 +143,11 @@ class ShapeSnapshot(RunEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilerWindow(RunEvent):
     """A profile of some steps was written: `window_state` `exported` and `trace` (its path within the bundle, or null)
-    in the payload; figures of kernels that other programs put there are read, too: `kernel_count`,
-    `median_cuda_kernel_duration_us`, `small_kernel_fraction`."""
+    in the payload, and `steps`, how many there are in it; figures of kernels that other programs put there are read,
+    too: `kernel_count`, `median_cuda_kernel_duration_us`, `small_kernel_fraction`."""
 
     trace: str | None = None
+    steps: int | None = None
     kernels: int | None = None
     median_kernel_us: float | None = None
     small_kernels: float | None = None
@@ -163,18 +167,23 @@ class GpuSample(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemInfo(RunEvent):
-    """Where the program runs: `torch`, `python`, `device_name` and `job_name` in the payload."""
+    """Where the program runs: `torch`, `python`, `device_name`, `job_name` and, where a launcher such as `torchrun` has
+    begun several processes, `rank` and `local_rank` in the payload. A process may tell more than once; the last
+    counts."""
 
     torch: str | None = None
     python: str | None = None
     device_name: str | None = None
     job_name: str | None = None
+    rank: int | None = None
+    local_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWarning(RunEvent):
     """Something that makes the record less than whole, such as events that were dropped: `message` in the payload, and
-    `dropped`, how many events are missing."""
+    `dropped`, how many events are missing, from `timestamp_ns` on. The steps of that process before it and after it do
+    not follow each other, so the time between their ends is none of a step."""
 
     message: str
     dropped: int | None = None

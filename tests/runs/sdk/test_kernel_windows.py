@@ -1,0 +1,94 @@
+"""A profile is written whole, of as many steps as were asked for, and the run says where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import frx_graph
+from frx_graph.profiler import profile_kernels
+
+Recorded = Callable[..., list[dict[str, Any]]]
+
+
+def marks(trace: Path) -> list[str]:
+    events = json.loads(trace.read_text())["traceEvents"]
+    names = {event["name"] for event in events if event.get("cat") in ("user_annotation", "cpu_op")}
+    return sorted(name for name in names if name.startswith("ProfilerStep#"))
+
+
+def operators(trace: Path) -> int:
+    events = json.loads(trace.read_text())["traceEvents"]
+    return sum(event["name"] == "aten::relu" for event in events)
+
+
+def test_steps_of_the_run_are_marked_and_the_window_closes_after_them(recorded: Recorded, trace: Path) -> None:
+    folder = trace.parent.parent
+    with frx_graph.profile_kernels(folder, steps=3) as window:
+        for number in range(5):
+            with frx_graph.step_context(number):
+                torch.relu(torch.zeros(2))
+            assert window.trace.exists() == (number >= 2)
+    assert marks(window.trace) == ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"]
+    assert operators(window.trace) == 3
+    (event,) = recorded("profiler_window")
+    assert event["payload"] == {"window_state": "exported", "trace": "profiler_trace.json", "steps": 3}
+    assert [path.name for path in folder.glob("*profiler*")] == ["profiler_trace.json"]
+
+
+def test_block_without_told_steps_is_the_window(tmp_path: Path, recorded: Recorded) -> None:
+    with profile_kernels(output_dir=str(tmp_path / "elsewhere"), steps=4):
+        for _ in range(4):
+            torch.relu(torch.zeros(2))
+    assert operators(tmp_path / "elsewhere" / "profiler_trace.json") == 4
+    assert marks(tmp_path / "elsewhere" / "profiler_trace.json") == []
+    assert recorded("profiler_window")[0]["payload"] == {"window_state": "exported", "trace": None, "steps": 4}
+
+
+@pytest.mark.parametrize("variable", [True, False])
+def test_place_by_default_where_nothing_is_recorded(
+    variable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if variable:
+        monkeypatch.setenv("FRX_OUTPUT_DIR", "artifacts")
+    with profile_kernels() as window:
+        torch.relu(torch.zeros(2))
+        window.step()
+        torch.relu(torch.zeros(2))
+    trace = tmp_path / ("artifacts" if variable else "frx-job-run") / "profiler_trace.json"
+    assert operators(trace) == 2
+    assert marks(trace) == ["ProfilerStep#1"]
+
+
+def test_failed_block_is_profiled_and_its_exception_passes(tmp_path: Path) -> None:
+    error = ValueError("the program's")
+    with pytest.raises(ValueError) as raised, profile_kernels(tmp_path):
+        torch.relu(torch.zeros(2))
+        raise error
+    assert raised.value is error
+    assert operators(tmp_path / "profiler_trace.json") == 1
+
+
+def test_another_profiler_goes_on_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with torch.profiler.profile() as other, profile_kernels(tmp_path):
+        torch.relu(torch.zeros(2))
+    assert any(event.key == "aten::relu" for event in other.key_averages())
+    assert not (tmp_path / "profiler_trace.json").exists()
+    assert capsys.readouterr().err.endswith(
+        "frx: kernels are not profiled: RuntimeError: another profiler is running\n"
+    )
+
+
+def test_place_that_cannot_be_written_to_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    with profile_kernels(tmp_path / "file"):
+        torch.relu(torch.zeros(2))
+    assert "frx: the profile is not written to " in capfd.readouterr().err
+    with torch.profiler.profile():
+        pass
