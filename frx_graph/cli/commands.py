@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, Home] = {
     "advise": Home("advise:advise", "Ranked layout fixes for a model."),
     "analyze": Home("analyze:analyze", "What a run, a trace, an ncu export, PTX or CUDA file shows."),
     "profile": Home("profile:profile", "Measure a program's kernels with Nsight Compute."),
-    "explain": Home("explain:explain", "A brief of a report, for people or a language model."),
+    "explain": Home("explain:explain", "A brief of a run or report, for people or a language model."),
     "reconcile": Home("reconcile:reconcile", "What source, PTX, counters and trace say together."),
     "compare": Home("compare:compare", "Two CUDA sources beside each other."),
     "bench": Home("bench:bench", "Time two CUDA programs against each other."),
@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Home] = {
     "rules": Home("rules:rules", "The rules, or the card of one."),
     "probe": Home("probe:probe", "Measure which operators copy which operands."),
     "doctor": Home("doctor:doctor", "Check versions, devices, compilers and caches."),
+    "smoke-test": Home("smoke_test:smoke_test", "Does all of the pipeline work here?"),
     "ncu-command": Home("ncu_command:ncu_command", "Print the ncu command of a preset."),
     "completion": Home("completion:completion", "Print or install completion for a shell."),
 }

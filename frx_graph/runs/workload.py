@@ -213,8 +213,8 @@ class _Signals:
             yield
             return
         before = {number: signal.getsignal(number) for number in _FORWARDED}
-        # Who was started with nohup ignores SIGHUP, as the workload does then.
-        ours = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+        # Who was started with nohup ignores SIGHUP, as the workload does then. None: it is handled by no Python code.
+        ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
         for number in ours:
             signal.signal(number, self._came)
         try:
