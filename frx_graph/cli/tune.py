@@ -20,10 +20,12 @@ from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.tune_document import as_json
 from frx_graph.reports.tune_report import render_tune
+from frx_graph.runs.tune.families import FAMILIES
+from frx_graph.runs.tune.families.custom import NAME as CUSTOM
 from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
-from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun, all_families
+from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
 from frx_graph.termination import cleaned_up_when_terminated
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -138,7 +140,7 @@ def _variables(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _check_families(settings: TuneSettings) -> None:
-    known = [family.name for family in all_families(settings)]
+    known = [*(family.name for family in FAMILIES), CUSTOM]
     for name in settings.families:
         if name not in known:
             raise OptionError(f"no family {one_line(name)}", f"one of {', '.join(known)}")
