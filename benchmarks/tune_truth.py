@@ -3,9 +3,9 @@ does nothing alone?
 
     python benchmarks/tune_truth.py --noop-runs 30 --output benchmarks/results/tune-truth.json
 
-`benchmarks/tuned_training.py` waits for its samples, and has a model that is slow on contiguous tensors. Truth is made of
-plain whole runs, without anything of tune in them: the script is run in each configuration, in turns, and times itself
-from batch to batch. The best configuration is the one that takes least; what tune has found is the best one too if it
+`benchmarks/tuned_training.py` waits for its samples, and has a model that is slow on contiguous tensors. Truth is made
+of plain whole runs, without anything of tune in them: the script is run in each configuration, in turns, and times
+itself from batch to batch. The best configuration is the one that takes least; what tune has found is the best one too if it
 takes at most 3 % more, since nearer ones cannot be told apart. The claimed gain is right if it is within 5 points of
 what the script measures itself.
 
@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,11 @@ def truth_grid() -> tuple[dict[str, str], ...]:
     )
 
 
-def plain_run(variables: Variables) -> float:
+def plain_run(variables: Variables, *arguments: str) -> float:
     """Milliseconds of a step, as the script times itself."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FRX_")}
     found = subprocess.run(
-        [sys.executable, str(SCRIPT), "--times", "--steps", str(TRUTH_STEPS)],
+        [sys.executable, str(SCRIPT), "--times", "--steps", str(TRUTH_STEPS), *arguments],
         env=environment | dict(variables),
         capture_output=True,
         text=True,
@@ -126,8 +127,6 @@ def planted(folder: Path, *, rounds: int, ignore_load: bool) -> dict[str, Any]:
 
 
 def _without_samples(document: TuneDocument) -> list[Any]:
-    from dataclasses import replace
-
     return [replace(trial, quads=()) for trial in document.trials]
 
 

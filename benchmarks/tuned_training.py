@@ -1,8 +1,8 @@
 """A training script of ours that `benchmarks/tune_truth.py` tunes: what is slow in it was planted.
 
 - Its samples wait, as for a disk, before they are there: workers wait in their place.
-- Its model is a convolution and poolings that are faster on channels-last tensors, on the processors that this was tried
-  on: they go through memory sample by sample and channel by channel, where a vector could hold the channels.
+- Its model is convolutions and a pooling that is faster on channels-last tensors, on the processors that this was tried
+  on: there a vector holds the channels.
 - It reads `FRX_TUNED_NOOP`, and does nothing with it.
 
     python benchmarks/tuned_training.py --steps 200

@@ -9,7 +9,14 @@ from frx_graph.runs.tune.step_stream import StepStream
 
 
 def event(kind: str, at: int, payload: dict[str, object] | None = None, pid: int = 7) -> bytes:
-    line = {"event_type": kind, "timestamp_ns": at, "pid": pid, "step_id": 0, "duration_ns": 1, "payload": payload or {}}
+    line = {
+        "event_type": kind,
+        "timestamp_ns": at,
+        "pid": pid,
+        "step_id": 0,
+        "duration_ns": 1,
+        "payload": payload or {},
+    }
     return json.dumps(line).encode() + b"\n"
 
 
