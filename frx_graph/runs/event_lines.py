@@ -1,8 +1,9 @@
 """The lines of `raw/trace.jsonl`, one function for each type of event.
 
 An event waits in the queue as a tuple: the function that writes its line, when it was (`at_ns`, nanoseconds since the
-epoch), the step's number, and what else the function takes, in its order. Making such a tuple costs a twentieth of a
-microsecond, the program's time; the line is made by the thread that writes it. All text is ASCII, as JSON escapes it.
+epoch), the step's number, and what else the function says that it takes. Making such a tuple costs the program a
+twentieth of a microsecond; the line is made by the thread that writes it, in less than one. All text is ASCII, as JSON
+escapes it. `process` is the number of the process, as text.
 """
 
 from __future__ import annotations
@@ -18,16 +19,22 @@ from frx_graph.runs.batch_layout import Layout
 from frx_graph.runs.scalar_reading import Reading, number_of
 
 Event: TypeAlias = tuple[Any, ...]
-Line: TypeAlias = Callable[..., str]
+Line: TypeAlias = Callable[[str, Event], str]
 
 _LONGEST_TEXT = 400
 """Characters of a name or a message; a program's own may be anything."""
 
 
-def line_of(event: Event, process: int) -> str:
+def line_of(event: Event, process: str) -> str:
     """The event as a line, with its end."""
     line: Line = event[0]
-    return line(process, *event[1:])
+    return line(process, event)
+
+
+@lru_cache(maxsize=1024)
+def quoted(text: str) -> str:
+    """As a JSON string of a bounded length."""
+    return json.dumps(text[:_LONGEST_TEXT])
 
 
 def _head(event: EventType) -> str:
@@ -42,140 +49,117 @@ _COPY = _head(EventType.COPY)
 _SYNC = _head(EventType.SYNC)
 
 
-def step_start(process: int, at: int, step: int | None, kind: str) -> str:
-    """A step has begun."""
+def step_start(process: str, event: Event) -> str:
+    """A step has begun. Takes its kind, quoted."""
+    _, at, step, kind = event
     return (
-        f'{_START}{at},"pid":{process},"step_id":{_whole(step)},"duration_ns":null,'
-        f'"payload":{{"step_kind":{quoted(kind)}}}}}\n'
+        f'{_START}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":null,'
+        f'"payload":{{"step_kind":{kind}}}}}\n'
     )
 
 
-def step_end(
-    process: int,
-    at: int,
-    step: int | None,
-    took: int,
-    kind: str,
-    failed: bool,
-    loss: Reading | None,
-    metrics: Mapping[str, Reading] | None,
-    layout: int | None,
-) -> str:
-    """A step has ended. Readings that have not arrived are null."""
-    told = ""
-    if metrics:
-        told = ",".join(f"{quoted(name)}:{_number(number_of(reading))}" for name, reading in metrics.items())
+def step_end(process: str, event: Event) -> str:
+    """A step has ended. Takes nanoseconds, its kind, quoted, whether it failed, its loss, a `Reading`, its metrics, a
+    dictionary of them, and its batch's layout; the last three may be None. What has not arrived is null."""
+    _, at, step, took, kind, failed, loss, metrics, layout = event
+    told = ",".join([f"{quoted(name)}:{_number(value)}" for name, value in metrics.items()]) if metrics else ""
     return (
-        f'{_END}{at},"pid":{process},"step_id":{_whole(step)},"duration_ns":{took},"payload":{{'
-        f'"step_kind":{quoted(kind)},"status":"{"error" if failed else "ok"}",'
-        f'"loss":{_number(number_of(loss))},"metrics":{{{told}}},"batch_layout":{_whole(layout)}}}}}\n'
+        f'{_END}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},"payload":{{'
+        f'"step_kind":{kind},"status":"{"error" if failed else "ok"}","loss":{_number(loss)},"metrics":{{{told}}},'
+        f'"batch_layout":{"null" if layout is None else layout}}}}}\n'
     )
 
 
-def phase_span(process: int, at: int, step: int | None, took: int, phase: str) -> str:
-    """A part of a step has ended."""
+def phase_span(process: str, event: Event) -> str:
+    """A part of a step has ended. Takes nanoseconds and its name, quoted."""
+    _, at, step, took, phase = event
     return (
-        f'{_PHASE}{at},"pid":{process},"step_id":{_whole(step)},"duration_ns":{took},'
-        f'"payload":{{"phase_name":{quoted(phase)}}}}}\n'
+        f'{_PHASE}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},'
+        f'"payload":{{"phase_name":{phase}}}}}\n'
     )
 
 
-def loader_wait(process: int, at: int, step: int | None, took: int, stage: str, loader: str) -> str:
-    """A loader has given a batch, or has begun, or ended; `loader` are the payload's other members (`loader_members`)."""
+def loader_wait(process: str, event: Event) -> str:
+    """A loader has given a batch, or has begun, or ended. Takes nanoseconds and the payload, as `loader_payload` has
+    it."""
+    _, at, step, took, payload = event
     return (
-        f'{_LOADER}{at},"pid":{process},"step_id":{_whole(step)},"duration_ns":{took},'
-        f'"payload":{{"stage":"{stage}"{loader}}}}}\n'
+        f'{_LOADER}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},'
+        f'"payload":{payload}}}\n'
     )
 
 
-def copy_span(process: int, at: int, step: int | None, took: int, direction: str) -> str:
-    """A copy between host and device has ended, as the host sees it."""
+def copy_span(process: str, event: Event) -> str:
+    """A copy between host and device has ended, as the host sees it. Takes nanoseconds and its direction, quoted."""
+    _, at, step, took, direction = event
     return (
-        f'{_COPY}{at},"pid":{process},"step_id":{_whole(step)},"duration_ns":{took},'
-        f'"payload":{{"copy_kind":{quoted(direction)}}}}}\n'
+        f'{_COPY}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},'
+        f'"payload":{{"copy_kind":{direction}}}}}\n'
     )
 
 
-def sync_wait(process: int, at: int, step: int | None, took: int, _name: str) -> str:
-    """The program has waited for a device."""
-    return f'{_SYNC}{at},"pid":{process},"step_id":{_whole(step)},"duration_ns":{took},"payload":{{}}}}\n'
+def sync_wait(process: str, event: Event) -> str:
+    """The program has waited for a device. Takes nanoseconds, and something that is not said."""
+    _, at, step, took, _ = event
+    return (
+        f'{_SYNC}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},'
+        f'"payload":{{}}}}\n'
+    )
 
 
-def shape_snapshot(
-    process: int,
-    at: int,
-    step: int | None,
-    of: SnapshotOf,
-    tensors: Layout,
-    layout: int | None,
-    training: bool | None,
-    model: str | None,
-) -> str:
-    """What a batch looks like, or those parameters that have changed."""
+def shape_snapshot(process: str, event: Event) -> str:
+    """What a batch looks like, or those parameters that have changed. Takes `SnapshotOf`, a `Layout`, its number,
+    whether the model is in training mode, and its name; the last three may be None."""
+    _, _, _, of, tensors, layout, training, model = event
+    short = _LONGEST_TEXT
     payload = {
         "of": of,
         "layout": layout,
-        "shapes": {tensor.name: list(tensor.shape) for tensor in tensors},
-        "strides": {tensor.name: list(tensor.strides) for tensor in tensors if tensor.strides is not None},
-        "dtypes": {tensor.name: str(tensor.dtype).removeprefix("torch.") for tensor in tensors},
+        "shapes": {name[:short]: list(shape) for name, shape, _, _ in tensors},
+        "strides": {name[:short]: list(strides) for name, _, strides, _ in tensors if strides is not None},
+        "dtypes": {name[:short]: str(dtype).removeprefix("torch.") for name, _, _, dtype in tensors},
         "batch_size": _batch_size(tensors) if of is SnapshotOf.BATCH else None,
         "is_training": training,
         "model_name": model,
     }
-    return _rare(EventType.SHAPES, process, at, step, payload)
+    return _rare(EventType.SHAPES, process, event, payload)
 
 
-def profiler_window(process: int, at: int, step: int | None, state: str, trace: str | None) -> str:
-    """A profile of some steps was written, or failed to be."""
-    return _rare(EventType.PROFILER, process, at, step, {"window_state": state, "trace": trace})
+def profiler_window(process: str, event: Event) -> str:
+    """A profile of some steps was written. Takes the payload."""
+    return _rare(EventType.PROFILER, process, event, event[3])
 
 
-def system_info(process: int, at: int, step: int | None, told: Mapping[str, str | int | None]) -> str:
-    """Where the program runs."""
-    return _rare(EventType.SYSTEM, process, at, step, told)
+def system_info(process: str, event: Event) -> str:
+    """Where the program runs. Takes the payload."""
+    return _rare(EventType.SYSTEM, process, event, event[3])
 
 
-def warning(process: int, at: int, step: int | None, message: str, dropped: int | None) -> str:
-    """Something makes the record less than whole."""
-    return _rare(EventType.WARNING, process, at, step, {"message": message[:_LONGEST_TEXT], "dropped": dropped})
+def warning(process: str, event: Event) -> str:
+    """Something makes the record less than whole. Takes a message, and how many events are missing, or None."""
+    _, _, _, message, dropped = event
+    return _rare(EventType.WARNING, process, event, {"message": message[:_LONGEST_TEXT], "dropped": dropped})
 
 
-def loader_members(told: Mapping[str, int | bool | None]) -> str:
-    """What a loader says of itself, as the members that `loader_wait` puts into every payload."""
-    return "".join(f",{quoted(name)}:{json.dumps(value)}" for name, value in told.items())
+def loader_payload(stage: str, told: Mapping[str, int | bool | None]) -> str:
+    """What a loader does, and says of itself."""
+    return json.dumps({"stage": stage, **told}, separators=(",", ":"))
 
 
-@lru_cache(maxsize=1024)
-def quoted(text: str) -> str:
-    """As a JSON string of a bounded length."""
-    return json.dumps(text[:_LONGEST_TEXT])
-
-
-def _rare(event: EventType, process: int, at: int, step: int | None, payload: Mapping[str, Any]) -> str:
-    line = {
-        "schema_version": EVENT_SCHEMA,
-        "event_type": event,
-        "timestamp_ns": at,
-        "pid": process,
-        "step_id": None if _whole(step) == "null" else step,
-        "duration_ns": None,
-        "payload": payload,
-    }
-    return json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
+def _rare(kind: EventType, process: str, event: Event, payload: Mapping[str, Any]) -> str:
+    rest = json.dumps(payload, separators=(",", ":"), allow_nan=False)
+    step = "null" if event[2] is None else event[2]
+    return f'{_head(kind)}{event[1]},"pid":{process},"step_id":{step},"duration_ns":null,"payload":{rest}}}\n'
 
 
 def _batch_size(tensors: Layout) -> int | None:
     """The first dimension of all that have one, where they agree."""
-    sizes = {tensor.shape[0] for tensor in tensors if tensor.shape}
+    sizes = {shape[0] for _, shape, _, _ in tensors if shape}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _whole(number: int | None) -> int | str:
-    # Beyond, readers of JSON disagree.
-    return number if number is not None and -(2**63) <= number < 2**63 else "null"
-
-
-def _number(number: float | None) -> str:
+def _number(reading: Reading | None) -> str:
+    number = reading if type(reading) is float else number_of(reading)
     if number is None:
         return "null"
     if math.isfinite(number):

@@ -3,7 +3,7 @@
 The program's threads put events into a queue, which costs them a tenth of a microsecond; when it is full, events are
 dropped and counted. The thread wakes every tenth of a second and appends whole lines by one `write` to a file that was
 opened to append, so that processes that share the file, such as ranks, do not tear each other's lines (on a local file
-system; a network one does not promise it). What was written is the kernel's: a killed program loses a fifth of a second.
+system; a network one does not promise it). What was written is the kernel's: who is killed loses a fifth of a second.
 
 Whatever goes wrong here ends the recording, with one line on standard error, and never the program.
 """
@@ -43,11 +43,17 @@ class EventWriter:
     process records nothing. No thread and no file begin before."""
 
     def __init__(
-        self, path: Path, *, max_bytes: int, opening: Callable[[], tuple[Event, ...] | None] = tuple, capacity: int = CAPACITY
+        self,
+        path: Path,
+        *,
+        max_bytes: int,
+        opening: Callable[[], tuple[Event, ...] | None] = tuple,
+        capacity: int = CAPACITY,
     ) -> None:
         self._path = path
         self._opening = opening
         self._capacity = capacity
+        self._room = 0
         self._budget = TraceBudget(max_bytes)
         self._queue: deque[Event] = deque()
         self._late: deque[tuple[Event, tuple[PendingScalar, ...], float]] = deque()
@@ -55,10 +61,10 @@ class EventWriter:
         self._drops_told = 0
         self._dropped_at: int | None = None
         self._thread: threading.Thread | None = None
-        self._beginning = threading.Lock()
+        self._beginning = threading.RLock()
         self._writing = threading.Lock()
         self._wake = threading.Event()
-        self._process = os.getpid()
+        self._process = str(os.getpid())
         self._file: int | None = None
         self._dead = False
 
@@ -69,16 +75,19 @@ class EventWriter:
 
     def put(self, event: Event) -> None:
         """Leave an event to the thread; never waits."""
-        if self._thread is None:
-            self._begin()
-        if len(self._queue) < self._capacity:
+        if len(self._queue) < self._room:
             self._queue.append(event)
         elif not self._dead:
-            self._drop(event)
+            if not self._room:
+                self._begin()
+            if len(self._queue) < self._room:
+                self._queue.append(event)
+            else:
+                self._drop(event)
 
     def put_when_ready(self, event: Event, awaited: tuple[PendingScalar, ...]) -> None:
         """As `put`, of an event that has to wait for values; it is written when they have arrived."""
-        self.put((_awaited, event[1], event, awaited))
+        self.put((_awaited, event[1], event[2], event, awaited))
 
     def flush(self) -> None:
         """Write what is in the queue; returns when it is written, or after a second of waiting."""
@@ -99,7 +108,7 @@ class EventWriter:
 
     def abandon(self) -> None:
         """Take and write nothing any more: after a fork, the child's copy of its parent's writer."""
-        self._dead, self._capacity = True, 0
+        self._dead, self._room = True, 0
         # So that nobody begins any more, not even in a child that was forked while somebody did, with his lock.
         self._thread = self._thread or threading.main_thread()
         self._queue.clear()
@@ -121,6 +130,7 @@ class EventWriter:
                     return
                 self._queue.extend(first)
                 self._thread.start()
+                self._room = self._capacity
             except Exception as error:  # noqa: BLE001 - no more threads, or an interpreter that is ending
                 self._fail(error)
 
@@ -157,9 +167,9 @@ class EventWriter:
             if event[0] is not _awaited:
                 lines += [line_of(admitted, self._process) for admitted in self._budget.admitted(event)]
             elif len(self._late) < _MOST_LATE:
-                self._late.append((event[2], event[3], time.monotonic() + _LATE_S))
+                self._late.append((event[3], event[4], time.monotonic() + _LATE_S))
             else:
-                lines += [line_of(admitted, self._process) for admitted in self._budget.admitted(event[2])]
+                lines += [line_of(admitted, self._process) for admitted in self._budget.admitted(event[3])]
         self._write_lines(lines)
 
     def _write_late(self, *, everything: bool) -> None:
@@ -210,6 +220,6 @@ class EventWriter:
         say_once(f"events are no longer recorded to {self._path}: {first_line(error)}")
 
 
-def _awaited(_process: int, _at: int, _event: Event, _scalars: tuple[PendingScalar, ...]) -> str:
+def _awaited(_process: str, _event: Event) -> str:
     """Marks an event that waits for values; it has no line of its own."""
     raise NotImplementedError

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import first_line
 from frx_graph.evidence.run.bundle_layout import PROFILER_TRACE
 from frx_graph.runs.event_lines import profiler_window
-from frx_graph.runs.recording_settings import output_dir as default_output_dir
+from frx_graph.runs.recorder import Recorder
+from frx_graph.runs.recording_settings import output_dir as output_dir_now
 from frx_graph.runs.session import AutopilotSession
 from frx_graph.runs.stderr_warning import say_once
 
@@ -21,15 +20,107 @@ if TYPE_CHECKING:
 
 
 class KernelWindow:
-    """A window that is being profiled. `step()` tells that a step has ended, so that the trace has them, and that the
-    window closes after as many as were asked for."""
+    """What is profiled, as a context manager. Steps that are told, by `step_context` or by `step()`, are marked in the
+    trace, and after `most_steps` of them the window closes before its block does."""
 
-    def __init__(self, steps: int | None) -> None:
-        self._left = steps
+    def __init__(self, folder: Path, most_steps: int | None, *, record_shapes: bool, with_stack: bool) -> None:
+        self.trace = folder / PROFILER_TRACE.name
+        self._most_steps = most_steps
+        self._record_shapes = record_shapes
+        self._with_stack = with_stack
+        self._steps = 0
         self._profiler: profile | None = None
+        self._mark: Any = None
+        self._recorder: Recorder | None = None
+
+    def __enter__(self) -> KernelWindow:
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - such as another profiler that is running
+            self._profiler = None
+            say_once(f"kernels are not profiled: {first_line(error)}")
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self._close()
 
     def step(self) -> None:
-        """A step of the program has ended."""
+        """A step has ended and the next begins, in a program that does not use `step_context`."""
+        self.end_step()
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """What follows is a step."""
+        if self._profiler is None or self._mark is not None:
+            return
+        import torch
+
+        self._mark = torch.profiler.record_function(f"ProfilerStep#{self._steps}")
+        self._mark.__enter__()
+
+    def end_step(self) -> None:
+        """The step has ended, marked or not."""
         if self._profiler is None:
             return
-        self._profiler.step()
+        self._leave_mark()
+        self._steps += 1
+        if self._most_steps is not None and self._steps >= self._most_steps:
+            self._close()
+
+    def _leave_mark(self) -> None:
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            mark.__exit__(None, None, None)
+
+    def _begin(self) -> None:
+        from torch.profiler import profile
+
+        profiler = profile(record_shapes=self._record_shapes, with_stack=self._with_stack)
+        profiler.start()
+        self._profiler = profiler
+        self._recorder = AutopilotSession.from_env().recorder
+        if self._recorder is not None:
+            self._recorder.window = self
+
+    def _close(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        recorder = self._recorder
+        if recorder is not None and recorder.window is self:
+            recorder.window = None
+        try:
+            self._leave_mark()
+            profiler.stop()
+            self.trace.parent.mkdir(parents=True, exist_ok=True)
+            with replaced_when_written(self.trace) as file:
+                profiler.export_chrome_trace(str(file))
+        except Exception as error:  # noqa: BLE001 - a full disk, or a profiler that has failed
+            say_once(f"the profile is not written to {self.trace}: {first_line(error)}")
+            return
+        if recorder is not None:
+            told = {"window_state": "exported", "trace": self._within_bundle(recorder), "steps": self._known_steps()}
+            recorder.put((profiler_window, recorder.now(), None, told))
+
+    def _known_steps(self) -> int | None:
+        return self._steps or self._most_steps
+
+    def _within_bundle(self, recorder: Recorder) -> str | None:
+        trace = self.trace.absolute()
+        return trace.relative_to(recorder.bundle).as_posix() if trace.is_relative_to(recorder.bundle) else None
+
+
+def profile_kernels(
+    output_dir: str | Path | None = None,
+    steps: int | None = None,
+    *,
+    record_shapes: bool = True,
+    with_stack: bool = False,
+) -> KernelWindow:
+    """Profile what runs in the `with` block, and write `profiler_trace.json` to `output_dir`, whole or not at all; by
+    default to `FRX_OUTPUT_DIR`, or `frx-job-run`. `steps` is how many steps to profile: with `step_context`, or
+    `step()` on what the block gives, only that many are; else it says how many the block has."""
+    folder = output_dir_now() if output_dir is None else Path(output_dir)
+    return KernelWindow(folder, steps, record_shapes=record_shapes, with_stack=with_stack)

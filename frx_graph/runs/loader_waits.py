@@ -7,17 +7,21 @@ has begun to iterate (which starts workers), and that there was no further batch
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
-from frx_graph.runs.event_lines import loader_members, loader_wait
+from frx_graph.runs.event_lines import loader_payload, loader_wait
 from frx_graph.runs.recorder import Recorder
 from frx_graph.runs.step import HERE
 
 CurrentRecorder: TypeAlias = Callable[[], Recorder | None]
 """Who records now: in a child that was forked, another than in its parent."""
 
+Seen: TypeAlias = Callable[[Any], None]
+LoaderTold: TypeAlias = Mapping[str, int | bool | None]
+_become: Callable[[Any, type], None] = object.__dict__["__class__"].__set__
+"""Give an object another class, also one of accelerate's, whose own `__class__` is a property."""
 NEXT, BEGIN, END = "next", "begin", "end"
 
 
@@ -43,7 +47,7 @@ class TimedLoader:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._frx_loader, name, value)
 
-    @property
+    @property  # type: ignore[misc]  # to ask is all that is wanted
     def __class__(self) -> Any:
         """The loader's: frameworks ask what they are given for its type."""
         return type(self.__dict__["_frx_loader"])
@@ -59,11 +63,13 @@ class TimedLoader:
 class TimedIterator:
     """An iterator of batches that times each `next`."""
 
-    def __init__(self, batches: Iterator[Any], recorder: CurrentRecorder, loader: str) -> None:
+    def __init__(self, batches: Iterator[Any], recorder: CurrentRecorder, told: LoaderTold, seen: Seen | None) -> None:
         self._frx_batches = batches
         self._frx_next = batches.__next__
         self._frx_recorder = recorder
-        self._frx_members = loader
+        self._frx_seen = seen
+        self._frx_wait = loader_payload(NEXT, told)
+        self._frx_end = loader_payload(END, told)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -73,9 +79,11 @@ class TimedIterator:
         try:
             batch = self._frx_next()
         except StopIteration:
-            _put(self._frx_recorder, start, END, self._frx_members)
+            _put(self._frx_recorder, start, self._frx_end)
             raise
-        _put(self._frx_recorder, start, NEXT, self._frx_members)
+        _put(self._frx_recorder, start, self._frx_wait)
+        if self._frx_seen is not None:
+            self._frx_seen(batch)
         return batch
 
     def __len__(self) -> int:
@@ -86,58 +94,55 @@ class TimedIterator:
 
 
 def timed_iterator(
-    loader: Any, recorder: CurrentRecorder, begin: Callable[[Any], Iterator[Any]]
+    loader: Any, recorder: CurrentRecorder, begin: Callable[[Any], Iterator[Any]], seen: Seen | None = None
 ) -> Iterator[Any]:
-    """The iterator that `begin` makes of the loader, timed."""
-    members = _members(loader)
+    """The iterator that `begin` makes of the loader, timed. `seen` gets each batch first, and must not raise."""
+    told = _told(loader)
     start = perf_counter_ns()
     batches = begin(loader)
-    _put(recorder, start, BEGIN, members)
-    return TimedIterator(batches, recorder, members)
+    _put(recorder, start, loader_payload(BEGIN, told))
+    return TimedIterator(batches, recorder, told, seen)
 
 
 @contextlib.contextmanager
-def timed_in_place(loader: Any, recorder: CurrentRecorder) -> Iterator[None]:
-    """Within the block whoever iterates `loader`, an object that a framework holds, is timed: it gets a class of its own
-    that inherits from its class. One that cannot have another class, or is timed already, stays as it is."""
+def timed_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = None) -> Iterator[None]:
+    """Within the block whoever iterates `loader`, an object that a framework holds, is timed: it gets a class of its
+    own that inherits from its class. What cannot have another class stays as it is."""
     kind = type(loader)
-    if isinstance(getattr(kind, "_frx_times", None), bool) or kind is TimedLoader:
-        yield
-        return
 
     def begin(self: Any) -> Iterator[Any]:
-        return timed_iterator(self, recorder, kind.__iter__)
+        return timed_iterator(self, recorder, kind.__iter__, seen)
 
     try:
-        loader.__class__ = type(kind.__name__, (kind,), {"__iter__": begin, "_frx_times": True, "__module__": __name__})
-    except TypeError:
+        _become(loader, type(kind.__name__, (kind,), {"__iter__": begin, "__module__": kind.__module__}))
+    except Exception:  # noqa: BLE001 - classes can forbid to be inherited from in many ways
         yield
         return
     try:
         yield
     finally:
-        loader.__class__ = kind
+        _become(loader, kind)
 
 
-def _put(recorder: CurrentRecorder, start: int, stage: str, members: str) -> None:
+def _put(recorder: CurrentRecorder, start: int, payload: str) -> None:
     end = perf_counter_ns()
     found = recorder()
     if found is None or HERE.loading:
         return
     step = HERE.step
     number = None if step is None else step.number
-    found.put((loader_wait, end + found.epoch, number, end - start, stage, members))
+    found.put((loader_wait, end + found.epoch, number, end - start, payload))
 
 
-def _members(loader: Any) -> str:
-    told = {
+def _told(loader: Any) -> LoaderTold:
+    batch_size, sampler = getattr(loader, "batch_size", None), getattr(loader, "batch_sampler", None)
+    return {
         "num_workers": _whole(getattr(loader, "num_workers", None)),
         "prefetch_factor": _whole(getattr(loader, "prefetch_factor", None)),
         "pinned_memory": _flag(getattr(loader, "pin_memory", None)),
         "persistent_workers": _flag(getattr(loader, "persistent_workers", None)),
-        "batch_size": _whole(getattr(loader, "batch_size", None)),
+        "batch_size": _whole(batch_size if batch_size is not None else getattr(sampler, "batch_size", None)),
     }
-    return loader_members(told)
 
 
 def _whole(value: object) -> int | None:

@@ -1,8 +1,9 @@
-"""What a model's parameters look like, watched while it trains: a few in each step, all in the first.
+"""What a model's parameters look like, watched while it trains: all in the first step, then some now and then, in turn.
 
-A parameter can change its strides between steps (`model.to(memory_format=...)`), its dtype, or be another one. Each
-step looks at `EACH_STEP` of them, in turn, so that a network of 160 parameters is looked through every 40 steps, for
-two microseconds a step. The modules are listed anew now and then, since modules come and go, too.
+A parameter can change its strides between steps (`model.to(memory_format=...)`), its dtype, or be another one. Every
+`EACH` steps so many parameters are looked at, so that a network of 160 is looked through in 160 steps. One parameter
+takes half a microsecond, ten times that if nothing of what leads to it is in the processor's cache, which is why they
+come in groups. Modules come and go, too, so they are listed anew in time.
 """
 
 from __future__ import annotations
@@ -13,65 +14,49 @@ from typing import Any
 
 from frx_graph.runs.batch_layout import Layout, TensorLayout, describe
 
-EACH_STEP = 4
+EACH = 8
 MOST_PARAMETERS = 4096
 MOST_MODELS = 16
-LISTED_EVERY = 2048
-"""Steps. Listing a ResNet-50 takes half a millisecond, so a quarter of a microsecond a step."""
+_LISTED_EVERY = 512
+"""Times that a group is looked at. To list a ResNet-50 takes half a millisecond, an eighth of a microsecond a step."""
 
 
 class ParameterWatch:
-    """The parameters of one model, which is not kept alive. Raises `TypeError` for what cannot be referred to weakly."""
+    """The parameters of one model, which is not kept alive. `countdown` is how many steps there are until `changed` is
+    to be called."""
 
-    def __init__(self, model: Any, name: str) -> None:
+    def __init__(self, model: weakref.ref[Any], name: str) -> None:
         self.name = name
-        self._model = weakref.ref(model)
+        self.countdown = 1
+        self._model = model
         self._seen: dict[str, TensorLayout] = {}
         self._places: list[tuple[str, weakref.ref[Any], str]] = []
-        self._turn = 0
-        self._steps = 0
-
-    def watches(self, model: object) -> bool:
-        """False for another model, such as one that lies where this one lay."""
-        return self._model() is model
-
-    def gone(self) -> bool:
-        """True when nobody has the model any more."""
-        return self._model() is None
+        self._next = 0
+        self._times = 0
 
     def changed(self) -> Layout:
-        """Look at the next parameters, at all of them in the first step; those that have changed since they were seen
-        last, so in the first step all."""
-        if self._steps % LISTED_EVERY == 0:
-            self._list()
-        first = self._steps == 0
-        self._steps += 1
+        """Look at the next parameters, the first time at all of them; those that have changed since they were seen
+        last, so the first time all."""
+        if self._times % _LISTED_EVERY == 0:
+            model = self._model()
+            self._places, self._next = ([] if model is None else list(_places(model))), 0
         places = self._places
-        if not places:
-            return ()
-        if first:
-            turn = places
+        if self._times:
+            turn = places[self._next : self._next + EACH]
+            self._next = self._next + EACH if self._next + EACH < len(places) else 0
         else:
-            start = self._turn
-            turn = places[start : start + EACH_STEP]
-            self._turn = start + EACH_STEP if start + EACH_STEP < len(places) else 0
+            turn = places
+        self._times += 1
+        self.countdown = EACH
         changed = []
-        seen = self._seen
         for name, owner, own_name in turn:
             module = owner()
             parameter = None if module is None else module._parameters.get(own_name)
-            if parameter is None:
-                continue
-            found = describe(name, parameter)
-            if found is not None and seen.get(name) != found:
-                seen[name] = found
+            found = None if parameter is None else describe(name, parameter)
+            if found is not None and found != self._seen.get(name):
+                self._seen[name] = found
                 changed.append(found)
         return tuple(changed)
-
-    def _list(self) -> None:
-        model = self._model()
-        self._places = [] if model is None else list(_places(model))
-        self._turn = 0
 
 
 def _places(model: Any) -> Iterator[tuple[str, weakref.ref[Any], str]]:
@@ -88,23 +73,30 @@ def _places(model: Any) -> Iterator[tuple[str, weakref.ref[Any], str]]:
 
 
 class WatchedModels:
-    """The models that a program has given its steps."""
+    """The models that a program has given its steps, by their `id` while they live."""
 
     def __init__(self) -> None:
         self._watches: dict[int, ParameterWatch] = {}
 
-    def watch(self, model: Any) -> ParameterWatch | None:
-        """None for what is no module, and for models beyond `MOST_MODELS`."""
-        found = self._watches.get(id(model))
-        if found is not None and found.watches(model):
-            return found
-        if not hasattr(model, "named_modules"):
-            return None
-        self._watches = {key: watch for key, watch in self._watches.items() if not watch.gone()}
-        if len(self._watches) >= MOST_MODELS:
+    def due(self, model: Any) -> ParameterWatch | None:
+        """The model's watch, in the steps in which it is to look; None in others, for what is no module, and for models
+        beyond `MOST_MODELS`. Raises `TypeError` for what cannot be referred to weakly."""
+        try:
+            watch = self._watches[id(model)]
+        except KeyError:
+            begun = self._begin(model)
+            if begun is None:
+                return None
+            watch = begun
+        watch.countdown -= 1
+        return watch if watch.countdown <= 0 else None
+
+    def _begin(self, model: Any) -> ParameterWatch | None:
+        if not hasattr(model, "named_modules") or len(self._watches) >= MOST_MODELS:
             return None
         kind = type(model).__name__
         names = {watch.name for watch in self._watches.values()}
         name = next(name for i in range(MOST_MODELS + 1) if (name := f"{kind}#{i + 1}" if i else kind) not in names)
-        watch = self._watches[id(model)] = ParameterWatch(model, name)
+        watches, key = self._watches, id(model)
+        watch = watches[key] = ParameterWatch(weakref.ref(model, lambda _: watches.pop(key, None)), name)
         return watch

@@ -8,15 +8,27 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from frx_graph.errors import first_line
 from frx_graph.evidence.run.events import SnapshotOf
-from frx_graph.runs.batch_layout import MOST_LAYOUTS, BatchLayouts, layout_of
+from frx_graph.runs.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, layout_of
 from frx_graph.runs.event_lines import Event, shape_snapshot, system_info, warning
 from frx_graph.runs.event_writer import EventWriter
 from frx_graph.runs.parameter_layout import WatchedModels
 from frx_graph.runs.stderr_warning import say_once
+
+
+class Marks(Protocol):
+    """What wants to know where steps begin and end."""
+
+    def begin_step(self) -> None:
+        """A step begins."""
+        ...
+
+    def end_step(self) -> None:
+        """It has ended."""
+        ...
 
 
 class Recorder:
@@ -27,8 +39,12 @@ class Recorder:
         self.epoch = time.time_ns() - time.perf_counter_ns()
         self._job_name = job_name
         self._layouts = BatchLayouts()
+        self._known_layout = self._layouts.known
         self._models = WatchedModels()
-        self._looking = threading.RLock()
+        self._numbering = threading.RLock()
+        self.bundle = path.parent.parent
+        self.window: Marks | None = None
+        """Where a profile is being made, which wants to know of steps."""
         self.writer = EventWriter(path, max_bytes=max_bytes, opening=self._opening)
         self.put = self.writer.put
         self.put_when_ready = self.writer.put_when_ready
@@ -49,41 +65,31 @@ class Recorder:
         """Record what is new about the layout of a step's batch and of its model's parameters; the number of the
         batch's layout, None where it has no tensors or there were too many others."""
         try:
-            layout = None if batch is None else self._look_at_batch(step, batch, model)
-            if model is not None:
-                self._look_at_parameters(step, model)
+            layout = None
+            if batch is not None:
+                tensors = layout_of(batch)
+                layout = self._known_layout(tensors)
+                if layout is None and tensors:
+                    layout = self._new_layout(step, tensors, model)
+            if model is not None and (watch := self._models.due(model)) is not None and (changed := watch.changed()):
+                of = SnapshotOf.PARAMETERS
+                self.put((shape_snapshot, self.now(), step, of, changed, None, _training(model), watch.name))
+            return layout
         except Exception as error:  # noqa: BLE001 - batches and models are the program's own, and may do anything
             say_once(f"layouts of some steps are not recorded: {first_line(error)}")
             return None
-        return layout
 
-    def warn(self, message: str) -> None:
-        """Note in the stream that something is missing."""
-        self.put((warning, self.now(), None, message, None))
-
-    def _look_at_batch(self, step: int | None, batch: Any, model: Any) -> int | None:
-        tensors = layout_of(batch)
-        if not tensors:
-            return None
-        known = self._layouts.known(tensors)
-        if known is not None:
-            return known
-        with self._looking:
+    def _new_layout(self, step: int | None, tensors: Layout, model: Any) -> int | None:
+        with self._numbering:
             layout, new = self._layouts.number(tensors)
         if new and layout is None:
-            self.warn(f"batches have more than {MOST_LAYOUTS} different layouts; the others are not recorded")
+            message = f"batches have more than {MOST_LAYOUTS} different layouts; the others are not recorded"
+            self.put((warning, self.now(), None, message, None))
         elif new:
-            training = getattr(model, "training", None)
             name = None if model is None else type(model).__name__
-            self.put((shape_snapshot, self.now(), step, SnapshotOf.BATCH, tensors, layout, training, name))
+            of = SnapshotOf.BATCH
+            self.put((shape_snapshot, self.now(), step, of, tensors, layout, _training(model), name))
         return layout
-
-    def _look_at_parameters(self, step: int | None, model: Any) -> None:
-        watch = self._models.watch(model)
-        changed = () if watch is None else watch.changed()
-        if watch is not None and changed:
-            training = getattr(model, "training", None)
-            self.put((shape_snapshot, self.now(), step, SnapshotOf.PARAMETERS, changed, None, training, watch.name))
 
     def _opening(self) -> tuple[Event, ...] | None:
         return None if _is_loader_worker() else (self._system_info(),)
@@ -99,6 +105,11 @@ class Recorder:
             "local_rank": _rank("LOCAL_RANK"),
         }
         return system_info, self.now(), None, told
+
+
+def _training(model: Any) -> bool | None:
+    training = getattr(model, "training", None)
+    return training if isinstance(training, bool) else None
 
 
 def _is_loader_worker() -> bool:

@@ -52,16 +52,14 @@ def read_scalar(given: Any) -> Reading | None:
     if type(given) is float:
         return given
     try:
-        if getattr(given, "is_cuda", False):
-            return DEVICE_SCALARS.fetch(given)
-        device = getattr(given, "device", None)
-        if device is not None and getattr(device, "type", "cpu") != "cpu":
-            return None
-        # Of a tensor that has a gradient `float` warns, and `item` does not.
-        number = float(given.item() if hasattr(given, "item") else given)
+        if not hasattr(given, "is_cpu"):
+            return float(given)
+        if given.is_cpu:
+            # Of a tensor that has a gradient `float` warns, and `item` does not.
+            return float(given.item())
+        return DEVICE_SCALARS.fetch(given) if given.is_cuda else None
     except Exception:  # noqa: BLE001 - anything can be handed in
         return None
-    return number if type(number) is float else None
 
 
 class DeviceScalars:
@@ -107,7 +105,7 @@ class _Places:
         with torch.inference_mode(mode=False):
             self._all = torch.empty(_PLACES, dtype=dtype, device="cpu", pin_memory=pinned)
             self.tensors = list(self._all.unbind())
-        self.words = (word * _PLACES).from_address(self._all.data_ptr())
+        self.words: Any = (word * _PLACES).from_address(self._all.data_ptr())
         self._free = list(range(_PLACES))
 
     def take(self) -> int | None:

@@ -13,21 +13,24 @@ import multiprocessing.util
 import operator
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 from frx_graph.errors import first_line
-from frx_graph.runs.event_lines import copy_span, loader_members, loader_wait, phase_span, sync_wait
-from frx_graph.runs.loader_waits import NEXT, TimedLoader
+from frx_graph.runs.event_lines import copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
+from frx_graph.runs.loader_waits import END, NEXT, TimedLoader, timed_in_place
 from frx_graph.runs.recorder import Recorder
 from frx_graph.runs.recording_settings import RecordingSettings, settings_from
 from frx_graph.runs.stderr_warning import say_once
-from frx_graph.runs.step import HERE, NO_STEP, LoaderSpan, Span, Step
+from frx_graph.runs.step import HERE, NO_STEP, LoaderSpan, MarkedStep, Span, Step
 
 Batches = TypeVar("Batches", bound=Iterable[Any])
 _NO_SPAN: AbstractContextManager[None] = contextlib.nullcontext()
-_TRAIN, _EVAL = "train", "eval"
+_WAIT, _NO_MORE = loader_payload(NEXT, {}), loader_payload(END, {})
+_TRAIN, _EVAL, _FORWARD, _BACKWARD, _OPTIMIZER = map(quoted, ("train", "eval", "forward", "backward", "optimizer"))
+_LARGEST = 2**63
+"""Beyond, readers of JSON disagree."""
 
 
 class AutopilotSession:
@@ -54,10 +57,16 @@ class AutopilotSession:
         if recorder is None:
             return NO_STEP
         try:
-            number = step_id if type(step_id) is int else _whole(step_id)
+            number = step_id if type(step_id) is int and -_LARGEST < step_id < _LARGEST else _whole(step_id)
             if step_kind is None:
-                step_kind = _TRAIN if model is None or getattr(model, "training", True) else _EVAL
-            return Step(recorder, number, str(step_kind), recorder.look(number, batch, model))
+                kind = _TRAIN if model is None or getattr(model, "training", True) else _EVAL
+            else:
+                kind = quoted(str(step_kind))
+            layout = recorder.look(number, batch, model)
+            window = recorder.window
+            if window is None:
+                return Step(recorder, number, kind, layout)
+            return MarkedStep(window, recorder, number, kind, layout)
         except Exception as error:  # noqa: BLE001 - the program goes on
             say_once(f"a step is not recorded: {first_line(error)}")
             return NO_STEP
@@ -65,29 +74,32 @@ class AutopilotSession:
     def span(self, phase: str) -> AbstractContextManager[None]:
         """A part of a step, under the program's own name."""
         recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, phase_span, str(phase))
+        return _NO_SPAN if recorder is None else Span(recorder, phase_span, quoted(str(phase)))
 
     def forward_span(self) -> AbstractContextManager[None]:
         """The forward pass, as long as the host is busy with it; so are the other spans."""
-        return self.span("forward")
+        recorder = self._recorder
+        return _NO_SPAN if recorder is None else Span(recorder, phase_span, _FORWARD)
 
     def backward_span(self) -> AbstractContextManager[None]:
         """The backward pass."""
-        return self.span("backward")
+        recorder = self._recorder
+        return _NO_SPAN if recorder is None else Span(recorder, phase_span, _BACKWARD)
 
     def optimizer_span(self) -> AbstractContextManager[None]:
         """The optimizer's step."""
-        return self.span("optimizer")
+        recorder = self._recorder
+        return _NO_SPAN if recorder is None else Span(recorder, phase_span, _OPTIMIZER)
 
     def dataloader_span(self) -> AbstractContextManager[None]:
         """The program waits for its batch, where the loader is not instrumented."""
         recorder = self._recorder
-        return _NO_SPAN if recorder is None else LoaderSpan(recorder, _loader_wait, NEXT)
+        return _NO_SPAN if recorder is None else LoaderSpan(recorder, loader_wait, _WAIT, _NO_MORE)
 
     def copy_span(self, copy_kind: str = "h2d") -> AbstractContextManager[None]:
         """A copy between host and device: `h2d`, `d2h` or another."""
         recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, copy_span, str(copy_kind))
+        return _NO_SPAN if recorder is None else Span(recorder, copy_span, quoted(str(copy_kind)))
 
     def sync_span(self) -> AbstractContextManager[None]:
         """The program waits for a device."""
@@ -95,11 +107,16 @@ class AutopilotSession:
         return _NO_SPAN if recorder is None else Span(recorder, sync_wait, "")
 
     def instrument(self, loader: Batches) -> Batches:
-        """A loader of batches, any iterable, that times how long each is waited for, and else is as the given one. Where
-        nothing is recorded it is the given one."""
+        """A loader of batches, any iterable, that times how long each is waited for, and else is as the given one.
+        Where nothing is recorded it is the given one."""
         if self._recorder is None:
             return loader
         return cast("Batches", TimedLoader(loader, lambda: self._recorder))
+
+    def timed_in_place(self, loader: Any, seen: Callable[[Any], None] | None = None) -> AbstractContextManager[None]:
+        """As `instrument`, of a loader that somebody else holds: within the block he iterates a timed one. `seen` gets
+        each batch, before he does."""
+        return _NO_SPAN if self._recorder is None else timed_in_place(loader, lambda: self._recorder, seen)
 
     def flush(self) -> None:
         """Write what was recorded so far; returns when it is in the file, or after a second of waiting for it."""
@@ -130,33 +147,29 @@ class _Process:
     """The session of this process, made when it is first asked for."""
 
     def __init__(self) -> None:
-        self._session: AutopilotSession | None = None
+        self.session: AutopilotSession | None = None
         self._making = threading.RLock()
-
-    def session(self) -> AutopilotSession:
-        """The one that there is, or one that the environment says."""
-        return self._session or self.session_now()
 
     def session_now(self) -> AutopilotSession:
         """The one that the environment says now; the one that there is, if that has not changed."""
         with self._making:
             settings = settings_from()
-            if self._session is None or self._session.settings != settings:
+            if self.session is None or self.session.settings != settings:
                 self.close()
-                self._session = AutopilotSession(settings)
-            return self._session
+                self.session = AutopilotSession(settings)
+            return self.session
 
     def close(self) -> None:
         """Write all."""
-        if self._session is not None:
-            self._session.close()
+        if self.session is not None:
+            self.session.close()
 
     def begin_anew(self) -> None:
         """In a child that was forked."""
         self._making = threading.RLock()
         HERE.step, HERE.loading = None, False
-        if self._session is not None:
-            self._session.begin_anew()
+        if self.session is not None:
+            self.session.begin_anew()
             _close_at_exit()
 
 
@@ -175,27 +188,23 @@ def init(job_name: str | None = None) -> AutopilotSession:
 def step_context(step: Any = None, batch: Any = None, model: Any = None, *, kind: str | None = None) -> Step:
     """One step of the program, as a context manager: `with frx_graph.step_context(step, batch, model) as this:`, in it
     `this.record(loss=loss)`. Of the batch and the model's parameters, shapes, strides and dtypes are recorded."""
-    return _PROCESS.session().step(step, kind, batch=batch, model=model)
+    return (_PROCESS.session or _PROCESS.session_now()).step(step, kind, batch=batch, model=model)
 
 
 def instrument_dataloader(loader: Batches) -> Batches:
     """`AutopilotSession.instrument` of the process's session."""
-    return _PROCESS.session().instrument(loader)
+    return (_PROCESS.session or _PROCESS.session_now()).instrument(loader)
 
 
 def _whole(given: Any) -> int | None:
-    """None for what is no whole number, and for a tensor on a device, which would have to be waited for."""
+    """None for what is no whole number, or too large, and for a tensor on a device, which would be waited for."""
     if given is None or getattr(given, "is_cuda", False):
         return None
     try:
-        return operator.index(given)
+        number = operator.index(given)
+        return number if -_LARGEST < number < _LARGEST else None
     except Exception:  # noqa: BLE001 - anything can be handed in
         return None
-
-
-def _loader_wait(process: int, at: int, step: int | None, took: int, stage: str) -> str:
-    """Of a loader of which nothing is known."""
-    return loader_wait(process, at, step, took, stage, loader_members({}))
 
 
 def _close_at_exit() -> None:

@@ -12,9 +12,11 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
 
+from frx_graph.errors import first_line
 from frx_graph.runs.event_lines import Line, step_end, step_start
-from frx_graph.runs.recorder import Recorder
+from frx_graph.runs.recorder import Marks, Recorder
 from frx_graph.runs.scalar_reading import PendingScalar, Reading, read_scalar
+from frx_graph.runs.stderr_warning import say_once
 
 _MOST_METRICS = 32
 _DEEPEST = 16
@@ -34,21 +36,28 @@ HERE = Here()
 class Step:
     """One step. `record` tells its loss and metrics; `describe`, what it works on where the step was begun without."""
 
-    __slots__ = ("_kind", "_layout", "_loss", "_metrics", "_outer", "_pending", "_recorder", "_start", "depth", "number")
+    # On the class, so that they need not be set in each step.
+    depth = 0
+    _start: int | None = None
+    _outer: Step | None = None
+    _loss: Reading | None = None
+    _metrics: dict[str, Reading] | None = None
+    _pending: tuple[PendingScalar, ...] = ()
 
     def __init__(self, recorder: Recorder, number: int | None, kind: str, layout: int | None) -> None:
         self.number = number
-        self.depth = 0
         self._recorder = recorder
         self._kind = kind
         self._layout = layout
-        self._start: int | None = None
-        self._outer: Step | None = None
-        self._loss: Reading | None = None
-        self._metrics: dict[str, Reading] | None = None
-        self._pending: tuple[PendingScalar, ...] = ()
 
     def __enter__(self) -> Step:
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            say_once(f"a step is not recorded: {first_line(error)}")
+        return self
+
+    def _begin(self) -> None:
         outer = HERE.step
         if outer is not None and outer.depth < _DEEPEST:
             self._outer = outer
@@ -56,7 +65,6 @@ class Step:
         HERE.step = self
         self._start = start = perf_counter_ns()
         self._recorder.put((step_start, start + self._recorder.epoch, self.number, self._kind))
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
@@ -65,7 +73,13 @@ class Step:
         start, self._start = self._start, None
         if start is None:
             return
-        took, at, failed = end - start, end + self._recorder.epoch, kind is not None
+        try:
+            self._end(end, end - start, kind is not None)
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            say_once(f"a step is not recorded: {first_line(error)}")
+
+    def _end(self, end: int, took: int, failed: bool) -> None:
+        at = end + self._recorder.epoch
         event = step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout
         if self._pending:
             self._recorder.put_when_ready(event, self._pending)
@@ -104,15 +118,33 @@ class Step:
         return reading
 
 
+class MarkedStep(Step):
+    """A step that a profile is made of, too."""
+
+    def __init__(self, marks: Marks, recorder: Recorder, number: int | None, kind: str, layout: int | None) -> None:
+        super().__init__(recorder, number, kind, layout)
+        self._marks = marks
+
+    def __enter__(self) -> Step:
+        self._marks.begin_step()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        self._marks.end_step()
+
+
 class Span:
-    """A part of a step, or of what is between steps."""
+    """A part of a step, or of what is between steps; `told` is what its line takes besides how long it took."""
 
-    __slots__ = ("_line", "_name", "_recorder", "_start")
+    __slots__ = ("_line", "_recorder", "_start", "_told")
 
-    def __init__(self, recorder: Recorder, line: Line, name: str) -> None:
+    def __init__(self, recorder: Recorder, line: Line, told: str) -> None:
         self._recorder = recorder
         self._line = line
-        self._name = name
+        self._told = told
         self._start: int | None = None
 
     def __enter__(self) -> None:
@@ -122,18 +154,23 @@ class Span:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         end = perf_counter_ns()
-        start, self._start = self._start, None
+        start = self._start
         if start is None:
             return
+        self._start = None
         step = HERE.step
-        number = None if step is None else step.number
-        self._recorder.put((self._line, end + self._recorder.epoch, number, end - start, self._name))
+        recorder = self._recorder
+        recorder.put((self._line, end + recorder.epoch, None if step is None else step.number, end - start, self._told))
 
 
 class LoaderSpan(Span):
     """The program waits for a batch; a loader that times itself keeps quiet in it, so that no wait counts twice."""
 
-    __slots__ = ("_was_loading",)
+    __slots__ = ("_told_at_end", "_was_loading")
+
+    def __init__(self, recorder: Recorder, line: Line, told: str, told_at_end: str) -> None:
+        super().__init__(recorder, line, told)
+        self._told_at_end = told_at_end
 
     def __enter__(self) -> None:
         self._was_loading = HERE.loading
@@ -143,18 +180,17 @@ class LoaderSpan(Span):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, traceback)
         HERE.loading = self._was_loading
+        if kind is StopIteration:
+            self._told = self._told_at_end
+        super().__exit__(kind, error, traceback)
 
 
 class NoStep(Step):
     """A step of which nothing is recorded."""
 
-    __slots__ = ()
-
     def __init__(self) -> None:
         self.number = None
-        self.depth = 0
 
     def __enter__(self) -> Step:
         return self

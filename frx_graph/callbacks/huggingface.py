@@ -1,0 +1,146 @@
+"""For the `Trainer` of Hugging Face: `Trainer(..., callbacks=[FrxCallback()])`.
+
+A step is one of the optimizer. Waits for batches, and what they look like, are seen as the Trainer iterates its loader;
+the loss, and how long forward passes take, through hooks of the model. A compiled model gets no hooks, since they would
+become part of what is compiled: the losses of its steps are unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from frx_graph.errors import first_line
+from frx_graph.runs.session import AutopilotSession
+from frx_graph.runs.stderr_warning import say_once
+from frx_graph.runs.step import Step
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise ImportError(
+        f"frx_graph.callbacks.huggingface needs transformers: pip install transformers ({error})"
+    ) from None
+
+
+class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations are not read
+    """Tells of the steps of a `Trainer.train()`. Records where the `FRX_` variables say so, and else does nothing."""
+
+    def __init__(self) -> None:
+        self._session: AutopilotSession | None = None
+        self._training = contextlib.ExitStack()
+        self._step: Step | None = None
+        self._forward: AbstractContextManager[None] | None = None
+        self._optimizer: AbstractContextManager[None] | None = None
+        self._batch: Any = None
+        self._losses: list[Any] = []
+        self._parts = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin to time the loader and to listen to the model."""
+        self._end(failed=True)
+        session = AutopilotSession.from_env()
+        if session.recorder is None:
+            return
+        self._session = session
+        loader: Any = kwargs.get("train_dataloader")
+        model: Any = kwargs.get("model")
+        if loader is not None:
+            self._training.enter_context(session.timed_in_place(loader, self._seen))
+        if hasattr(model, "register_forward_hook") and not _compiled(model, args):
+            before = model.register_forward_pre_hook(self._before_forward, prepend=True, with_kwargs=True)
+            self._training.callback(before.remove)
+            self._training.callback(model.register_forward_hook(self._after_forward, with_kwargs=True).remove)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A step begins; its batches have come."""
+        if self._session is None:
+            return
+        batch, self._batch = self._batch, None
+        self._losses.clear()
+        self._step = self._session.step(state.global_step, "train", batch=batch, model=kwargs.get("model"))
+        self._step.__enter__()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The optimizer begins."""
+        if self._session is not None:
+            self._optimizer = self._session.optimizer_span()
+            self._optimizer.__enter__()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The optimizer has ended."""
+        if self._optimizer is not None:
+            self._optimizer.__exit__(None, None, None)
+            self._optimizer = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The step has ended."""
+        if self._step is not None:
+            self._step.record(loss=self._loss())
+            self._step.__exit__(None, None, None)
+            self._step = None
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write what is left."""
+        self._end(failed=False)
+
+    def _seen(self, batch: Any) -> None:
+        """A batch comes to the Trainer, before the step that it is for has begun."""
+        if self._batch is None:
+            self._batch = batch
+        elif self._session is not None and self._session.recorder is not None:
+            # Gradients are accumulated over several, which are one batch to the optimizer.
+            self._session.recorder.look(None, batch, None)
+
+    def _before_forward(self, _module: Any, _args: Any, kwargs: dict[str, Any]) -> None:
+        if self._step is not None and self._session is not None:
+            # The Trainer divides by how much there is in all batches of the step, so that their losses add up.
+            self._parts = kwargs.get("num_items_in_batch") is not None
+            self._forward = self._session.forward_span()
+            self._forward.__enter__()
+
+    def _after_forward(self, _module: Any, _args: Any, _kwargs: dict[str, Any], output: Any) -> None:
+        if self._forward is None:
+            return
+        self._forward.__exit__(None, None, None)
+        self._forward = None
+        loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+        if loss is not None and hasattr(loss, "detach"):
+            self._losses.append(loss.detach())
+
+    def _loss(self) -> Any:
+        """The step's loss, as a tensor that nobody waits for."""
+        losses = self._losses
+        try:
+            if len(losses) < 2:
+                return losses[0] if losses else None
+            total = sum(losses[1:], losses[0])
+            return total if self._parts else total / len(losses)
+        except Exception as error:  # noqa: BLE001 - a model's losses may be anything
+            say_once(f"losses of some steps are not recorded: {first_line(error)}")
+            return None
+        finally:
+            losses.clear()
+
+    def _end(self, *, failed: bool) -> None:
+        """Also of a training that an exception has ended, which says nothing of it: the next one finds it open."""
+        self._training.close()
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(RuntimeError if failed else None, None, None)
+        self._forward = self._optimizer = self._batch = None
+        self._losses.clear()
+        if self._session is not None:
+            self._session.flush()
+        self._session = None
+
+
+def _compiled(model: Any, args: Any) -> bool:
+    """Whether hooks would be compiled with the model."""
+    return (
+        bool(getattr(args, "torch_compile", False))
+        or getattr(model, "_compiled_call_impl", None) is not None
+        or hasattr(model, "_orig_mod")
+    )
