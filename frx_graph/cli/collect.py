@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from frx_graph.passes.run.scopes import Scope
 from frx_graph.reports.collect_document import CapturedPart, CollectDocument, as_json
 from frx_graph.reports.collect_report import render_collected
+from frx_graph.reports.render import DEFAULT_TOP
+from frx_graph.reports.run_parts import RunResult
+from frx_graph.reports.run_report import render_run
+from frx_graph.reports.terminal import detect_terminal
 from frx_graph.runs.collection import Collected, collect_run
 from frx_graph.runs.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, new_run_id
 from frx_graph.runs.workload import STDERR, STDOUT
@@ -35,6 +41,7 @@ def collect(
         int, typer.Option(min=_FASTEST_MS, help="Between samples of devices and of the program's processes.")
     ] = DEFAULT_INTERVAL_MS,
     config: Annotated[Path | None, typer.Option(help="YAML that is merged into the bundle's run_config.yaml.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Put the files of `frx explain` into the bundle.")] = False,
     no_zip: Annotated[bool, typer.Option("--no-zip", help="Make no zip of the bundle.")] = False,
     as_document: Annotated[
         bool, typer.Option("--json", help="The report as JSON; what the program prints goes to standard error.")
@@ -52,6 +59,7 @@ def collect(
         import_profiles=not no_profiler_import,
         interval_ms=sample_interval_ms,
         config=config,
+        explain=explain,
         zip=not no_zip,
     )
     sys.stdout.flush()
@@ -61,7 +69,22 @@ def collect(
         typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
     elif not quiet:
         typer.echo(render_collected(document), nl=False)
+        if document.result is not None:
+            _print_diagnosis(document.result)
     raise typer.Exit(collected.end.shell_code)
+
+
+def _print_diagnosis(result: RunResult) -> None:
+    terminal = detect_terminal(sys.stdout, os.environ)
+    text = render_run(
+        result,
+        Scope.AUTO,
+        ", ".join(source.path for source in result.sources),
+        top=DEFAULT_TOP,
+        width=terminal.width,
+        color=terminal.color,
+    )
+    typer.echo(f"\n{text}", nl=False, color=terminal.color)
 
 
 def _document(settings: RunSettings, collected: Collected) -> CollectDocument:

@@ -38,8 +38,8 @@ def explain(
     scope: RunScope = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files of these names that others wrote.")] = False,
 ) -> None:
-    """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what holds kernels or a run back, and how to mend
-    it."""
+    """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what holds kernels or a run back, and how to
+    mend it."""
     files = Explanations(out, force)
     files.check()
     if is_bundle(report):

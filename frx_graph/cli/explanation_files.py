@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +10,13 @@ import typer
 from frx_graph.atomic_file import write_all_atomically
 from frx_graph.errors import OptionError
 from frx_graph.reports import explain_prompt, explain_summary
-from frx_graph.reports.explain_document import SCHEMA_NAME, ExplainDocument, as_json
+from frx_graph.reports.explain_document import SCHEMA_NAME, ExplainDocument
+from frx_graph.reports.explanation_texts import EVIDENCE, PROMPT, SUMMARY, explanation_texts
 
-_SUMMARY, _PROMPT, _EVIDENCE = "frx_summary.txt", "frx_llm_prompt.txt", "frx_evidence.json"
 _BEGINS = {
-    _SUMMARY: explain_summary.FIRST_WORDS,
-    _PROMPT: explain_prompt.FIRST_WORDS,
-    _EVIDENCE: f'{{\n  "schema": "{SCHEMA_NAME}"',
+    SUMMARY: explain_summary.FIRST_WORDS,
+    PROMPT: explain_prompt.FIRST_WORDS,
+    EVIDENCE: f'{{\n  "schema": "{SCHEMA_NAME}"',
 }
 
 
@@ -43,11 +42,7 @@ class Explanations:
     def write(self, document: ExplainDocument) -> None:
         """Raises `OptionError` where they cannot be written; what was there before is there then."""
         self.check()
-        texts = {
-            _SUMMARY: explain_summary.render_summary(document),
-            _PROMPT: explain_prompt.render_prompt(document),
-            _EVIDENCE: json.dumps(as_json(document), indent=2, allow_nan=False) + "\n",
-        }
+        texts = explanation_texts(document)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_all_atomically({self.folder / name: text for name, text in texts.items()})

@@ -20,9 +20,9 @@ from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_EXPANSION, SMALLEST_EXPANDED
+from frx_graph.reports import explanation_texts
 
 FOLDERS: Final = (bundle_layout.EVENTS.parent, bundle_layout.SUMMARY.parent, bundle_layout.PROFILER)
-EXPLANATION: Final = ("frx_summary.txt", "frx_llm_prompt.txt", "frx_evidence.json")
 _FIRST: Final = (
     bundle_layout.METADATA,
     bundle_layout.MANIFEST,
@@ -37,14 +37,15 @@ _CHUNK: Final = 1 << 20
 
 
 def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
-    """A folder with these files in it, and with those of a bundle. Raises `OptionError` where one is there already, or
-    where it cannot be made."""
+    """A folder with these files in it, and with the folders of a bundle. Raises `OptionError` where one is there
+    already, or the zip of one, or where it cannot be made."""
+    for path in (folder, folder.with_name(f"{folder.name}.zip")):
+        # An empty folder would be replaced by the one that is renamed.
+        if os.path.lexists(path):
+            raise OptionError(f"{path} exists already", "choose another --run-id, or leave it out")
     hidden = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # An empty folder would be replaced by the one that is renamed.
-        if os.path.lexists(folder):
-            raise FileExistsError
         hidden.mkdir()
         try:
             for inside in FOLDERS:
@@ -55,8 +56,6 @@ def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
         except BaseException:
             shutil.rmtree(hidden, ignore_errors=True)
             raise
-    except FileExistsError:
-        raise OptionError(f"{folder} exists already", "choose another --run-id, or leave it out") from None
     except OSError as error:
         raise OptionError(f"{folder} cannot be made: {error.strerror or error}", "choose another --out") from None
 
@@ -70,7 +69,7 @@ def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
     possible = (
         *_FIRST,
         *(bundle_layout.PROFILER / name for name in traces if name.endswith((".json", ".json.gz"))),
-        *map(PurePosixPath, EXPLANATION),
+        *map(PurePosixPath, explanation_texts.FILES),
     )
     return tuple(file for file in possible if (folder / file).is_file() and not (folder / file).is_symlink())
 

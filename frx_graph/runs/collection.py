@@ -15,12 +15,15 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel
 
-from frx_graph.atomic_file import write_atomically
+from frx_graph.atomic_file import write_all_atomically, write_atomically
 from frx_graph.errors import FrxError, first_line
 from frx_graph.evidence.device_state import loaded_nvml
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
+from frx_graph.passes.run.scopes import Scope
+from frx_graph.reports.explanation_texts import explanation_texts
 from frx_graph.reports.run_document import summary_text
+from frx_graph.reports.run_explanation import explain_run
 from frx_graph.reports.run_parts import RunDocument
 from frx_graph.run_advice import analyse_files
 from frx_graph.runs import device_sampling, host_sampling
@@ -153,12 +156,16 @@ class _Collection:
         self.warnings += warnings
 
     def analyse(self) -> RunDocument | None:
-        """Write `derived/summary.json`; None where that cannot be done."""
+        """Write `derived/summary.json`, and the explanation if it is wanted; None where that cannot be done."""
         document = None
         with self._warned("the run could not be analysed"):
             with open_bundle(self.settings.folder) as bundle:
                 document = analyse_files(bundle)
             write_atomically(self.settings.folder / bundle_layout.SUMMARY, summary_text(document))
+        if document is not None and self.settings.explain:
+            with self._warned("the run is not explained"):
+                texts = explanation_texts(explain_run(document.result, Scope.AUTO))
+                write_all_atomically({self.settings.folder / name: text for name, text in texts.items()})
         return document
 
     def finish(self) -> Path | None:

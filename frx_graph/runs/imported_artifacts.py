@@ -14,6 +14,7 @@ from typing import Final
 
 from frx_graph.atomic_file import replaced_when_written
 from frx_graph.evidence.run import bundle_layout
+from frx_graph.reports.quantities import plural
 
 MOST_IMPORTED: Final = 1 << 30
 """Bytes of all traces together: half of what a zip of the bundle may expand to."""
@@ -64,7 +65,7 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
             continue
         imported.append(Imported(PurePosixPath(target.relative_to(bundle)), found))
     if stale:
-        warnings.append(f"{stale} traces are not imported: they are older than the run")
+        warnings.append(f"{plural(stale, 'older trace')} not imported, of before the run")
     return tuple(imported), tuple(warnings)
 
 

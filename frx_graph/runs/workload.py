@@ -27,6 +27,7 @@ from typing import Final
 
 from frx_graph.errors import FrxError
 from frx_graph.runs import workload_guard
+from frx_graph.runs.adoption import adopting
 from frx_graph.runs.workload_log import WorkloadLog
 from frx_graph.runs.workload_output import WorkloadOutput
 
@@ -90,6 +91,7 @@ def run_workload(
         control_read, control = os.pipe()
         status, status_write = os.pipe()
         stack.callback(os.close, status)
+        end_orphans = stack.enter_context(adopting())
         signals = _Signals(control, patience_seconds)
         stack.enter_context(signals.handled())
         guard: subprocess.Popen[bytes] | None = None
@@ -109,8 +111,9 @@ def run_workload(
         finally:
             # The guard ends whatever is left, and then itself.
             signals.close()
-            if guard is not None:
-                guard.wait()
+            if guard is not None and guard.wait() < 0:
+                # Somebody has killed it: what it would have ended is ours now.
+                end_orphans()
     if kept is None:
         return end
     kept.close()
@@ -210,8 +213,8 @@ class _Signals:
             yield
             return
         before = {number: signal.getsignal(number) for number in _FORWARDED}
-        # Who was started with nohup ignores SIGHUP, as the workload does then.
-        ours = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+        # Who was started with nohup ignores SIGHUP, as the workload does then. None: it is handled by no Python code.
+        ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
         for number in ours:
             signal.signal(number, self._came)
         try:

@@ -56,3 +56,6 @@ class WorkloadLog:
                 view = view[os.write(self._file.fileno(), view) :]
         except OSError as error:
             self.problem = f"the workload's output is not kept from some point on: {error.strerror or error}"
+        except ValueError:
+            # It is closed, and nobody has waited for all of the output.
+            self.problem = "the end of the workload's output is not kept"

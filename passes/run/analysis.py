@@ -90,12 +90,13 @@ def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
 
 
 def _on_one_clock(steps: Sequence[RunStep], samples: Sequence[GpuSample]) -> bool:
-    """False where no sample was taken while steps ran: `nvidia-smi` writes the time of a zone that it does not name."""
+    """False where samples are hours away from the steps: `nvidia-smi` writes the time of a zone that it does not
+    name."""
     if not steps or not samples:
         return True
     begin, end = min(step.begin_ns for step in steps), max(step.end_ns for step in steps)
-    apart = samples[-1].at_ns < begin or samples[0].at_ns > end
-    return not apart or min(abs(begin - samples[-1].at_ns), abs(samples[0].at_ns - end)) < _ZONE_NS // 2
+    first, last = min(sample.at_ns for sample in samples), max(sample.at_ns for sample in samples)
+    return max(begin - last, first - end) < _ZONE_NS // 2
 
 
 def _scope(

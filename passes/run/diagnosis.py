@@ -12,7 +12,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation, recommendations
 from frx_graph.passes.run.figures import ScopeFigures
 from frx_graph.passes.timeline.analysis import REMOVABLE
-from frx_graph.passes.timeline.labels import INSUFFICIENT, Answer, RunLabel
+from frx_graph.passes.timeline.labels import INSUFFICIENT, UNPRICED, Answer, RunLabel
 
 FEW_STEPS = 3
 """Of fewer, one that is unlike the others decides."""
@@ -106,11 +106,13 @@ def _why_not(label: RunLabel) -> str:
 
 
 def _recommendations(present: Sequence[RunLabel], values: Mapping[str, float]) -> tuple[Recommendation, ...]:
+    """What to do about a symptom comes behind what to do about its cause, where that is known."""
+    cause = any(not label.symptom for label in present)
     return recommendations(
         [
             Bottleneck(
                 label=label.label,
-                score=label.score,
+                score=UNPRICED * label.score if label.symptom and cause else label.score,
                 evidence=(label.evidence,),
                 kernels=(),
                 values=values,

@@ -251,7 +251,8 @@ def test_a_workload_whose_guard_is_killed_is_ended(
     runner: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     mark = f"mark-{tmp_path.name}-{os.getpid()}"
-    process = runner(FOREVER, mark=mark)
+    child = f"setsid sh -c 'trap \"\" TERM; {FOREVER}' sh {mark} &"
+    process = runner(f"{child} {FOREVER}", mark=mark)
     (guard,) = psutil.Process(process.pid).children()
     guard.kill()
     assert process.wait(SECONDS) == 137

@@ -18,7 +18,7 @@ from typing import Final
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.evidence.run.bundle_zip import BundleZip
+from frx_graph.evidence.run.bundle_zip import MOST_MEMBERS, BundleZip
 from frx_graph.termination import cleaned_up_when_terminated
 
 _TRACE_SUFFIXES: Final = (".json", ".json.gz")
@@ -74,11 +74,13 @@ class OpenBundle:
 
     def traces(self) -> tuple[Path, ...]:
         """Traces of torch.profiler, by name; `profiler_trace.json`, which has a name of its own, first. Raises
-        `EvidenceError` as `find` does."""
+        `EvidenceError` as `find` does, and for more than anybody has written of one run."""
         found = [self.find(bundle_layout.PROFILER_TRACE), self.find(_ROOT_TRACE)]
         folder = self.find(bundle_layout.PROFILER)
         if folder is not None and folder.is_dir():
             names = sorted(path.name for path in folder.iterdir() if path.name.endswith(_TRACE_SUFFIXES))
+            if len(names) > MOST_MEMBERS:
+                raise EvidenceError(f"{folder}: holds more than {MOST_MEMBERS} traces")
             found += [self.find(bundle_layout.PROFILER / name) for name in names]
         return tuple(dict.fromkeys(path for path in found if path is not None and path.is_file()))
 

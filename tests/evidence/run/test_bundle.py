@@ -167,6 +167,17 @@ def test_a_folder_without_anything_to_analyse_is_refused(tmp_path: Path) -> None
         pass
 
 
+def test_a_folder_of_too_many_traces_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "profiler").mkdir()
+    for number in range(MOST_MEMBERS):
+        (tmp_path / "profiler" / f"{number}.json").touch()
+    with open_bundle(tmp_path) as bundle:
+        assert len(bundle.traces()) == MOST_MEMBERS
+    (tmp_path / "profiler" / "one.json").touch()
+    with pytest.raises(EvidenceError, match="holds more than 1024 traces"), open_bundle(tmp_path):
+        pass
+
+
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="no such file or folder"), open_bundle(tmp_path / "no.zip"):
         pass
