@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fuzzed_runs import event_streams, events_report, samples_of_devices, samples_report
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric, wide_export
 from run_traces import RunTrace
 
@@ -246,5 +247,28 @@ PARSERS: Mapping[str, Parser] = {
             cpp_fused_clone_0 [__output_code] triton_poi_fused_clone_1.run ((8, 16), (16, 1), ((), (),""".split()
         ),
         "py",
+    ),
+    "events": Parser(
+        events_report,
+        event_streams,
+        _lines_of,
+        tuple(
+            rb"""{ } [ ] , : " \ \u0000 \ud800 null true false NaN Infinity -0 1e999 1e-999 0.5 -1 9223372036854775807
+            "event_type": "timestamp_ns": "pid": "step_id": "duration_ns": "payload": "step_end" "step_start"
+            "phase_span" "dataloader_span" "shape_snapshot" "shapes": "strides": "batch_layout": "loss": "status":
+            "NaN" "ok" "error" "next" "h2d" "forward" "parameters" """.split()
+        ),
+        "jsonl",
+    ),
+    "gpu_metrics": Parser(
+        samples_report,
+        samples_of_devices,
+        _lines_of,
+        tuple(
+            b"""timestamp index utilization.gpu utilization.memory memory.used memory.total [%] [MiB] [N/A] %
+            MiB GiB , " "" -1 1e999 nan inf 2023/11/14 22:13:20.000 2023-11-14T22:13:20+00:00 +25:00
+            9999-12-31""".split()
+        ),
+        "csv",
     ),
 }

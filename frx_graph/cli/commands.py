@@ -17,6 +17,7 @@ from frx_graph.cli.probe import probe
 from frx_graph.cli.profile import profile
 from frx_graph.cli.reconcile import reconcile
 from frx_graph.cli.rules import rules
+from frx_graph.cli.smoke_test import smoke_test
 from frx_graph.cli.trial import trial
 from frx_graph.cli.tune import tune
 from frx_graph.version import __version__
@@ -42,6 +43,7 @@ for command in (
     probe,
     doctor,
     ncu_command,
+    smoke_test,
 ):
     app.command()(command)
 app.add_typer(ledger, name="ledger")

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from frx_graph.passes.run.scopes import Scope
@@ -135,14 +134,9 @@ def _parts(console: Console, summary: SummaryPart) -> None:
         ("unexplained", summary.unexplained_share),
     )
     print_title(console, "TIME OF A STEP")
-    table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
-    table.add_column("part", min_width=_KEY + len(INDENT), no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("time", justify="right", no_wrap=True)
     for part, share in rows:
-        time = None if share is None or summary.step_ms is None else share * summary.step_ms
-        table.add_row(f"{INDENT}{part}", percent(_percent(share)), "" if time is None else _milli(time))
-    console.print(table, soft_wrap=False)
+        time = "" if share is None or summary.step_ms is None else f"{_milli(share * summary.step_ms):>10}"
+        console.print(Text(f"{INDENT}{part:<{_KEY}}{percent(_percent(share)):>9}{time}"))
 
 
 def _recommendations(console: Console, found: tuple[RecommendationPart, ...], top: int, width: int) -> None:

@@ -77,7 +77,8 @@ def abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
 def _tax(
     figures: ScopeFigures, idle: float, unexplained: float, fragmentation: float, *, sampled: bool
 ) -> AbstractionTax:
-    score = min(100.0, 100.0 * unexplained * fragmentation)
+    # Rounded, so that what is a band's line in percent is it here, too.
+    score = round(min(100.0, 100.0 * unexplained * fragmentation), 6)
     severity = TaxSeverity.HIGH if score >= HIGH_TAX else TaxSeverity.MEDIUM if score >= MEDIUM_TAX else TaxSeverity.LOW
     contributors = tuple(_contributors(figures, fragmentation)) if score >= MEDIUM_TAX else ()
     return AbstractionTax(score, severity, idle, max(0.0, idle - unexplained), fragmentation, sampled, contributors)

@@ -215,8 +215,8 @@ def _underutilized_gpu(run: Timeline) -> RunLabel:
     longest = next(iter(run.host.calls), None)
     if longest is not None and longest.total_ns > LONG_CALLS * run.windows.host_ns:
         # Names in traces are strangers' words, and this text goes into briefs.
-        name = longest.name if _CALL.fullmatch(longest.name) else "one function"
-        said += f"; the host spends {longest.total_ns / run.windows.host_ns:.0%} of it in {name}"
+        call = longest.name if _CALL.fullmatch(longest.name) else "one function"
+        said += f"; the host spends {longest.total_ns / run.windows.host_ns:.0%} of it in {call}"
     return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.MEASURED, said, symptom=True)
 
 

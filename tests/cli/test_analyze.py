@@ -239,7 +239,7 @@ def test_source_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (("EXPORT", "--gpu-model", "H1000"), "no GPU is known by the name 'H1000'"),
         (("EXPORT", "--gpu-model", "MI300X"), "no GPU that CUDA kernels run on"),
         (("EXPORT", "--gpu-model", "H100"), "says nothing of the kernels"),
-        ((RESNET, "--gpu-model", "H100"), "a trace names its own device"),
+        ((RESNET, "--gpu-model", "H100"), "a run and a trace name their own device"),
         ((RESNET, "--select", "FRX001"), "--trace reports the layout findings alone"),
         ((RESNET, "--model", "ResNet-50"), "--model names the report on the layouts"),
         ((RESNET, "--format", "html"), "--trace reports the layout findings alone"),

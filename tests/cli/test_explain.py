@@ -87,7 +87,7 @@ def test_none_is_written_where_one_cannot_be(
     ("arguments", "said"),
     [
         (["none.csv"], "none.csv: no such file"),
-        (["."], ".: a directory, and folders of runs are not read yet"),
+        (["."], ".: holds nothing to analyse: no events"),
         (["report.csv", "--out", "report.csv"], "report.csv is no folder"),
         (["report.csv", "--source", "none.cu"], "none.cu: no such file"),
         (["report.csv", "--source", "."], ".: is a directory, expected CUDA source"),

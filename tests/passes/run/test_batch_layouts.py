@@ -23,7 +23,7 @@ def test_strides_that_change_every_step(run: Any) -> None:
     run.batch(1, image(*LAST))
     for number in range(11):
         run.step(batch_layout=number % 2)
-    there, back = run.analyse().run.stride_changes
+    back, there = run.analyse().run.stride_changes
     assert (there.tensor, there.before, there.after, there.count, there.among) == ("image", PLAIN, LAST, 5, 10)
     assert (back.before, back.after, back.count, back.steps) == (LAST, PLAIN, 5, (2, 4, 6, 8, 10))
     assert there.severity is back.severity is Severity.HIGH

@@ -1,0 +1,130 @@
+"""A run that is known to wait for its input, taken through all of the pipeline: collected, bundled, analysed.
+
+The workload only writes a profiler's trace that was made by hand, so that it takes neither a GPU nor torch: what is
+tried is this installation, and not the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from frx_graph.errors import FrxError, first_line
+from frx_graph.evidence.run import bundle_layout
+from frx_graph.reports.run_parts import RunResult
+from frx_graph.run_advice import analyze_bundle
+from frx_graph.runs.collection import NO_GPU, Collected, collect_run
+from frx_graph.runs.run_settings import RunSettings
+from frx_graph.termination import cleaned_up_when_terminated
+
+EXPECTED: Final = "input_bound"
+WAITING: Final = 0.6
+"""Of each step of the trace."""
+_STEPS = 6
+_STEP_US, _COMPUTED_US = 100_000, 30_000
+_LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+_RUN_ID = "run-smoke-test"
+_WRITER = "import pathlib, sys; pathlib.Path(sys.argv[2]).write_bytes(pathlib.Path(sys.argv[1]).read_bytes())"
+_NAMES = (
+    "write synthetic profiler trace",
+    "create run directory",
+    "generate derived/summary.json",
+    "manifest.json present",
+    "zip bundle created",
+    f"primary_bottleneck == {EXPECTED}",
+    "waiting share as written",
+    "recommendations present",
+    "zip analyses as the directory",
+    "no unexpected warnings",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeCheck:
+    """One thing that had to come out. `problem` says what came out instead; None: it did."""
+
+    name: str
+    problem: str | None = None
+
+
+def smoke_test() -> tuple[SmokeCheck, ...]:
+    """All checks, in a folder that is gone afterwards. What cannot be looked at since something before it failed has
+    failed, too."""
+    with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-smoke-test-") as folder:
+        found: list[SmokeCheck] = []
+        try:
+            # What was checked before an error stays.
+            found.extend(_checks(Path(folder)))
+        except (FrxError, OSError) as error:
+            found.append(SmokeCheck(_NAMES[len(found)], first_line(error)))
+    return (*found, *(SmokeCheck(name, "not reached") for name in _NAMES[len(found) :]))
+
+
+def _checks(folder: Path) -> Iterator[SmokeCheck]:
+    names = iter(_NAMES)
+
+    def check(fine: bool, problem: str) -> SmokeCheck:
+        return SmokeCheck(next(names), None if fine else problem)
+
+    trace, artifacts = folder / "written.json", folder / "artifacts"
+    trace.write_text(json.dumps(synthetic_trace()))
+    artifacts.mkdir()
+    yield check(trace.stat().st_size > 0, "it is empty")
+    collected = _collect(folder, trace, artifacts)
+    run, archive = collected.folder, collected.archive
+    missing = [str(part) for part in (bundle_layout.PROFILER, bundle_layout.METADATA) if not (run / part).exists()]
+    yield check(collected.end.exit_code == 0 and not missing, f"exit code {collected.end.exit_code}, without {missing}")
+    yield check((run / bundle_layout.SUMMARY).is_file(), "it is not there")
+    yield check((run / bundle_layout.MANIFEST).is_file(), "it is not there")
+    yield check(archive is not None and archive.is_file(), "it is not there")
+    result = analyze_bundle(run).document.result
+    yield from _diagnosis(result, check)
+    zipped = None if archive is None else analyze_bundle(archive).document.result
+    yield check(zipped == result, "it says something else")
+    unexpected = [warning for warning in collected.metadata.warnings if warning != NO_GPU]
+    yield check(not unexpected, "; ".join(unexpected))
+
+
+def _diagnosis(result: RunResult, check: Callable[[bool, str], SmokeCheck]) -> Iterator[SmokeCheck]:
+    found = result.steady_state
+    told, share = found.diagnosis.user_facing_bottleneck, found.run_summary.loader_wait_share
+    yield check(told == EXPECTED, f"it is {told}")
+    yield check(share is not None and abs(share - WAITING) < 1e-9, f"{share} and not {WAITING}")
+    yield check(bool(found.diagnosis.recommendations), "there is none")
+
+
+def _collect(folder: Path, trace: Path, artifacts: Path) -> Collected:
+    return collect_run(
+        RunSettings(
+            command=(sys.executable, "-c", _WRITER, str(trace), str(artifacts / bundle_layout.PROFILER_TRACE.name)),
+            run_id=_RUN_ID,
+            out=folder / "runs",
+            artifacts=(artifacts,),
+        ),
+        stdout=None,
+        stderr=None,
+    )
+
+
+def synthetic_trace() -> dict[str, Any]:
+    """A trace of steps that wait for their batch 60 % of the time, and compute half of the rest."""
+    host, device = {"pid": 1, "tid": 1}, {"pid": 0, "tid": 7}
+    events: list[dict[str, Any]] = []
+
+    def event(category: str, name: str, start: int, length: int, where: dict[str, int], **args: object) -> None:
+        events.append({"ph": "X", "cat": category, "name": name, "ts": start, "dur": length, "args": args, **where})
+
+    waiting = round(WAITING * _STEP_US)
+    for number in range(_STEPS):
+        begin = number * _STEP_US
+        event("user_annotation", f"ProfilerStep#{number}", begin, _STEP_US, host)
+        event("user_annotation", _LOADER, begin, waiting, host)
+        event("cpu_op", "aten::mm", begin + waiting, 50, host)
+        event("cuda_runtime", "cudaLaunchKernel", begin + waiting + 10, 10, host, correlation=number + 1)
+        event("kernel", "gemm", begin + waiting + 30, _COMPUTED_US, device, device=0, stream=7, correlation=number + 1)
+    return {"deviceProperties": [{"id": 0, "name": "none"}], "traceEvents": events}
