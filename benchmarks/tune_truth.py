@@ -5,9 +5,9 @@ does nothing alone?
 
 `benchmarks/tuned_training.py` waits for its samples, and has a model that is slow on contiguous tensors. Truth is made
 of plain whole runs, without anything of tune in them: the script is run in each configuration, in turns, and times
-itself from batch to batch. The best configuration is the one that takes least; what tune has found is the best one too if it
-takes at most 3 % more, since nearer ones cannot be told apart. The claimed gain is right if it is within 5 points of
-what the script measures itself.
+itself from batch to batch. The best configuration is the one that takes least; what tune has found is the best one,
+too, if it takes at most 3 % more, since nearer ones cannot be told apart. The claimed gain is right if it is within 5
+points of what the script measures itself.
 
 Then a variable that nothing is done with is tuned, again and again: it is never to be promoted. So that this says
 something, how many of these runs came to an answer is told, too.

@@ -109,7 +109,8 @@ def test_compilation(monkeypatch, variables, options):
 def test_a_script_that_asks_pays_for_nothing_else():
     code = (
         "import sys\nfrom frx_graph import tuning\n"
-        "tuning.loader_options(); tuning.batch_size(1); tuning.max_steps(); tuning.autocast('cuda'); tuning.prepare(1)\n"
+        "tuning.loader_options(); tuning.batch_size(1); tuning.max_steps(); tuning.autocast('cuda')\n"
+        "tuning.prepare(1)\n"
         "print(sorted(name for name in sys.modules if name.startswith(('frx_graph', 'torch', 'pydantic'))))"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FRX_")}

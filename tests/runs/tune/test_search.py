@@ -180,9 +180,7 @@ def test_what_cannot_be_tried_safely_is_refused_and_does_not_count():
     refusing = family("workers", "0", "1", refuse=lambda candidate, _: "no" if candidate.label.endswith("1") else None)
     bench = ScriptedBench({})
     found = searched(bench, refusing, max_trials=1)
-    assert [(t.configuration.label, t.fate) for t in found.trials] == [
-        ("workers:0", Fate.EQUIVALENT), ("workers:1", Fate.REFUSED),
-    ] or {(t.configuration.label, t.fate) for t in found.trials} == {
+    assert {(t.configuration.label, t.fate) for t in found.trials} == {
         ("workers:0", Fate.EQUIVALENT), ("workers:1", Fate.REFUSED),
     }  # fmt: skip
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
         subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
     size = int(os.environ.get("FRX_BATCH_SIZE", "8"))
     print("hello")
-    with open(os.environ["FRX_RAW_TRACE_PATH"], "a", buffering=1) as events:
+    with Path(os.environ["FRX_RAW_TRACE_PATH"]).open("a", buffering=1) as events:
         write(events, "shape_snapshot", {"of": "batch", "layout": 0, "shapes": {"x": [size, 1]}, "batch_size": size})
         for step in range(most):
             time.sleep(milliseconds / 1e3)
