@@ -32,7 +32,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def tune(
-    command: Annotated[list[str], typer.Argument(help="Behind --: the program and its arguments.")],
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments, behind -- .")],
     name: Annotated[str, typer.Option(help="Job name.")] = "frx-tune",
     out: Annotated[Path, typer.Option(help="Where the folder tune-<id> is made.")] = Path("runs"),
     max_trials: Annotated[int, typer.Option(min=1, help="Candidates that are tried at most.")] = 12,
@@ -112,12 +112,14 @@ def tune(
     said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
     said(f"Workload : {one_line(' '.join(command))}")
     said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
-    with cleaned_up_when_terminated(), stages() as progress:
-        document = TuneRun(
-            settings, folder, diagnose=diagnose, say=said, progress=(lambda _: None) if quiet else progress
-        ).run()
-    said(f"Report saved: {folder.path / REPORT}")
-    said(f"Markdown report saved: {folder.path / MARKDOWN}")
+    try:
+        with cleaned_up_when_terminated(), stages() as progress:
+            document = TuneRun(
+                settings, folder, diagnose=diagnose, say=said, progress=(lambda _: None) if quiet else progress
+            ).run()
+    finally:
+        said(f"Report saved: {folder.path / REPORT}")
+        said(f"Markdown report saved: {folder.path / MARKDOWN}")
     if as_document:
         typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
     else:

@@ -96,14 +96,11 @@ class Search:
         seen = self._baseline = self._bench.baseline()
         self._say(f"  Baseline: {_speed(seen)} ({_ended(seen)})")
         wanted = [family for family in self._families if self._wanted(family)]
-        count = sum(
-            self._refusal(family, candidate, self._facts(seen)) is None
-            for family in wanted
-            for candidate in self._proposed(family, self._facts(seen))
-        )
-        # The one that is claimed is one more.
-        self._candidates = min(count, self._settings.max_trials) + 1
-        self._say(f"  {count} candidates")
+        able = {family.name: self._able(family, seen) for family in wanted}
+        # What may be looked at again counts twice, and the trial that is claimed once more.
+        twice = sum(able[family.name] for family in wanted if family.bottlenecks and len(wanted) > 1)
+        self._candidates = min(sum(able.values()) + twice, self._settings.max_trials) + 1
+        self._say(f"  {sum(able.values())} candidates")
         self._tell()
         decided: dict[str, Variables] = {}
         visits: Counter[str] = Counter()
@@ -123,6 +120,11 @@ class Search:
     def _wanted(self, family: Family) -> bool:
         return not self._settings.families or family.name in self._settings.families
 
+    def _able(self, family: Family, seen: RunSeen) -> int:
+        """How many of its candidates may be run."""
+        facts = self._facts(seen)
+        return sum(self._refusal(family, candidate, facts) is None for candidate in self._proposed(family, facts))
+
     def _next(
         self, wanted: Sequence[Family], decided: Mapping[str, Variables], visits: Mapping[str, int], seen: RunSeen
     ) -> Family | None:
@@ -135,7 +137,7 @@ class Search:
         again = [
             family
             for family in wanted
-            if label in family.bottlenecks
+            if (self._settings.bottleneck or seen.bottleneck) in family.bottlenecks
             and visits.get(family.name, 0) == 1
             and decided.get(family.name) != self._against
         ]
@@ -144,7 +146,8 @@ class Search:
         return next(iter((*new, *again)), None)
 
     def _label(self, seen: RunSeen) -> str | None:
-        return self._settings.bottleneck or seen.bottleneck
+        """What picks families; whoever names families needs no diagnosis to pick them."""
+        return self._settings.bottleneck or (None if self._settings.families else seen.bottleneck)
 
     def _why_left(self, seen: RunSeen) -> str:
         if self._tried >= self._settings.max_trials:

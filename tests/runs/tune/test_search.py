@@ -133,6 +133,12 @@ def test_where_no_family_is_for_the_bottleneck_all_are_tried(label):
     assert len(bench.asked) == 5
 
 
+def test_whoever_names_families_has_all_of_them_tried():
+    bench = ScriptedBench({}, label=lambda _: "input_bound")
+    searched(bench, WORKERS, LAYOUT, families=("layout",))
+    assert {label for _, label in bench.asked} == {"layout:last"}
+
+
 def test_the_users_bottleneck_counts_more_than_the_diagnosis():
     bench = ScriptedBench({}, label=lambda _: "input_bound")
     searched(bench, WORKERS, LAYOUT, bottleneck="layout_churn")
@@ -172,7 +178,8 @@ def test_it_tries_no_more_than_it_may_and_says_what_it_has_left_out():
 
 
 def test_alpha_is_divided_by_all_that_may_be_tried_and_the_final_trial():
-    assert searched(ScriptedBench({}), WORKERS, LAYOUT).candidates == 6
+    assert searched(ScriptedBench({}), WORKERS, LAYOUT).candidates == 2 * 5 + 1
+    assert searched(ScriptedBench({}), WORKERS).candidates == 4 + 1
     assert searched(ScriptedBench({}), WORKERS, LAYOUT, max_trials=3).candidates == 4
 
 
