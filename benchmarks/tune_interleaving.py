@@ -30,6 +30,7 @@ from tune_truth import SCRIPT, plain_run
 from frx_graph.runs.tune import live_arm
 from frx_graph.runs.tune.live_arm import ArmStart, LiveArm
 from frx_graph.runs.tune.step_block import BlockLength, block_length
+from frx_graph.termination import cleaned_up_when_terminated
 from frx_graph.trials.schedule import ABBA, BAAB, Arm
 
 WAIT_MS = "24"
@@ -101,7 +102,7 @@ def main() -> None:
 
     print(f"{'workers':>9} {'interleaved ms':>17} {'plain ms':>17} {'ratio':>7} {'sd':>6} {'plain':>7}")
     found = []
-    with mock.patch.object(live_arm, "block_length", length):
+    with cleaned_up_when_terminated(), mock.patch.object(live_arm, "block_length", length):
         for row in rows(options):
             found.append(row)
             a, b = row["workers"]
