@@ -83,3 +83,7 @@ class AgreementError(FrxError):
 
 class TrialError(FrxError):
     """A trial could not be run to its end."""
+
+
+class ScriptError(FrxError):
+    """A training script cannot be read, or not be changed so that it can be undone; it was left as it was."""

@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-import enum
 import importlib.metadata
 import importlib.util
 import os
-import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from frx_graph.check import Check, Status
 from frx_graph.errors import FrxError
 from frx_graph.evidence.cache_directory import CACHE_VARIABLE, cache_directory
 from frx_graph.evidence.copy_recorder import CopyRecorder
 from frx_graph.evidence.device_calibration import device_name, device_profile
 from frx_graph.evidence.measurement_environment import onednn_version
+from frx_graph.machine_checks import (
+    cuda_check,
+    driver_check,
+    gpu_model_check,
+    parts_check,
+    python_check,
+    tools_check,
+    torch_check,
+)
 from frx_graph.rules.operator_contract import OperatorContract, load_contract
 from frx_graph.version import __version__
 
-OLDEST_TORCH = (2, 11)
 BACKEND_GROUP = "torch_dynamo_backends"
-
-
-class Status(enum.StrEnum):
-    """Whether somebody should do something about it."""
-
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at; `hint` says what to do where the status is not ok."""
-
-    name: str
-    value: str
-    status: Status = Status.OK
-    hint: str = ""
 
 
 def check_installation() -> tuple[Check, ...]:
@@ -50,20 +38,8 @@ def check_installation() -> tuple[Check, ...]:
     return tuple(check for look in _CHECKS for check in look())
 
 
-def worst(checks: tuple[Check, ...]) -> Status:
-    """The most serious status among them."""
-    statuses = {check.status for check in checks}
-    return next((status for status in (Status.ERROR, Status.WARNING) if status in statuses), Status.OK)
-
-
-def _versions() -> Iterator[Check]:
+def _version() -> Iterator[Check]:
     yield Check("frx-graph", __version__)
-    yield Check("python", f"{platform.python_version()} ({sys.executable})")
-    version = str(torch.__version__)
-    major, minor = (int(part) for part in version.split(".")[:2])
-    old = (major, minor) < OLDEST_TORCH
-    oldest = ".".join(map(str, OLDEST_TORCH))
-    yield Check("torch", version, Status.ERROR if old else Status.OK, f"install torch {oldest} or newer" if old else "")
 
 
 def _processor() -> Iterator[Check]:
@@ -145,18 +121,13 @@ def _compilers() -> Iterator[Check]:
     )
 
 
-def _cuda() -> Iterator[Check]:
+def _devices() -> Iterator[Check]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             major, minor = torch.cuda.get_device_capability(index)
             yield Check(
                 f"cuda:{index}", f"{torch.cuda.get_device_name(index)}, CUDA {torch.version.cuda}, sm_{major}{minor}"
             )
-    elif torch.version.cuda is None and torch.version.hip is None:
-        yield Check("cuda", "not available: this torch is a CPU build. Everything here is about the CPU.")
-    else:
-        built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
-        yield Check("cuda", f"not available: torch is built for {built}, but sees no device or driver")
 
 
 def _cache() -> Iterator[Check]:
@@ -242,12 +213,19 @@ def _backend() -> Iterator[Check]:
 
 
 _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
-    _versions,
+    _version,
+    python_check,
+    torch_check,
+    parts_check,
     _processor,
     _onednn,
     _recording,
     _compilers,
-    _cuda,
+    cuda_check,
+    _devices,
+    gpu_model_check,
+    driver_check,
+    tools_check,
     _cache,
     _calibration,
     _contracts,

@@ -10,9 +10,10 @@ from frx_graph.reports.plain_text import one_line
 
 
 @contextlib.contextmanager
-def stages() -> Iterator[Callable[[str], None]]:
-    """A spinner on standard error with the words of the current stage; silent when that is not a terminal."""
-    if not sys.stderr.isatty():
+def stages(*, shown: bool = True) -> Iterator[Callable[[str], None]]:
+    """A spinner on standard error with the words of the current stage; silent when that is not a terminal, or it is not
+    to be shown."""
+    if not shown or not sys.stderr.isatty():
         yield lambda _stage: None
         return
     # Not before: programs that look their plan up import this module, and would wait for rich in vain.

@@ -22,9 +22,10 @@ from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunWarning
 from frx_graph.passes.run.analysis import RunRecord, analyse_record
+from frx_graph.passes.run.steps import Activity
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.quantities import plural
-from frx_graph.reports.run_document import run_document, summary_text
+from frx_graph.reports.run_document import run_document
 from frx_graph.reports.run_parts import RunDocument, RunResult, SourcePart
 from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.trace_document import trace_document
@@ -52,12 +53,6 @@ def analyze_bundle(path: Path) -> RunAdvice:
     nothing can be read."""
     with open_bundle(path) as bundle:
         return advise_on_run(bundle)
-
-
-def summary_of(path: Path) -> str:
-    """The text of `derived/summary.json` for the bundle at `path`, from its other files. Raises as `analyze_bundle`."""
-    with open_bundle(path) as bundle:
-        return summary_text(analyse_files(bundle))
 
 
 def advise_on_run(bundle: OpenBundle) -> RunAdvice:
@@ -180,7 +175,11 @@ def _of_record(record: RunRecord) -> Iterator[MissingPart]:
         yield MissingPart(subject="steps", reason=f"{plural(record.unfinished, 'step')} began and did not end")
     if not record.run.figures.steps:
         yield MissingPart(subject="steps", reason="none is marked: `frx.step_context` does, or `profiler.step()`")
-    elif record.from_trace:
+    elif Activity.LOADER not in record.run.figures.means:
+        yield MissingPart(
+            subject="waits for input", reason="not recorded: `frx_graph.instrument_dataloader(loader)` does"
+        )
+    if record.from_trace and record.run.figures.steps:
         yield MissingPart(subject="whole run", reason="only the profiled steps are known: the program wrote no events")
 
 

@@ -7,7 +7,8 @@ import torch
 
 from frx_graph import installation_checks
 from frx_graph.errors import ContractError, EvidenceError
-from frx_graph.installation_checks import Check, Status, check_installation, worst
+from frx_graph.check import Check, Status, worst
+from frx_graph.installation_checks import check_installation
 from frx_graph.rules.operator_contract import load_contract
 
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from written_runs import WrittenRun, waiting_run
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.passes.run.scopes import Scope
-from frx_graph.reports.run_document import as_json, run_schema
+from frx_graph.reports.run_document import as_json, run_schema, summary_text
 from frx_graph.reports.run_parts import RunResult
-from frx_graph.run_advice import analyze_bundle, summary_of
+from frx_graph.run_advice import analyse_files, analyze_bundle
 from frx_graph.runs.smoke_test import synthetic_trace
 from frx_graph.trace_evidence import analyze_run
 
@@ -39,7 +40,8 @@ def with_trace(folder: Path, source: Path = RESNET) -> Path:
 
 def summarised(folder: Path) -> Path:
     (folder / "derived").mkdir(exist_ok=True)
-    (folder / SUMMARY).write_text(summary_of(folder))
+    with open_bundle(folder) as bundle:
+        (folder / SUMMARY).write_text(summary_text(analyse_files(bundle)))
     return folder
 
 

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.interrupt import ended_at_once
+from frx_graph.cli.output import JsonOption, QuietOption, is_json, stages
 from frx_graph.cli.placement import check_device, check_dtype
 from frx_graph.cli.report_output import ReportOptions, emit
 from frx_graph.config import advise_config
 from frx_graph.errors import TargetError
 from frx_graph.evidence.console_capture import STDERR, STDOUT, redirected
-from frx_graph.progress import stages
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.report_format import Format
 from frx_graph.target import DTYPES, load_target, place
@@ -37,6 +37,7 @@ def advise(
         typer.Option(help="A trace, Nsight Compute export, oneDNN log or Inductor code of a run; may be repeated."),
     ] = None,
     format: Annotated[Format | None, typer.Option("--format", help="Output format.")] = None,
+    as_document: JsonOption = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
     select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
@@ -46,11 +47,12 @@ def advise(
         bool | None, typer.Option("--exit-zero/--no-exit-zero", help="Exit 0 even if there are findings.")
     ] = None,
     top: Annotated[int | None, typer.Option(min=1, help="Explain this many findings in full.")] = None,
+    _quiet: QuietOption = False,
 ) -> None:
     """Print ranked layout fixes for a model. Nothing of it is changed."""
     config = advise_config(Path.cwd())
     options = ReportOptions(
-        format=format or config.format or Format.TEXT,
+        format=Format.JSON if is_json(format, as_document) else format or config.format or Format.TEXT,
         output=output,
         top=top or config.top or DEFAULT_TOP,
         select=select or config.select,

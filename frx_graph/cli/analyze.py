@@ -30,6 +30,7 @@ from frx_graph.cli.before_after import (
 )
 from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
 from frx_graph.cli.kernels_code import kernels_code
+from frx_graph.cli.output import QuietOption, is_json, stages
 from frx_graph.cli.report_output import ReportOptions, emit, write_report
 from frx_graph.cli.run_bundle import RunScope, is_bundle, run_code
 from frx_graph.cuda_advice import analyze_cuda
@@ -37,7 +38,6 @@ from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.passes.run.scopes import Scope
-from frx_graph.progress import stages
 from frx_graph.ptx_advice import analyze_ptx
 from frx_graph.reports import cuda_document, kernel_document, ptx_document, run_document, trace_document
 from frx_graph.reports.cuda_report import render_cuda
@@ -90,11 +90,12 @@ def analyze(
     after_label: AfterLabel = None,
     baseline: Baseline = None,
     optimized: Optimized = None,
+    _quiet: QuietOption = False,
 ) -> None:
     """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX or source; with
     --before and --after what is better of two."""
     options = ReportOptions(
-        format=Format.JSON if as_document else format,
+        format=Format.JSON if is_json(format, as_document) else format,
         output=output,
         top=top,
         select=select or (),
@@ -158,7 +159,7 @@ def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
         text = _json(run_document.as_json(advice.document))
     else:
         text = render_run(result, scope, advice.read_from, top=options.top, width=terminal.width, color=color)
-    write_report(text, options.output, color=color)
+    write_report(text, options.output, color=color, for_people=options.format is Format.TEXT)
     return 0 if code == 1 and options.exit_zero else code
 
 
@@ -183,7 +184,7 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
                 text, code = _cuda(path, gpu, options, terminal.width, color)
             case FileKind.NCU_CSV | FileKind.NCU_REPORT:
                 text, code = _ncu(kind, path, gpu, options, terminal.width, color)
-    write_report(text, options.output, color=color)
+    write_report(text, options.output, color=color, for_people=options.format is Format.TEXT)
     return 0 if code == 1 and options.exit_zero else code
 
 

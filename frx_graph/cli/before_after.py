@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.comparison_output import show_comparison
+from frx_graph.cli.output import notice, stages
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.layer_files import read_layers
 from frx_graph.passes.comparison.comparison import compare_layers
 from frx_graph.passes.layers import Layers
-from frx_graph.progress import stages
 from frx_graph.reports.compare_gaps import NextCommand
 from frx_graph.rules.gpu_profile import GpuProfile
 
@@ -95,7 +95,7 @@ def renamed(current: Path | None, deprecated: Path | None, option: str, old: str
         return current
     if current is not None:
         raise OptionError(f"{old} is the old name of {option}", f"leave {old} out")
-    typer.echo(f"frx: {old} is deprecated: {option}", err=True)
+    notice(f"frx: {old} is deprecated: {option}")
     return deprecated
 
 

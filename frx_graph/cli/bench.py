@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -15,13 +14,13 @@ import typer
 
 from frx_graph.cli.build_option import BuildFlags, flag_words
 from frx_graph.cli.gpu_option import cuda_gpu
+from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.errors import EvidenceError, FrxError, OptionError
 from frx_graph.evidence.gpus_present import gpu_names
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.evidence.nvcc import Nvcc, find_nvcc
 from frx_graph.passes.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
 from frx_graph.program_layers import Build, compiled_program, measured_program
-from frx_graph.progress import stages
 from frx_graph.reports.bench_document import BenchDocument, as_json, bench_document
 from frx_graph.reports.bench_report import render_bench
 from frx_graph.reports.terminal import detect_terminal
@@ -45,6 +44,7 @@ def bench(
     ] = False,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one run may take.")] = 120.0,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_bench_v0.")] = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Compile two CUDA sources, run them in turns, and compare times and outputs. Exit code 0: measured; 1: the second
     is slower, or prints something else; 2: an error, or they could not be run, as without a GPU."""
@@ -73,10 +73,10 @@ def bench(
         diff = None if ncu is None or run.wall is None else _measured(run, build, ncu)
     document = bench_document(run, diff)
     if as_document:
-        typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
+        print_document(as_json(document))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
-        typer.echo(render_bench(document, width=terminal.width, color=terminal.color), nl=False, color=terminal.color)
+        print_report(render_bench(document, width=terminal.width, color=terminal.color), color=terminal.color)
     raise typer.Exit(_exit_code(document))
 
 
@@ -93,7 +93,7 @@ def _measured(run: BenchRun, build: Build, ncu: str) -> NcuDiff | str:
     layers = []
     try:
         for side, word in ((run.before, "before"), (run.after, "after")):
-            typer.echo(f"frx: measuring {word} with ncu, which runs each kernel several times", err=True)
+            notice(f"frx: measuring {word} with ncu, which runs each kernel several times")
             program = compiled_program(side.source, build, f"{word}-ncu", arch=run.options.arch or "native")
             # It is measured on a GPU that is here, whatever it was compiled for.
             layers.append(measured_program(side.source, program, ncu, None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from frx_graph.cli.output import QuietOption, print_document, print_report
 from frx_graph.passes.run.scopes import Scope
 from frx_graph.reports.collect_document import CapturedPart, CollectDocument, as_json
 from frx_graph.reports.collect_report import render_collected
@@ -46,7 +46,7 @@ def collect(
     as_document: Annotated[
         bool, typer.Option("--json", help="The report as JSON; what the program prints goes to standard error.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but what the program prints.")] = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Run a program, sample devices meanwhile, and keep its record in a bundle that `frx analyze` reads. The exit code
     is the program's, 128 and the signal where one has ended it; 2, too, where it could not be started."""
@@ -66,9 +66,9 @@ def collect(
     collected = collect_run(settings, stdout=STDERR if as_document else STDOUT)
     document = _document(settings, collected)
     if as_document:
-        typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
-    elif not quiet:
-        typer.echo(render_collected(document), nl=False)
+        print_document(as_json(document))
+    else:
+        print_report(render_collected(document), color=False)
         if document.result is not None:
             _print_diagnosis(document.result)
     raise typer.Exit(collected.end.shell_code)
@@ -84,7 +84,7 @@ def _print_diagnosis(result: RunResult) -> None:
         width=terminal.width,
         color=terminal.color,
     )
-    typer.echo(f"\n{text}", nl=False, color=terminal.color)
+    print_report(f"\n{text}", color=terminal.color)
 
 
 def _document(settings: RunSettings, collected: Collected) -> CollectDocument:

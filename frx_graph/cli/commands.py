@@ -1,52 +1,89 @@
-"""The commands of `frx`. Importing them imports torch, which takes seconds."""
+"""The commands of `frx`. Each is imported when it is run: most import torch, which takes seconds, and help, the
+version, and commands that do without it need not wait for it."""
 
 from __future__ import annotations
 
-import typer
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
-from frx_graph.cli.advise import advise
-from frx_graph.cli.analyze import analyze
-from frx_graph.cli.bench import bench
-from frx_graph.cli.collect import collect
-from frx_graph.cli.compare import compare
-from frx_graph.cli.doctor import doctor
-from frx_graph.cli.explain import explain
-from frx_graph.cli.ledger import ledger
-from frx_graph.cli.ncu_command import ncu_command
-from frx_graph.cli.probe import probe
-from frx_graph.cli.profile import profile
-from frx_graph.cli.reconcile import reconcile
-from frx_graph.cli.rules import rules
-from frx_graph.cli.smoke_test import smoke_test
-from frx_graph.cli.trial import trial
-from frx_graph.cli.tune import tune
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from frx_graph.cli.interrupt import ended_at_once
 from frx_graph.version import __version__
+
+if TYPE_CHECKING:
+    from typer._click import HelpFormatter
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a command is defined, `module:function` within `frx_graph.cli`, and what it is for, in one short line."""
+
+    at: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Home] = {
+    "init": Home("init:init", "First steps: check this machine, find scripts, patch one."),
+    "collect": Home("collect:collect", "Run a program, and keep what it did in a bundle."),
+    "tune": Home("tune:tune", "Try settings of a program, and recommend the fastest."),
+    "advise": Home("advise:advise", "Ranked layout fixes for a model."),
+    "analyze": Home("analyze:analyze", "What a run, a trace, an ncu export, PTX or CUDA file shows."),
+    "profile": Home("profile:profile", "Measure a program's kernels with Nsight Compute."),
+    "explain": Home("explain:explain", "A brief of a run or report, for people or a language model."),
+    "reconcile": Home("reconcile:reconcile", "What source, PTX, counters and trace say together."),
+    "compare": Home("compare:compare", "Two CUDA sources beside each other."),
+    "bench": Home("bench:bench", "Time two CUDA programs against each other."),
+    "trial": Home("trial:trial", "Is what frx makes of a model right, and faster?"),
+    "ledger": Home("ledger:ledger", "What was decided about layouts, and why."),
+    "rules": Home("rules:rules", "The rules, or the card of one."),
+    "probe": Home("probe:probe", "Measure which operators copy which operands."),
+    "doctor": Home("doctor:doctor", "Check versions, devices, compilers and caches."),
+    "smoke-test": Home("smoke_test:smoke_test", "Does all of the pipeline work here?"),
+    "ncu-command": Home("ncu_command:ncu_command", "Print the ncu command of a preset."),
+    "completion": Home("completion:completion", "Print or install completion for a shell."),
+}
+"""In the order in which `frx --help` lists them."""
+
+
+class CommandGroup(TyperGroup):
+    """Loads a command when it is asked for, and lists them without."""
+
+    def list_commands(self, _context: object) -> list[str]:
+        """All names."""
+        return list(COMMANDS)
+
+    def get_command(self, _context: object, name: str) -> TyperCommand | TyperGroup | None:
+        """The command of that name; None for another."""
+        return load_command(name) if name in COMMANDS else None
+
+    def format_commands(self, _context: object, formatter: HelpFormatter) -> None:
+        """The list in `frx --help`."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, home.summary) for name, home in COMMANDS.items()])
+
+
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """The command, imported."""
+    module, _, attribute = COMMANDS[name].at.partition(":")
+    with ended_at_once():
+        found = getattr(importlib.import_module(f"frx_graph.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        command, found = found, typer.Typer(rich_markup_mode=None, add_completion=False)
+        found.command(name)(command)
+    return cast("TyperCommand | TyperGroup", get_command(found))
+
 
 app = typer.Typer(
     name="frx",
-    help="Finds where a PyTorch model fights its own memory layout.",
-    add_completion=False,
+    cls=CommandGroup,
+    add_completion=False,  # `frx completion` does it without starting Python at every Tab
     rich_markup_mode=None,
 )
-for command in (
-    advise,
-    analyze,
-    profile,
-    collect,
-    explain,
-    reconcile,
-    compare,
-    bench,
-    trial,
-    tune,
-    rules,
-    probe,
-    doctor,
-    ncu_command,
-    smoke_test,
-):
-    app.command()(command)
-app.add_typer(ledger, name="ledger")
 
 
 def _version(wanted: bool) -> None:

@@ -14,6 +14,7 @@ import typer
 from frx_graph.cli.build_option import BuildFlags, flag_words
 from frx_graph.cli.comparison_output import show_comparison
 from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.cli.output import QuietOption, notice, stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.gpus_present import gpu_names
@@ -23,7 +24,6 @@ from frx_graph.layer_files import read_layers
 from frx_graph.passes.comparison.comparison import compare_layers
 from frx_graph.passes.layers import Layers
 from frx_graph.program_layers import Build, compiled_program, compiled_ptx, measured_program, source_layer
-from frx_graph.progress import stages
 from frx_graph.reports.compare_gaps import NextCommand
 from frx_graph.reports.plain_text import one_line
 from frx_graph.rules.gpu_profile import GpuProfile
@@ -44,6 +44,7 @@ def compare(
     build_flags: BuildFlags = "",
     gpu_model: GpuModel = None,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_compare_v1.")] = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Compare two CUDA sources: what changed, which is better, by which evidence, and what is not known. Exit code 0: B
     is not worse; 1: B is worse, or has regressions; 2: an error, or the evidence does not tell."""
@@ -106,9 +107,7 @@ class _Read:
     def measured(self, ncu: str, gpu: GpuProfile | None) -> Layers:
         """With what its program measures."""
         assert self.program is not None
-        typer.echo(
-            f"frx: measuring {one_line(str(self.source))} with ncu, which runs each kernel several times", err=True
-        )
+        notice(f"frx: measuring {one_line(str(self.source))} with ncu, which runs each kernel several times")
         return replace(self.layers, ncu=measured_program(self.source, self.program, ncu, gpu))
 
 

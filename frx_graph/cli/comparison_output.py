@@ -28,7 +28,7 @@ def show_comparison(
         text = json.dumps(as_json(document), indent=2, allow_nan=False) + "\n"
     else:
         text = render_comparison(document.result, top=top, width=terminal.width, color=color)
-    write_report(text, output, color=color)
+    write_report(text, output, color=color, for_people=not as_document)
     if found.verdict.winner is Winner.A or found.regressions:
         return 1
     return 2 if found.verdict.winner is Winner.UNKNOWN else 0

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.explanation_files import Explanations
+from frx_graph.cli.output import QuietOption, stages
 from frx_graph.cli.run_bundle import RunScope, is_bundle
 from frx_graph.cuda_advice import analyze_cuda
 from frx_graph.errors import EvidenceError, OptionError
@@ -18,7 +19,6 @@ from frx_graph.layer_files import read_layers
 from frx_graph.passes.layers import Layers, SourceLayer
 from frx_graph.passes.reconcile.reconciliation import reconcile
 from frx_graph.passes.run.scopes import Scope
-from frx_graph.progress import stages
 from frx_graph.reports.explain_document import ExplainDocument
 from frx_graph.reports.explanation import explain_ncu, explain_ptx, with_source
 from frx_graph.reports.kernel_document import ncu_document
@@ -37,6 +37,7 @@ def explain(
     out: Annotated[Path, typer.Option(help="Folder of the files; the current one if it is left out.")] = Path(),
     scope: RunScope = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files of these names that others wrote.")] = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what holds kernels or a run back, and how to
     mend it."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from frx_graph.atomic_file import write_all_atomically
+from frx_graph.cli.output import notice
 from frx_graph.errors import OptionError
 from frx_graph.reports import explain_prompt, explain_summary
 from frx_graph.reports.explain_document import SCHEMA_NAME, ExplainDocument
@@ -49,7 +48,7 @@ class Explanations:
         except OSError as error:
             raise OptionError(f"cannot write into {self.folder}: {error.strerror}", "choose another folder") from error
         for name in texts:
-            typer.echo(f"frx: wrote {self.folder / name}", err=True)
+            notice(f"frx: wrote {self.folder / name}")
 
 
 def _is_ours(path: Path, begins: str) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import enum
-import json
 import os
 import re
 import sys
@@ -15,6 +13,16 @@ from typing import Annotated
 import typer
 
 from frx_graph.atomic_file import write_atomically
+from frx_graph.cli.output import (
+    FormatOption,
+    JsonOption,
+    QuietOption,
+    TextOrJson,
+    is_json,
+    notice,
+    print_document,
+    print_report,
+)
 from frx_graph.config import advise_config
 from frx_graph.errors import LedgerMissingError, OptionError
 from frx_graph.ledger.author import this_process
@@ -41,18 +49,10 @@ _POSITION = re.compile(r"#?([0-9]{1,7})")
 _HASH = re.compile(r"[0-9a-f]{8,64}")
 
 
-class LedgerFormat(enum.StrEnum):
-    """How events are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 LedgerOption = Annotated[
     str | None,
     typer.Option("--ledger", help="A file or SQLAlchemy URL; otherwise FRX_LEDGER, [tool.frx], the data folder."),
 ]
-FormatOption = Annotated[LedgerFormat, typer.Option("--format", help="Output format.")]
 
 ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -71,7 +71,8 @@ def list_events(
     environment: Annotated[str | None, typer.Option(help="Only this fingerprint.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only these: promoted, rolled-back; may be repeated.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="The last so many.")] = DEFAULT_LIMIT,
-    format: FormatOption = LedgerFormat.TEXT,
+    format: FormatOption = TextOrJson.TEXT,
+    as_document: JsonOption = False,
     at: LedgerOption = None,
 ) -> None:
     """List the last decisions, oldest first."""
@@ -85,8 +86,8 @@ def list_events(
     total = 0 if source is None else source.count(wanted)
     events = () if source is None else source.events(wanted, newest=limit)
     standings = None if signature is None else _standings(source, signature, environment)
-    if format is LedgerFormat.JSON:
-        _print_json(ledger_document(str(place), total, events, standings))
+    if is_json(format, as_document):
+        print_document(ledger_document(str(place), total, events, standings))
         return
     if source is None:
         typer.echo(_NOTHING_YET.format(place))
@@ -101,15 +102,16 @@ def list_events(
 @ledger.command()
 def show(
     event: Annotated[str, typer.Argument(help="An event's number, or the first 8 digits or more of its hash.")],
-    format: FormatOption = LedgerFormat.TEXT,
+    format: FormatOption = TextOrJson.TEXT,
+    as_document: JsonOption = False,
     at: LedgerOption = None,
 ) -> None:
     """Print all about one decision, with its evidence."""
     place = _place(at)
     source = open_to_read(place)
     found = _find(source, event)
-    if format is LedgerFormat.JSON:
-        _print_json(ledger_document(str(place), 1, (found,)))
+    if is_json(format, as_document):
+        print_document(ledger_document(str(place), 1, (found,)))
         return
     terminal = detect_terminal(sys.stdout, os.environ)
     text = render_event(found, source.evidence(found), width=terminal.width, color=terminal.color)
@@ -124,6 +126,7 @@ def rollback(
     environment: Annotated[str | None, typer.Option(help="Only in this environment.")] = None,
     reason: Annotated[str, typer.Option(help="Why; one line.")] = "rolled back by hand",
     at: LedgerOption = None,
+    _quiet: QuietOption = False,
 ) -> None:
     """Go back to the baseline: what is promoted is not applied any more, nor tried again until somebody asks."""
     why = " ".join(one_line(reason, 1000).split())
@@ -135,13 +138,14 @@ def rollback(
     decisions = rollbacks(promotions, reason=why, by=this_process(), now=datetime.now(UTC))
     for event in open_ledger(place).append(decisions):
         decision = event.decision
-        typer.echo(f"#{event.position} rolled back plan {decision.plan} of {decision.signature}")
+        print_report(f"#{event.position} rolled back plan {decision.plan} of {decision.signature}", color=False)
 
 
 @ledger.command()
 def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
     at: LedgerOption = None,
+    _quiet: QuietOption = False,
 ) -> None:
     """Write all events as JSON Lines, oldest first."""
     source = _to_read(_place(at))
@@ -155,25 +159,25 @@ def export(
     except OSError as error:
         message = f"cannot write {one_line(str(output))}: {error.strerror}"
         raise OptionError(message, "choose another --output") from error
-    typer.echo(f"frx: wrote {one_line(str(output))}", err=True)
+    notice(f"frx: wrote {one_line(str(output))}")
 
 
 @ledger.command()
-def verify(at: LedgerOption = None) -> None:
+def verify(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
     """Check every event's hash, place and form, and that it was allowed. Exit code 0: sound; 1: not."""
     place = _place(at)
     source = _to_read(place)
     if source is None:
-        typer.echo(_NOTHING_YET.format(place))
+        print_report(_NOTHING_YET.format(place), color=False)
         return
     found = verify_ledger(source)
     name = str(place)
     if found.problem is None:
-        typer.echo(f"{name}: {plural(found.sound, 'event')}, all sound")
+        print_report(f"{name}: {plural(found.sound, 'event')}, all sound", color=False)
         return
     where = "" if found.problem.position is None else f"event {found.problem.position}: "
     sound = "" if found.problem.position is None else f" ({plural(found.sound, 'event')} before it sound)"
-    typer.echo(f"{name}: {where}{one_line(found.problem.what, 1000)}{sound}")
+    print_report(f"{name}: {where}{one_line(found.problem.what, 1000)}{sound}", color=False)
     raise typer.Exit(1)
 
 
@@ -245,7 +249,3 @@ def _kind(name: str) -> Kind:
         hint = f"did you mean {near[0]}?" if near else ", ".join(known)
         raise OptionError(f"unknown --kind {one_line(name, 80)!r}", hint)
     return known[plain]
-
-
-def _print_json(document: object) -> None:
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
+from frx_graph.cli.output import OnlyJsonOption, print_document
 from frx_graph.errors import OptionError
 from frx_graph.evidence.ncu.presets import PRESETS, ncu_arguments, preset_named, shell_line
 
@@ -21,7 +21,7 @@ def ncu_command(
     launch_skip: Annotated[int | None, typer.Option(min=0, help="Leave the first launches out.")] = None,
     launch_count: Annotated[int | None, typer.Option(min=1, help="Measure so many launches.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the presets.")] = False,
-    as_document: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_document: OnlyJsonOption = False,
 ) -> None:
     """Print the ncu command of a preset. Nothing is run."""
     if listed:
@@ -37,13 +37,16 @@ def ncu_command(
         launch_skip=launch_skip,
         launch_count=launch_count,
     )
-    typer.echo(json.dumps({"preset": preset, "command": arguments}) if as_document else shell_line(arguments))
+    if as_document:
+        print_document({"preset": preset, "command": arguments})
+    else:
+        typer.echo(shell_line(arguments))
 
 
 def _print_list(as_document: bool) -> None:
     if as_document:
         found = [{"preset": one.name, "use": one.use, "metrics": list(one.counters)} for one in PRESETS.values()]
-        typer.echo(json.dumps(found, indent=2))
+        print_document(found)
         return
     for one in PRESETS.values():
         typer.echo(f"{one.name:<10} {one.use} ({len(one.counters)} metrics)")

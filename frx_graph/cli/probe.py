@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import enum
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,19 +16,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from frx_graph.atomic_file import write_atomically
+from frx_graph.cli.output import (
+    FormatOption,
+    JsonOption,
+    QuietOption,
+    TextOrJson,
+    is_json,
+    is_quiet,
+    notice,
+    print_document,
+)
 from frx_graph.errors import OptionError
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.rules.contract_cases import Case
 from frx_graph.rules.contract_measurement import measure_contract, trials
 from frx_graph.rules.contract_table import CASES
 from frx_graph.rules.operator_contract import ContractRow, OperatorContract, contract_text, own_contracts
-
-
-class ProbeFormat(enum.StrEnum):
-    """How the contract is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class ProbeDevice(enum.StrEnum):
@@ -45,11 +47,13 @@ def probe(
         Path | None,
         typer.Option(help="Write the contract to this YAML file instead of the cache, where frx advise looks for it."),
     ] = None,
-    format: Annotated[ProbeFormat, typer.Option("--format", help="Output format.")] = ProbeFormat.TEXT,
+    format: FormatOption = TextOrJson.TEXT,
+    as_document: JsonOption = False,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="OPERATOR", help="Only this operator (aten.bmm); may be given several times."),
     ] = None,
+    _quiet: QuietOption = False,
 ) -> None:
     """Measure which operators copy which operands, by class of strides: the operator layout contract."""
     if device is ProbeDevice.CUDA and not torch.cuda.is_available():
@@ -72,12 +76,12 @@ def probe(
 
         contract = measure_contract(cases, device.value, progress=advance, on_failure=failed)
     written = _write(contract, output, whole=only is None)
-    if format is ProbeFormat.JSON:
-        typer.echo(json.dumps(_document(contract, written, failures), indent=2))
-    else:
+    if is_json(format, as_document):
+        print_document(_document(contract, written, failures))
+    elif not is_quiet():
         _print(contract, failures)
     if written is not None:
-        typer.echo(f"contract {contract.name} written to {written}", err=True)
+        notice(f"contract {contract.name} written to {written}")
 
 
 def select_cases(only: Sequence[str] | None) -> tuple[Case, ...]:
@@ -123,7 +127,7 @@ def _progress() -> Progress:
         TextColumn("{task.description}", markup=False),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=is_quiet() or not console.is_terminal,
     )
 
 

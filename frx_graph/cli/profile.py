@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ import typer
 from frx_graph.cli.explanation_files import Explanations
 from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
 from frx_graph.cli.kernels_code import kernels_code
+from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ncu.export import NcuExport
@@ -24,7 +24,6 @@ from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.kernel_advice import analyze_ncu
 from frx_graph.kernel_profile import Filters, measure_kernels
 from frx_graph.passes.kernels.analysis import KernelAnalysis
-from frx_graph.progress import stages
 from frx_graph.ptx_advice import analyze_ptx
 from frx_graph.reports import kernel_document, ptx_document
 from frx_graph.reports.explanation import explain_ncu, explain_ptx
@@ -60,6 +59,7 @@ def profile(
         bool, typer.Option("--json", help="The report as JSON; what the program prints goes to standard error.")
     ] = False,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are bottlenecks.")] = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Measure a program's kernels with Nsight Compute, and print what holds them back and what to do about it."""
     if sum(given is not None for given in (command or None, ncu, ptx)) != 1:
@@ -84,7 +84,7 @@ def profile(
     wanted = preset_named(preset or _DEFAULT_PRESET)
     program = _ncu_for(command, wanted, filters, out)
     count = len(wanted.counters)
-    typer.echo(f"frx: measuring {count} metrics with ncu, which runs each kernel several times", err=True)
+    notice(f"frx: measuring {count} metrics with ncu, which runs each kernel several times")
     sys.stdout.flush()
     export, analysis, failed = measure_kernels(
         program, command, wanted, filters, out, gpu=gpu, program_output=_STDERR if as_document else None
@@ -134,13 +134,13 @@ class _Shown:
         """The exit code for an export; `measured` is how it comes to another one."""
         document = kernel_document.ncu_document(export, analysis)
         if self.as_document:
-            typer.echo(json.dumps(kernel_document.as_json(document), indent=2, allow_nan=False))
+            print_document(kernel_document.as_json(document))
         else:
             terminal = detect_terminal(sys.stdout, os.environ)
             text = render_kernels(
                 document.result, top=self.top, width=terminal.width, color=terminal.color, measured=measured
             )
-            typer.echo(text, nl=False, color=terminal.color)
+            print_report(text, color=terminal.color)
         if self.explanations is not None:
             self.explanations.write(explain_ncu(document.result, measured=measured))
         return self._exit_code(kernels_code(analysis))
@@ -151,11 +151,11 @@ class _Shown:
             progress(f"reading {path}")
             document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
         if self.as_document:
-            typer.echo(json.dumps(ptx_document.as_json(document), indent=2, allow_nan=False))
+            print_document(ptx_document.as_json(document))
         else:
             terminal = detect_terminal(sys.stdout, os.environ)
             text = render_ptx(document.result, top=self.top, width=terminal.width, color=terminal.color)
-            typer.echo(text, nl=False, color=terminal.color)
+            print_report(text, color=terminal.color)
         if self.explanations is not None:
             self.explanations.write(explain_ptx(document.result))
         return self._exit_code(int(bool(document.result.bottlenecks)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.cli.output import QuietOption, print_document, print_report, stages
 from frx_graph.errors import OptionError
 from frx_graph.layer_files import read_layers
 from frx_graph.passes.reconcile.reconciliation import reconcile as reconciled
-from frx_graph.progress import stages
 from frx_graph.reports.reconcile_document import as_json, reconcile_document
 from frx_graph.reports.reconcile_report import render_reconciliation
 from frx_graph.reports.render import DEFAULT_TOP
@@ -28,6 +27,7 @@ def reconcile(
     top: Annotated[int, typer.Option(min=1, help="Explain this many diagnoses.")] = DEFAULT_TOP,
     gpu_model: GpuModel = None,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_reconcile_v1.")] = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Print what source, PTX, counters and a trace of one program say together of its kernels, how sure that is, and
     what to measure to be sure. Exit code 0: nothing; 1: diagnoses; 2: an error."""
@@ -39,9 +39,9 @@ def reconcile(
         raise OptionError("--gpu-model is for kernels: a trace names its own device", "leave it out")
     document = reconcile_document(layers, reconciled(layers))
     if as_document:
-        typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
+        print_document(as_json(document))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
         text = render_reconciliation(document.result, top=top, width=terminal.width, color=terminal.color)
-        typer.echo(text, nl=False, color=terminal.color)
+        print_report(text, color=terminal.color)
     raise typer.Exit(1 if document.result.diagnoses else 0)

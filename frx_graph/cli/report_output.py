@@ -12,6 +12,7 @@ import typer
 
 from frx_graph.advice import Advice
 from frx_graph.atomic_file import write_atomically
+from frx_graph.cli.output import notice, print_report
 from frx_graph.errors import OptionError
 from frx_graph.reports.baseline import baseline_of, filter_new, read_baseline, write_baseline
 from frx_graph.reports.outcome import Outcome, outcome_of
@@ -59,7 +60,7 @@ def emit(advice: Advice, options: ReportOptions) -> int:
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and options.output is None
     text = render(shown, options.format, top=options.top, width=terminal.width, color=color)
-    write_report(text, options.output, color=color)
+    write_report(text, options.output, color=color, for_people=options.format is Format.TEXT)
     match outcome_of(shown):
         case Outcome.FINDINGS:
             return 0 if options.exit_zero else 1
@@ -69,16 +70,19 @@ def emit(advice: Advice, options: ReportOptions) -> int:
             return 0
 
 
-def write_report(text: str, output: Path | None, *, color: bool) -> None:
+def write_report(text: str, output: Path | None, *, color: bool, for_people: bool) -> None:
     """To standard output, or whole to a file. Raises `OptionError` for one that cannot be written."""
     if output is None:
-        typer.echo(text, nl=not text.endswith("\n"), color=color)
+        if for_people:
+            print_report(text, color=color)
+        else:
+            typer.echo(text, nl=not text.endswith("\n"))
         return
     try:
         write_atomically(output, text)
     except OSError as error:
         raise OptionError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
-    typer.echo(f"frx: wrote {output}", err=True)
+    notice(f"frx: wrote {output}")
 
 
 def _known_rules() -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-import json
 import textwrap
 from typing import Annotated
 
@@ -13,25 +11,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from frx_graph.cli.output import FormatOption, JsonOption, TextOrJson, is_json, print_document
 from frx_graph.rules.rule_card import RuleCard, all_cards, load_card
-
-
-class RulesFormat(enum.StrEnum):
-    """How the cards are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def rules(
     code: Annotated[str | None, typer.Argument(help="A rule code (FRX001) or name; without it, all rules.")] = None,
-    format: Annotated[RulesFormat, typer.Option("--format", help="Output format.")] = RulesFormat.TEXT,
+    format: FormatOption = TextOrJson.TEXT,
+    as_document: JsonOption = False,
 ) -> None:
     """List the rules, or print one rule's card: what it finds, why it costs, the fix, how safe it is."""
     card = load_card(code) if code is not None else None
-    if format is RulesFormat.JSON:
+    if is_json(format, as_document):
         documents = [each.model_dump(mode="json") for each in (all_cards() if card is None else (card,))]
-        typer.echo(json.dumps(documents if card is None else documents[0], indent=2, ensure_ascii=False))
+        print_document(documents if card is None else documents[0])
         return
     console = Console(highlight=False, markup=False)
     if card is None:

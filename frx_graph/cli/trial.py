@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import os
 import sys
@@ -12,6 +11,17 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.ledger import LedgerOption
+from frx_graph.cli.output import (
+    FormatOption,
+    JsonOption,
+    QuietOption,
+    TextOrJson,
+    is_json,
+    notice,
+    print_document,
+    print_report,
+    stages,
+)
 from frx_graph.cli.placement import check_device, check_dtype
 from frx_graph.config import advise_config, policy_of
 from frx_graph.errors import LedgerError, OptionError
@@ -20,7 +30,6 @@ from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.opening import check_writable, open_ledger
 from frx_graph.options import PLANNED, check_inner
-from frx_graph.progress import stages
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.trial_document import NOTHING_TRIED, TrialDocument, as_json, nothing_tried, trial_document
@@ -35,13 +44,6 @@ NOT_EACH = (
     ". Nothing is promoted: the gain is that of several graphs together, and proves none of them. Mode autopilot tries "
     "each by itself"
 )
-
-
-class TrialFormat(enum.StrEnum):
-    """How a trial is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def trial(
@@ -60,7 +62,9 @@ def trial(
     device: Annotated[str | None, typer.Option(help="Move model and inputs: cpu, cuda, cuda:1.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Cast model and inputs: float32, bfloat16, ...")] = None,
     ledger: LedgerOption = None,
-    format: Annotated[TrialFormat, typer.Option("--format", help="Output format.")] = TrialFormat.TEXT,
+    format: FormatOption = TextOrJson.TEXT,
+    as_document: JsonOption = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Try what frx would make of a model against what its compiler makes of it. Exit code 0: promoted, or nothing to
     try; 1: not promoted; 2: an error, or the decision could not be recorded. Decisions are kept in the ledger."""
@@ -78,16 +82,16 @@ def trial(
     with cleaned_up_when_terminated(), stages() as progress:
         tried = try_target(asked, rules, progress)
     if tried is None:
-        typer.echo(f"{one_line(target)}: {NOTHING_TRIED}", err=True)
-        if format is TrialFormat.JSON:
-            _print_json(nothing_tried(target=target, train=train, inner=inner, policy=rules))
+        notice(f"{one_line(target)}: {NOTHING_TRIED}")
+        if is_json(format, as_document):
+            print_document(as_json(nothing_tried(target=target, train=train, inner=inner, policy=rules)))
         raise typer.Exit(0)
     document, unrecorded = _recorded(tried, asked, rules, place)
-    if format is TrialFormat.JSON:
-        _print_json(document)
+    if is_json(format, as_document):
+        print_document(as_json(document))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
-        typer.echo(render_trial(document, width=terminal.width, color=terminal.color), nl=False, color=terminal.color)
+        print_report(render_trial(document, width=terminal.width, color=terminal.color), color=terminal.color)
     if unrecorded is not None:
         raise unrecorded
     raise typer.Exit(0 if tried.promotes else 1)
@@ -98,10 +102,6 @@ def _check_inner(name: str) -> None:
     check_inner(name)
     if name not in PLANNED:
         raise OptionError(f"nothing can be tried with --inner {name}", f"take one of {', '.join(sorted(PLANNED))}")
-
-
-def _print_json(document: TrialDocument) -> None:
-    typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
 
 
 def _recorded(

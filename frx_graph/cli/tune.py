@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
+from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.errors import OptionError
-from frx_graph.progress import stages
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.tune_document import as_json
@@ -70,7 +68,7 @@ def tune(
         Path | None, typer.Option(help="Go on with this tune's folder, under the same arguments.")
     ] = None,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_tune_v1.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but the report.")] = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Find the environment variables that make a training script fastest, and prove it. Recommendation only. Exit code
     0: something is recommended; 1: nothing is; 2: an error."""
@@ -108,23 +106,20 @@ def tune(
         raise OptionError(f"{flag} {first['input']}: {first['msg']}", "frx tune --help") from None
     _check_families(settings)
     folder = _folder(resume, out, settings)
-    said = _sayer(quiet)
-    said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
-    said(f"Workload : {one_line(' '.join(command))}")
-    said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
+    _said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
+    _said(f"Workload : {one_line(' '.join(command))}")
+    _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
     try:
         with cleaned_up_when_terminated(), stages() as progress:
-            document = TuneRun(
-                settings, folder, diagnose=diagnose, say=said, progress=(lambda _: None) if quiet else progress
-            ).run()
+            document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress).run()
     finally:
-        said(f"Report saved: {folder.path / REPORT}")
-        said(f"Markdown report saved: {folder.path / MARKDOWN}")
+        _said(f"Report saved: {folder.path / REPORT}")
+        _said(f"Markdown report saved: {folder.path / MARKDOWN}")
     if as_document:
-        typer.echo(json.dumps(as_json(document), indent=2, allow_nan=False))
+        print_document(as_json(document))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
-        typer.echo(render_tune(document, width=terminal.width, color=terminal.color), nl=False, color=terminal.color)
+        print_report(render_tune(document, width=terminal.width, color=terminal.color), color=terminal.color)
     raise typer.Exit(0 if document.winner is not None else 1)
 
 
@@ -154,8 +149,8 @@ def _folder(resume: Path | None, out: Path, settings: TuneSettings) -> TuneFolde
     return new_folder(out, f"tune-{secrets.token_hex(4)}", settings)
 
 
-def _sayer(quiet: bool) -> Callable[[str], None]:
-    return (lambda _: None) if quiet else lambda text: typer.echo(one_line_kept(text), err=True)
+def _said(text: str) -> None:
+    notice(one_line_kept(text))
 
 
 def one_line_kept(text: str) -> str:

@@ -65,7 +65,11 @@ def layout_of(batch: object) -> Layout:
 def describe(name: str, tensor: Any) -> TensorLayout | None:
     """None for a tensor that has no shape to read, such as a nested one."""
     try:
-        return name, tensor.shape, tensor.stride(), tensor.dtype
+        strides = tensor.stride()
+        if strides and not strides[-1] and "strided" not in str(tensor.layout):
+            # Sparse tensors say that they have strides of zero.
+            strides = None
+        return name, tensor.shape, strides, tensor.dtype
     except Exception:  # noqa: BLE001 - tensors of a stranger's kind raise what they like
         try:
             return name, tensor.shape, None, tensor.dtype

@@ -10,8 +10,11 @@ Whatever goes wrong here ends the recording, with one line on standard error, an
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
+import multiprocessing
+import multiprocessing.util
 import os
 import stat
 import threading
@@ -36,6 +39,8 @@ _LATE_S = 60.0
 """How long a value is waited for that a device has yet to compute."""
 _PATIENCE_S = 1.0
 """How long a flush, or the end of the program, waits for such values; and for somebody else's flush."""
+_PATIENCE_AT_END_S = 5.0
+"""How long the end of the program waits for a disk that does not answer."""
 
 
 class EventWriter:
@@ -82,7 +87,7 @@ class EventWriter:
                 self._begin()
             if len(self._queue) < self._room:
                 self._queue.append(event)
-            else:
+            elif not self._dead:
                 self._drop(event)
 
     def put_when_ready(self, event: Event, awaited: tuple[PendingScalar, ...]) -> None:
@@ -102,7 +107,7 @@ class EventWriter:
         afterwards."""
         if self._thread is not None and not self._dead:
             self.flush()
-            self._drain(_PATIENCE_S, all_late=True)
+            self._drain(_PATIENCE_AT_END_S, all_late=True)
         self.abandon()
         self._wake.set()
 
@@ -131,8 +136,15 @@ class EventWriter:
                 self._queue.extend(first)
                 self._thread.start()
                 self._room = self._capacity
+                self._close_at_exit()
             except Exception as error:  # noqa: BLE001 - no more threads, or an interpreter that is ending
                 self._fail(error)
+
+    def _close_at_exit(self) -> None:
+        atexit.register(self.close)
+        if multiprocessing.parent_process() is not None:
+            # Children of `multiprocessing` end without what `atexit` has.
+            multiprocessing.util.Finalize(None, self.close, exitpriority=0)
 
     def _drop(self, event: Event) -> None:
         # A count that no other thread can spoil, without a lock, which a signal's handler would find taken.
@@ -146,6 +158,8 @@ class EventWriter:
             self._drain(_PATIENCE_S)
 
     def _drain(self, patience: float, *, all_late: bool = False) -> None:
+        if self._dead:
+            return
         # Not `with`: a handler of a signal may flush in the thread that is writing, and would wait forever.
         if not self._writing.acquire(timeout=patience):
             return
@@ -163,13 +177,17 @@ class EventWriter:
 
     def _append(self, events: list[Event]) -> None:
         lines = []
+        budget = self._budget
         for event in events:
-            if event[0] is not _awaited:
-                lines += [line_of(admitted, self._process) for admitted in self._budget.admitted(event)]
-            elif len(self._late) < _MOST_LATE:
-                self._late.append((event[3], event[4], time.monotonic() + _LATE_S))
-            else:
-                lines += [line_of(admitted, self._process) for admitted in self._budget.admitted(event[3])]
+            if event[0] is _awaited:
+                if len(self._late) < _MOST_LATE:
+                    self._late.append((event[3], event[4], time.monotonic() + _LATE_S))
+                    continue
+                event = event[3]
+            for admitted in budget.admitted(event):
+                line = line_of(admitted, self._process)
+                budget.written += len(line)
+                lines.append(line)
         self._write_lines(lines)
 
     def _write_late(self, *, everything: bool) -> None:
@@ -196,7 +214,6 @@ class EventWriter:
             return
         file = self._opened()
         data = memoryview("".join(lines).encode("ascii"))
-        self._budget.wrote(len(data))
         while data:
             data = data[os.write(file, data) :]
 
@@ -207,10 +224,9 @@ class EventWriter:
         # Not blocking: a pipe that nobody reads would hold us up here.
         file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         self._file = file
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(f"{self._path} is not a regular file")
-        if status.st_size and os.pread(file, 1, status.st_size - 1) != b"\n":
+        if _ends_in_the_middle(file):
             # Somebody was killed while writing; the line that follows should not be lost with his.
             os.write(file, b"\n")
         return file
@@ -218,6 +234,17 @@ class EventWriter:
     def _fail(self, error: Exception) -> None:
         self.abandon()
         say_once(f"events are no longer recorded to {self._path}: {first_line(error)}")
+
+
+def _ends_in_the_middle(file: int) -> bool:
+    """Whether the file's last line has no end, and nobody is just writing it: a file that grows may be seen so."""
+    before = -1
+    while (size := os.fstat(file).st_size) != before:
+        if not size or os.pread(file, 1, size - 1) == b"\n":
+            return False
+        before = size
+        time.sleep(0.01)
+    return True
 
 
 def _awaited(_process: str, _event: Event) -> str:

@@ -6,10 +6,7 @@ never breaks the program: whatever fails here is one line on standard error.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import multiprocessing
-import multiprocessing.util
 import operator
 import os
 import threading
@@ -170,7 +167,6 @@ class _Process:
         HERE.step, HERE.loading = None, False
         if self.session is not None:
             self.session.begin_anew()
-            _close_at_exit()
 
 
 _PROCESS = _Process()
@@ -207,13 +203,5 @@ def _whole(given: Any) -> int | None:
         return None
 
 
-def _close_at_exit() -> None:
-    atexit.register(_PROCESS.close)
-    if multiprocessing.parent_process() is not None:
-        # Children of `multiprocessing` end without what `atexit` has.
-        multiprocessing.util.Finalize(None, _PROCESS.close, exitpriority=0)
-
-
-_close_at_exit()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_PROCESS.begin_anew)

@@ -22,7 +22,8 @@ class TraceBudget:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._written = 0
+        self.written = 0
+        """Bytes, which whoever writes adds up."""
         self._stride = 0
         self._next_stride_at = max_bytes
         self._steps = 0
@@ -30,15 +31,11 @@ class TraceBudget:
         self._missing = 0
         self._missing_since = 0
 
-    def wrote(self, size: int) -> None:
-        """So many bytes have been written."""
-        self._written += size
-
     def admitted(self, event: Event) -> tuple[Event, ...]:
         """What to write for this event: itself, nothing, or itself behind a warning about those before it."""
-        if self._written < self._max_bytes:
+        if self.written < self._max_bytes:
             return (event,)
-        if self._written >= self._max_bytes * _HARD_BOUND:
+        if self.written >= self._max_bytes * _HARD_BOUND:
             return ()
         ends = event[0] is step_end
         if self._keeping:
@@ -58,7 +55,7 @@ class TraceBudget:
         return ()
 
     def _thinned(self) -> int:
-        while self._written >= self._next_stride_at:
+        while self.written >= self._next_stride_at:
             self._stride = self._stride * 2 or _FIRST_STRIDE
             self._next_stride_at += max(self._max_bytes // _SHARE, 1)
         return self._stride

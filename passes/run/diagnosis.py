@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from frx_graph.passes import confidence
 from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation, recommendations
 from frx_graph.passes.run.figures import ScopeFigures
+from frx_graph.passes.run.steps import Activity
 from frx_graph.passes.timeline.analysis import REMOVABLE
-from frx_graph.passes.timeline.labels import INSUFFICIENT, UNPRICED, Answer, RunLabel
+from frx_graph.passes.timeline.labels import INPUT_WAIT, INSUFFICIENT, UNPRICED, Answer, RunLabel
 
 FEW_STEPS = 3
 """Of fewer, one that is unlike the others decides."""
@@ -66,7 +67,7 @@ def diagnose(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Diagnosis:
 
 def _reason(figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunLabel]) -> tuple[float | None, str]:
     if found is None:
-        return None, "nothing that was recorded holds the run back"
+        return None, f"nothing that was recorded holds the run back{_not_recorded(figures)}"
     sure, reasons = found.confidence, []
     if found.label == INSUFFICIENT:
         return sure, found.evidence
@@ -87,6 +88,16 @@ def _reason(figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunL
         sure = min(sure, confidence.ASSUMED)
         reasons.append(f"but {len(figures.timed)} steps are few to tell by")
     return sure, "; ".join(reasons)
+
+
+def _not_recorded(figures: ScopeFigures) -> str:
+    """What may well be the bottleneck, and was not looked at."""
+    if Activity.LOADER in figures.means or not figures.between or figures.between < INPUT_WAIT:
+        return ""
+    return (
+        f", but {figures.between:.1%} of the time passes between steps, where a loop waits for its batch, and no such "
+        "wait was recorded: `frx_graph.instrument_dataloader(loader)` does"
+    )
 
 
 def _evidence(figures: ScopeFigures, found: RunLabel, told: Sequence[RunLabel]) -> tuple[str, ...]:

@@ -86,8 +86,12 @@ class ScopeFigures:
 
     @cached_property
     def means(self) -> Mapping[Activity, float]:
-        """Of the time of steps, 0..1, of the processes that recorded it; what none recorded is not there."""
+        """Of the time of steps, 0..1, of the processes that recorded it; what none recorded is not there. Without
+        steps, of all that a profiler recorded."""
         found: dict[Activity, float] = {}
+        if not self.steps and self.trace is not None:
+            whole = {Activity.LOADER: self.trace.loading_share, Activity.SYNC: self.trace.waiting_share}
+            return {activity: share for activity, share in whole.items() if share is not None}
         for activity in Activity:
             known = [step for step in self.timed if activity in step.times]
             if known:

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -23,7 +24,7 @@ import yaml
 from frx_graph.cli.main import run
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
-from frx_graph.evidence.run.device_samples import read_host_samples
+from frx_graph.evidence.run.device_samples import read_device_samples, read_host_samples
 from frx_graph.reports.collect_document import CollectDocument, as_json, collect_schema
 from frx_graph.reports.collect_report import render_collected
 from frx_graph.runs import bundle_writing, collection, imported_artifacts
@@ -185,6 +186,31 @@ def test_quiet_prints_what_the_workload_does(capfd: pytest.CaptureFixture[str]) 
     assert (shown.out, shown.err) == ("out\n", "")
 
 
+class OneDevice:
+    """A driver's library with one device, which tells how busy it is and nothing else."""
+
+    NVMLError = RuntimeError
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        known = {"nvmlDeviceGetCount": 1, "nvmlDeviceGetHandleByIndex": "it"}
+        known["nvmlDeviceGetUtilizationRates"] = SimpleNamespace(gpu=40, memory=5)  # type: ignore[assignment]
+        if name not in known:
+            raise AttributeError(name)
+        return lambda *_: known[name]
+
+
+def test_devices_are_sampled(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(collection, "loaded_nvml", OneDevice)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert run(["collect", "--sample-interval-ms", "10", *python("import time; time.sleep(0.2)")]) == 0
+    samples = read_device_samples(bundle() / bundle_layout.GPU_METRICS)
+    assert len(samples) > 2
+    assert {(sample.device, sample.busy_pct, sample.memory_used) for sample in samples} == {(0, 40, None)}
+    assert collection.NO_GPU not in capfd.readouterr().out
+    assert collection.NO_GPU not in told("manifest.json")["missing"]
+
+
 def test_a_run_without_events_is_collected_too(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["collect", *python("pass")]) == 0
     manifest = told("manifest.json")
@@ -314,7 +340,7 @@ def test_configuration_is_merged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"a: [", b"- 1", b"\xff", b"a: !!python/object/apply:os.system ['id']", b"[" * 2000, b"a: 2020-99-99", b"\0"],
+    [b"a: [", b"- 1", b"\xff", b"a: !!python/object/apply:os.system ['id']", b"[" * 1000, b"a: 2020-99-99", b"\0"],
 )
 def test_a_configuration_that_is_none_is_refused(
     content: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -419,6 +445,7 @@ def collecting(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[byte
         process.communicate()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_workload_and_the_bundle_is_whole(
     collecting: Callable[[str], subprocess.Popen[bytes]],
 ) -> None:
@@ -433,12 +460,14 @@ def test_ctrl_c_ends_the_workload_and_the_bundle_is_whole(
     assert told("derived/summary.json")["step_count"] == 12
 
 
+@pytest.mark.slow
 def test_a_workload_that_saves_its_work_on_sigterm_has_the_time(
     collecting: Callable[[str], subprocess.Popen[bytes]],
 ) -> None:
     program = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), print('saved', flush=True), sys.exit(7)))\n"
+        "import os, signal, sys, time\n"
+        # Not `print`, which may be at work when the signal comes.
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), os.write(1, b'saved\\n'), sys.exit(7)))\n"
         "print('ready', flush=True); time.sleep(60)"
     )
     process = collecting(program)

@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from frx_graph.cli import doctor as command
-from frx_graph.installation_checks import Check, Status
+from frx_graph.check import Check, Status
 
 app = typer.Typer()
 app.command()(command.doctor)

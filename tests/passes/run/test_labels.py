@@ -125,6 +125,17 @@ def test_no_steps_and_no_samples_are_too_little(run: Any) -> None:
     assert run.labels()["insufficient_telemetry"].answer is ABSENT
 
 
+@pytest.mark.parametrize(("between", "told"), [(19, False), (20, True)])
+def test_time_between_steps_that_nobody_recorded_is_named(run: Any, between: float, told: bool) -> None:
+    for _ in range(10):
+        run.now += between
+        run.step(100 - between)
+    found = run.analyse().steady_state.diagnosis
+    assert found.user_facing is None
+    assert ("20.0% of the time passes between steps" in found.reason) is told
+    assert run.labels()["input_bound"].answer is UNDECIDABLE
+
+
 def test_waiting_while_devices_have_work_costs_nothing(run: Any) -> None:
     for _ in range(5):
         run.step(100, wait=60, sync=30)

@@ -351,7 +351,7 @@ def test_a_wait_counts_once(recorded: Recorded) -> None:
     session = AutopilotSession.from_env()
     batches = iter(session.instrument([1]))
     for _ in range(2):
-        with pytest.MonkeyPatch.context(), session.dataloader_span():
+        with session.dataloader_span():
             next(batches, None)
     with pytest.raises(StopIteration), session.dataloader_span():
         next(batches)

@@ -1,0 +1,92 @@
+"""The commands of `frx` with their arguments and options, as they are typed: what completion and documentation go by.
+Imports all commands."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+from frx_graph.cli.commands import COMMANDS, app, load_command
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedOption:
+    """An option, by all its names. `negations` switch it off. `choices` are its values, where they are few; `default`
+    is what is taken without it, None where that is nothing, or is said in `help`."""
+
+    names: tuple[str, ...]
+    negations: tuple[str, ...]
+    switch: bool
+    repeated: bool
+    choices: tuple[str, ...]
+    default: str | None
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedArgument:
+    """What is typed without a name; `rest` is whatever follows, as a program and its arguments."""
+
+    name: str
+    required: bool
+    rest: bool
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedCommand:
+    """A command by the words that name it, none for `frx` itself; `below` are the words that may follow them."""
+
+    path: tuple[str, ...]
+    help: str
+    below: tuple[str, ...]
+    arguments: tuple[DescribedArgument, ...]
+    options: tuple[DescribedOption, ...]
+
+
+def command_tree() -> Iterator[DescribedCommand]:
+    """`frx`, then each command, those below it behind it. Hidden options are left out."""
+    yield _described((), typer.main.get_command(app), tuple(COMMANDS))
+    for name in COMMANDS:
+        command = load_command(name)
+        below = command.commands if isinstance(command, TyperGroup) else {}
+        yield _described((name,), command, tuple(below))
+        for deeper, each in below.items():
+            yield _described((name, deeper), each, ())
+
+
+def _described(path: tuple[str, ...], command: Any, below: tuple[str, ...]) -> DescribedCommand:
+    """Of one of typer's commands."""
+    assert isinstance(command, (TyperCommand, TyperGroup))
+    arguments = tuple(_argument(each) for each in command.params if isinstance(each, TyperArgument))
+    options = tuple(_option(each) for each in command.params if isinstance(each, TyperOption) and not each.hidden)
+    return DescribedCommand(path, " ".join((command.help or "").split()), below, arguments, options)
+
+
+def _argument(argument: TyperArgument) -> DescribedArgument:
+    return DescribedArgument(argument.name or "", argument.required, argument.nargs == -1, argument.help or "")
+
+
+def _option(option: TyperOption) -> DescribedOption:
+    kind = option.type_descriptor.annotation
+    few = isinstance(kind, type) and issubclass(kind, enum.StrEnum)
+    return DescribedOption(
+        names=tuple(option.opts),
+        negations=tuple(option.secondary_opts),
+        switch=bool(option.is_flag),
+        repeated=bool(option.multiple),
+        choices=tuple(value.value for value in kind) if few else (),
+        default=None if option.is_flag and not option.default else _default(option.default),
+        help=option.help or "",
+    )
+
+
+def _default(value: object) -> str | None:
+    if value is None or value == "" or isinstance(value, bool):
+        return None
+    return str(value.value if isinstance(value, enum.Enum) else value)

@@ -1,0 +1,80 @@
+"""`frx completion`: what makes a shell complete commands, options and their values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.atomic_file import write_atomically
+from frx_graph.cli.command_tree import DescribedCommand, command_tree
+from frx_graph.cli.completion_script import PROGRAMS, Completable, Shell, completion_script
+from frx_graph.cli.output import QuietOption, notice
+from frx_graph.errors import OptionError
+
+
+def completion(
+    shell: Annotated[
+        Shell | None, typer.Argument(help="Whose; otherwise the one that SHELL names.", show_default=False)
+    ] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Write it to where the shell looks for it, and print nothing.")
+    ] = False,
+    _quiet: QuietOption = False,
+) -> None:
+    """Print the completion of frx for bash, zsh or fish, or install it. It is a script of its own that starts no
+    Python, so it is to be written anew after an update of frx."""
+    wanted = shell or _own_shell()
+    script = completion_script(wanted, completable(command_tree()))
+    if not install:
+        typer.echo(script, nl=False)
+        return
+    for path in _places(wanted):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, script)
+        except OSError as error:
+            message = f"cannot write {path}: {error.strerror}"
+            raise OptionError(message, f"frx completion {wanted} > a file that your shell reads") from error
+        notice(f"frx: wrote {path}")
+    if wanted is Shell.ZSH:
+        notice("frx: ~/.zshrc needs, before compinit: fpath+=~/.zfunc")
+
+
+def completable(commands: Iterable[DescribedCommand]) -> dict[tuple[str, ...], Completable]:
+    """What may follow `frx` (the empty tuple), and each of its commands."""
+    return {each.path: _of(each) for each in commands}
+
+
+def _of(command: DescribedCommand) -> Completable:
+    names = {name: option for option in command.options for name in (*option.names, *option.negations)}
+    return Completable(
+        commands=command.below,
+        options=(*names, "--help"),
+        switches=frozenset({name for name, option in names.items() if option.switch} | {"--help"}),
+        choices={name: option.choices for name, option in names.items() if option.choices},
+    )
+
+
+def _own_shell() -> Shell:
+    name = Path(os.environ.get("SHELL", "")).name
+    if name not in set(Shell):
+        raise OptionError(f"SHELL names no shell of {', '.join(Shell)}", "frx completion bash")
+    return Shell(name)
+
+
+def _places(shell: Shell) -> list[Path]:
+    """Where that shell looks for the completion of each program, in the user's own folders."""
+    home = Path.home()
+    match shell:
+        case Shell.BASH:
+            data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+            return [data / "bash-completion" / "completions" / program for program in PROGRAMS]
+        case Shell.ZSH:
+            return [home / ".zfunc" / "_frx"]
+        case Shell.FISH:
+            config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+            return [config / "fish" / "completions" / f"{program}.fish" for program in PROGRAMS]

@@ -1,0 +1,145 @@
+"""`frx init`: what is here, which script trains, what to type next; and the script told to record its run, or not."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from frx_graph.check import Check
+from frx_graph.cli.checks_table import print_checks
+from frx_graph.cli.interrupt import ended_at_once
+from frx_graph.cli.output import OnlyJsonOption, QuietOption, is_quiet, notice, print_document, print_report, stages
+from frx_graph.errors import OptionError
+from frx_graph.first_steps import NextCommand, describe, next_commands
+from frx_graph.instrumentation.patch import patch as patched
+from frx_graph.instrumentation.patch import unpatch as unpatched
+from frx_graph.instrumentation.script import Script, read_script, replace_script
+from frx_graph.instrumentation.script_search import ScriptsFound, find_scripts
+from frx_graph.reports.patch_report import render_diff
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.terminal import detect_terminal
+
+MOST_SHOWN = 10
+"""Scripts."""
+_FOR_SOURCES = ("nvcc", "ptxas")
+"""Tools that nobody needs at first."""
+
+
+def init(
+    patch: Annotated[
+        Path | None,
+        typer.Option("--patch", metavar="FILE", help="Put what records the run into this training script."),
+    ] = None,
+    unpatch: Annotated[
+        Path | None, typer.Option("--unpatch", metavar="FILE", help="Take out again what --patch has put in.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the script without asking.")] = False,
+    as_document: OnlyJsonOption = False,
+    _quiet: QuietOption = False,
+) -> None:
+    """Say what this machine has, which scripts here train, and what to type next. With --patch, show what would be put
+    into a script, ask, and write it. Exit code 0: done, or nothing to do; 2: an error."""
+    if patch is not None and unpatch is not None:
+        raise OptionError("--patch and --unpatch are both given", "take one of them")
+    if patch is not None:
+        script = read_script(patch)
+        found = patched(script)
+        if found is None:
+            _unchanged(script, "imports frx_graph already", as_document)
+            return
+        _written(script, found.text, yes=yes, as_document=as_document)
+        if not as_document:
+            notice(f"frx: next: frx collect -- python {shlex.quote(str(patch))}")
+            notice(f"frx: undo: frx init --unpatch {shlex.quote(str(patch))}")
+        return
+    if unpatch is not None:
+        script = read_script(unpatch)
+        text = unpatched(script)
+        if text is None:
+            _unchanged(script, "holds nothing that frx init has put in", as_document)
+        else:
+            _written(script, text, yes=yes, as_document=as_document)
+        return
+    if yes:
+        raise OptionError("--yes answers --patch and --unpatch", "name a script with one of them")
+    _first_steps(as_document)
+
+
+def _first_steps(as_document: bool) -> None:
+    with stages() as progress:
+        progress("importing torch")
+        with ended_at_once():
+            from frx_graph.machine_checks import cuda_check, gpu_model_check, python_check, tools_check, torch_check
+        looked = (*python_check(), *torch_check(), *cuda_check(), *gpu_model_check(), *tools_check())
+        checks = tuple(check for check in looked if check.name not in _FOR_SOURCES)
+        progress("looking for training scripts")
+        scripts = find_scripts(Path.cwd())
+    following = next_commands(checks, scripts)
+    if as_document:
+        print_document(
+            {
+                "checks": [asdict(check) for check in checks],
+                "scripts": [{**asdict(script), "path": str(script.path)} for script in scripts.scripts],
+                "complete": scripts.complete,
+                "next": [asdict(command) for command in following],
+            }
+        )
+        return
+    if not is_quiet():
+        _print_first_steps(checks, scripts, following)
+
+
+def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following: Sequence[NextCommand]) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    print_checks(tuple(checks), console)
+    console.print("\nTraining scripts here" if scripts.scripts else "\nNo training script was found here.")
+    for script in scripts.scripts[:MOST_SHOWN]:
+        done = ", instrumented" if script.instrumented else ""
+        console.print(f"  {one_line(str(script.path))}  {one_line(describe(script))}{done}")
+    if len(scripts.scripts) > MOST_SHOWN:
+        console.print(f"  {len(scripts.scripts) - MOST_SHOWN} more")
+    if not scripts.complete:
+        console.print("  There are more files than were looked at.")
+    console.print("\nNext")
+    for each in following:
+        console.print(f"  {one_line(each.command)}\n      {each.does}")
+
+
+def _unchanged(script: Script, why: str, as_document: bool) -> None:
+    if as_document:
+        print_document({"file": str(script.path), "written": False, "reason": why, "diff": ""})
+    notice(f"frx: {script.path} {why}; left as it is")
+
+
+def _written(script: Script, text: str, *, yes: bool, as_document: bool) -> None:
+    """Show what changes, ask, and write it. Raises `OptionError` where nobody can be asked."""
+    difference = "".join(
+        difflib.unified_diff(
+            script.text.splitlines(keepends=True),
+            text.splitlines(keepends=True),
+            str(script.path),
+            str(script.path),
+        )
+    )
+    if not as_document:
+        terminal = detect_terminal(sys.stdout, os.environ)
+        print_report(render_diff(difference, color=terminal.color), color=terminal.color)
+    if not yes:
+        if is_quiet() or as_document or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise OptionError(f"{script.path} was not written: nobody can be asked here", "--yes writes it unasked")
+        if not typer.confirm(f"Write {script.path}?", err=True):
+            notice(f"frx: {script.path} was left as it is")
+            return
+    replace_script(script, text)
+    if as_document:
+        print_document({"file": str(script.path), "written": True, "reason": None, "diff": difference})
+    notice(f"frx: wrote {script.path}")

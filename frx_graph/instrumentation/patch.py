@@ -1,0 +1,224 @@
+"""Puts into a script what records its run, and takes it out again, to the byte.
+
+Every line that is put in ends with `MARK`, and by that it is known again; all else stays as it is. The body of each
+training loop goes into a `with`, in which `continue`, `break`, `return`, `yield` and `await` mean what they meant.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+import libcst.matchers as m
+from libcst.metadata import MetadataWrapper
+
+from frx_graph.errors import ScriptError
+from frx_graph.instrumentation.script import Script, parsed
+from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, training_loops
+
+MARK = "# frx init --patch"
+_BY_HAND = "instrument it by hand: with frx_graph.step_context(step=..., batch=..., model=...):"
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+_PACKAGE = "frx_graph"
+_Statement = cst.BaseStatement | cst.SimpleStatementLine
+_NAMES_OF_THE_COUNTER = ("frx_steps", "frx_graph_steps", "frx_graph_step_numbers")
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A script's new text, and the loops that are recorded in it."""
+
+    text: str
+    found: LoopsFound
+
+
+def patch(script: Script) -> Patch | None:
+    """The script with its run recorded; None if it imports frx_graph already. Raises `ScriptError` where no loop
+    trains, or none that can be wrapped, and where what would be put in could not be taken out again."""
+    module = parsed(script)
+    if is_instrumented(module):
+        return None
+    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+    found = training_loops(wrapper)
+    if not found.loops:
+        first = f", line {found.left[0].line}: {found.left[0].reason}" if found.left else ": no loop in it trains"
+        raise ScriptError(f"{script.path}{first}", _BY_HAND)
+    for loop in found.loops:
+        if not isinstance(loop.node.body, cst.IndentedBlock):
+            raise ScriptError(f"{script.path}, line {loop.line}: the loop's body is on the line of its for", _BY_HAND)
+    names = {name.value for name in m.findall(module, m.Name()) if isinstance(name, cst.Name)}
+    counter = next((name for name in _NAMES_OF_THE_COUNTER if name not in names), None)
+    if counter is None:
+        raise ScriptError(f"{script.path} uses {', '.join(_NAMES_OF_THE_COUNTER)}", _BY_HAND)
+    wrapped = module.visit(_Wrapping({loop.node: loop for loop in found.loops}, counter, module.config_for_parsing))
+    assert isinstance(wrapped, cst.Module)
+    counted = any(loop.step is None for loop in found.loops)
+    inserted = _inserted(_job_name(script), counter if counted else None, module.config_for_parsing)
+    at = _place(module, found.loops[0].node)
+    text = wrapped.with_changes(body=(*wrapped.body[:at], *inserted, *wrapped.body[at:])).code
+    _check(script, text)
+    return Patch(text, found)
+
+
+def unpatch(script: Script) -> str | None:
+    """The script without what `patch` has put in; None if there is nothing of it. Raises `ScriptError` where what would
+    be left is no Python any more."""
+    module = parsed(script)
+    taken = _TakingOut()
+    text = _visited(module, taken)
+    if not taken.lines:
+        return None
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise ScriptError(
+            f"{script.path}: without the lines marked {MARK!r} it is no Python", "take them out by hand"
+        ) from error
+    return text
+
+
+def is_instrumented(module: cst.Module) -> bool:
+    """Whether it imports frx_graph, with or without our help."""
+    imported = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name(_PACKAGE)), m.ZeroOrMore()])
+    part = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(name=m.Attribute(value=m.Name(_PACKAGE))), m.ZeroOrMore()])
+    taken_from = m.ImportFrom(module=m.Name(_PACKAGE) | m.Attribute(value=m.Name(_PACKAGE)))
+    return bool(m.findall(module, imported | part | taken_from))
+
+
+def _check(script: Script, text: str) -> None:
+    """Raise `ScriptError` unless what was put in can be taken out, to the byte, and the rest is still Python."""
+    patched = Script(script.path, script.encoded(text), text)
+    try:
+        compile(text, str(script.path), "exec", dont_inherit=True)
+        undone = unpatch(patched)
+    except (ScriptError, SyntaxError, ValueError, RecursionError) as error:
+        raise ScriptError(f"{script.path} cannot be changed so that it runs: {error}", _BY_HAND) from error
+    if undone != script.text:
+        raise ScriptError(f"{script.path} cannot be changed so that it can be undone", _BY_HAND)
+
+
+def _job_name(script: Script) -> str:
+    return _PLAIN.sub("-", script.path.stem).strip("-") or "training"
+
+
+def _inserted(job_name: str, counter: str | None, config: cst.PartialParserConfig) -> list[cst.BaseStatement]:
+    """The statements behind the imports."""
+    begin = f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"
+    lines = [f"import {_PACKAGE}", begin]
+    if counter is not None:
+        lines = ["import itertools", f"import {_PACKAGE}", begin, f"{counter} = itertools.count()"]
+    return [_parsed_line(f"{line}  {MARK}", config) for line in lines]
+
+
+def _parsed_line(text: str, config: cst.PartialParserConfig) -> cst.BaseStatement:
+    newline = config.default_newline if isinstance(config.default_newline, str) else "\n"
+    statement = cst.parse_statement(text.replace("\n", newline) + newline, config=config)
+    assert isinstance(statement, cst.BaseStatement)
+    return statement
+
+
+def _place(module: cst.Module, loop: cst.For) -> int:
+    """The index behind the last import at the top level, but before the statement that holds the first loop; behind the
+    docstring where there is no import."""
+    at = 1 if module.get_docstring(clean=False) is not None else 0
+    for index, statement in enumerate(module.body):
+        if m.findall(statement, m.For()) and any(node is loop for node in m.findall(statement, m.For())):
+            break
+        if isinstance(statement, cst.SimpleStatementLine) and any(
+            isinstance(small, (cst.Import, cst.ImportFrom)) for small in statement.body
+        ):
+            at = index + 1
+    return at
+
+
+@dataclass(slots=True)
+class _Wrapping(cst.CSTTransformer):
+    """Puts the bodies of loops into a `with`."""
+
+    loops: dict[cst.For, TrainingLoop]
+    counter: str
+    config: cst.PartialParserConfig
+
+    def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:  # noqa: N802
+        loop = self.loops.get(original_node)
+        if loop is None:
+            return updated_node
+        body = updated_node.body
+        assert isinstance(body, cst.IndentedBlock)
+        given = {"step": loop.step or f"next({self.counter})", "batch": loop.batch, "model": loop.model}
+        arguments = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        line = f"with {_PACKAGE}.step_context({arguments}):  {MARK}\n    pass"
+        statement = cst.ensure_type(_parsed_line(line, self.config), cst.With)
+        header = cst.ensure_type(statement.body, cst.IndentedBlock).header
+        inner = cst.IndentedBlock(body=body.body, header=header, indent=body.indent, footer=body.footer)
+        return updated_node.with_changes(body=body.with_changes(body=[statement.with_changes(body=inner)], footer=[]))
+
+
+@dataclass(slots=True)
+class _TakingOut(cst.CSTTransformer):
+    """Takes out what is marked; `lines` counts it."""
+
+    lines: int = 0
+
+    def leave_IndentedBlock(  # noqa: N802
+        self,
+        original_node: cst.IndentedBlock,  # noqa: ARG002
+        updated_node: cst.IndentedBlock,
+    ) -> cst.IndentedBlock:
+        body, behind = self._without_ours(updated_node.body)
+        return updated_node.with_changes(body=body, footer=(*behind, *updated_node.footer))
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:  # noqa: ARG002, N802
+        body, behind = self._without_ours(updated_node.body)
+        return updated_node.with_changes(body=body, footer=(*behind, *updated_node.footer))
+
+    def _without_ours(self, statements: Sequence[_Statement]) -> tuple[list[_Statement], tuple[cst.EmptyLine, ...]]:
+        """The statements that are left, and the comments and blanks behind the last of them. Those around what goes are
+        before what follows it."""
+        left: list[_Statement] = []
+        carried: tuple[cst.EmptyLine, ...] = ()
+        for statement in statements:
+            block = _our_block(statement)
+            ours = block is not None or _is_our_line(statement)
+            self.lines += ours
+            if ours:
+                carried = (*carried, *_before(statement))
+            for each in (statement,) if not ours else () if block is None else block.body:
+                left.append(each.with_changes(leading_lines=(*carried, *_before(each))) if carried else each)
+                carried = ()
+            if block is not None:
+                carried = tuple(block.footer)
+        return left, carried
+
+
+def _our_block(statement: _Statement) -> cst.IndentedBlock | None:
+    """What a `with` of ours holds; None for another statement."""
+    if not (isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock)):
+        return None
+    return statement.body if _marked(statement.body.header) else None
+
+
+def _is_our_line(statement: _Statement) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and _marked(statement.trailing_whitespace)
+
+
+def _before(statement: _Statement) -> Sequence[cst.EmptyLine]:
+    """The comments and blanks before it."""
+    lines = getattr(statement, "leading_lines", ())
+    assert isinstance(lines, (list, tuple))
+    return lines
+
+
+def _marked(space: cst.TrailingWhitespace) -> bool:
+    return space.comment is not None and space.comment.value == MARK
+
+
+def _visited(module: cst.Module, transformer: cst.CSTTransformer) -> str:
+    try:
+        return cst.ensure_type(module.visit(transformer), cst.Module).code
+    except RecursionError as error:
+        raise ScriptError("the script is nested too deeply", _BY_HAND) from error

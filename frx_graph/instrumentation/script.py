@@ -1,0 +1,95 @@
+"""A Python script as bytes and as text, read and replaced without a change of encoding, line ends or mode."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import os
+import shutil
+import stat
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from frx_graph.atomic_file import replaced_when_written
+from frx_graph.errors import ScriptError, first_line
+from frx_graph.instrumentation.source_encoding import declared_encoding
+
+LONGEST = 1 << 20
+"""Bytes of a script that is looked at; what people write is far shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a file holds, `data` byte by byte. `text` is without the mark that some editors put before UTF-8."""
+
+    path: Path
+    data: bytes
+    text: str
+
+    def encoded(self, text: str) -> bytes:
+        """Another text as bytes of such a file."""
+        mark = codecs.BOM_UTF8 if self.data.startswith(codecs.BOM_UTF8) else b""
+        return mark + text.encode("utf-8")
+
+
+def read_script(path: Path) -> Script:
+    """The script at `path`, in UTF-8, of at most `LONGEST` bytes. Raises `ScriptError` for a link, which names another
+    file than the one that would be replaced, for what is no file, and for what is not in UTF-8."""
+    try:
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            raise ScriptError(f"{path} is a link", f"name the file itself: {os.path.realpath(path)}")
+        if not stat.S_ISREG(status.st_mode):
+            raise ScriptError(f"{path} is no regular file", "name a Python script")
+        if status.st_nlink > 1:
+            raise ScriptError(f"{path} has {status.st_nlink} names, of which one would be replaced", "copy it first")
+        if status.st_size > LONGEST:
+            raise ScriptError(f"{path} has {status.st_size:,} bytes", f"scripts of up to {LONGEST:,} are read")
+        with path.open("rb") as file:
+            data = file.read(LONGEST + 1)
+    except OSError as error:
+        raise ScriptError(f"{path} cannot be read: {error.strerror}", "name a Python script") from error
+    encoding = declared_encoding(data)
+    try:
+        if encoding not in ("utf-8", "ascii"):
+            raise ScriptError(f"{path} is in {encoding}", "scripts in UTF-8 are read")
+        return Script(path, data, data.removeprefix(codecs.BOM_UTF8).decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ScriptError(f"{path} is not in UTF-8: byte {error.start}", "scripts in UTF-8 are read") from error
+
+
+def parsed(script: Script) -> cst.Module:
+    """Its syntax, with every blank and comment. Raises `ScriptError` for what is not Python, or nested too deeply."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # First by Python itself, which has a limit to how deeply things are nested.
+            ast.parse(script.text)
+        module = cst.parse_module(script.text)
+        same = module.code == script.text
+    except (SyntaxError, cst.ParserSyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
+        where = "" if line is None else f", line {line}"
+        said = error.msg if isinstance(error, SyntaxError) else first_line(error)
+        raise ScriptError(f"{script.path}{where}: not Python: {said}", "mend it first") from error
+    except (RecursionError, MemoryError) as error:
+        raise ScriptError(f"{script.path} is nested too deeply", "instrument it by hand") from error
+    if not same:
+        raise ScriptError(f"{script.path} cannot be written as it was read", "instrument it by hand")
+    return module
+
+
+def replace_script(script: Script, text: str) -> None:
+    """Put `text` into the file, whole or not at all, with the mode that it has. Raises `ScriptError` where it has
+    changed since it was read, and where it cannot be written."""
+    if read_script(script.path).data != script.data:
+        raise ScriptError(f"{script.path} has changed in between", "try again")
+    try:
+        with replaced_when_written(script.path) as temporary:
+            temporary.write_bytes(script.encoded(text))
+            shutil.copymode(script.path, temporary)
+    except OSError as error:
+        raise ScriptError(f"{script.path} cannot be written: {error.strerror}", "it was left as it was") from error

@@ -1,0 +1,135 @@
+"""Likely training scripts below a folder, found by what they do and not only by their names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+import libcst.matchers as m
+from libcst.metadata import MetadataWrapper
+
+from frx_graph.errors import ScriptError
+from frx_graph.instrumentation.patch import is_instrumented
+from frx_graph.instrumentation.script import parsed, read_script
+from frx_graph.instrumentation.training_loop import training_loops
+from frx_graph.instrumentation.training_step import name_parts
+
+DEEPEST = 4
+"""Folders below the one that is searched."""
+MOST_FILES = 2000
+"""Scripts that are looked at."""
+MOST_PARSED = 100
+"""Scripts that are parsed, which takes a tenth of a second for a long one."""
+_LEFT_OUT = frozenset(
+    {"site-packages", "dist-packages", "node_modules", "__pycache__", "build", "dist", "tests", "test"}
+)
+_MAY_TRAIN = (b"backward", b".step(", b"Trainer", b".fit(")
+_FRAMEWORKS = frozenset({"transformers", "trl", "lightning", "pytorch_lightning"})
+_USUAL_NAMES = ("train", "main", "run", "finetune", "pretrain")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundScript:
+    """A script that seems to train. `line` is that of the first loop that can be wrapped, which is over `over`; None
+    where the loop is a framework's, or has to be wrapped by hand, for the reason in `note`."""
+
+    path: Path
+    line: int | None
+    over: str | None
+    instrumented: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptsFound:
+    """The likeliest first. `complete` is False where a limit ended the search."""
+
+    scripts: tuple[FoundScript, ...]
+    complete: bool
+
+
+def find_scripts(folder: Path) -> ScriptsFound:
+    """The scripts in and below `folder` that seem to train. Links are not followed; environments, hidden folders and
+    installed packages are left out, and what cannot be read is no script."""
+    found, parsed_so_far, complete = [], 0, True
+    for seen, path in enumerate(_scripts(folder)):
+        if seen == MOST_FILES:
+            complete = False
+            break
+        try:
+            script = read_script(path)
+            if not any(word in script.data for word in _MAY_TRAIN):
+                continue
+            if parsed_so_far == MOST_PARSED:
+                complete = False
+                break
+            parsed_so_far += 1
+            told = _told(path.relative_to(folder), parsed(script))
+        except ScriptError:
+            continue
+        if told is not None:
+            found.append(told)
+    return ScriptsFound(tuple(sorted(found, key=_likelihood)), complete)
+
+
+def _scripts(folder: Path) -> Iterator[Path]:
+    """In the order of their names, those nearer to the top first."""
+    level = [folder]
+    for _ in range(DEEPEST + 1):
+        below: list[Path] = []
+        for each in level:
+            try:
+                with os.scandir(each) as entries:
+                    listed = sorted(entries, key=lambda entry: entry.name)
+            except OSError:
+                continue
+            yield from (Path(e.path) for e in listed if e.name.endswith(".py") and e.is_file(follow_symlinks=False))
+            below += [Path(e.path) for e in listed if e.is_dir(follow_symlinks=False) and _searched(Path(e.path))]
+        level = below
+
+
+def _searched(folder: Path) -> bool:
+    hidden = folder.name.startswith(".")
+    return not hidden and folder.name not in _LEFT_OUT and not (folder / "pyvenv.cfg").exists()
+
+
+def _told(path: Path, module: cst.Module) -> FoundScript | None:
+    """What a script does; None for one that does not train."""
+    instrumented = is_instrumented(module)
+    loops = training_loops(MetadataWrapper(module, unsafe_skip_copy=True))
+    if loops.loops:
+        first = next((loop for loop in loops.loops if loop.over_batches), loops.loops[0])
+        return FoundScript(path, first.line, first.over, instrumented)
+    if loops.left:
+        return FoundScript(path, None, None, instrumented, f"line {loops.left[0].line}: {loops.left[0].reason}")
+    framework = _framework(module)
+    return (
+        None if framework is None else FoundScript(path, None, None, instrumented, f"the loop is that of {framework}")
+    )
+
+
+def _framework(module: cst.Module) -> str | None:
+    """Whose `Trainer` it makes."""
+    made = [name_parts(node.func) for node in m.findall(module, m.Call()) if isinstance(node, cst.Call)]
+    if not any(name and name[-1].endswith("Trainer") for name in made):
+        return None
+    return next((name for name in _imported(module) if name in _FRAMEWORKS), None)
+
+
+def _imported(module: cst.Module) -> Iterator[str]:
+    """The packages that it imports from, anywhere."""
+    for node in m.findall(module, m.Import() | m.ImportFrom()):
+        if isinstance(node, cst.Import):
+            names: list[cst.BaseExpression] = [alias.name for alias in node.names]
+        else:
+            names = [node.module] if isinstance(node, cst.ImportFrom) and node.module is not None else []
+        yield from (parts[0] for parts in map(name_parts, names) if parts)
+
+
+def _likelihood(script: FoundScript) -> tuple[bool, bool, int, str]:
+    """Smaller for what is likelier: loops that can be wrapped, usual names, nearer to the top."""
+    usual = script.path.stem.lower().startswith(_USUAL_NAMES)
+    return script.line is None, not usual, len(script.path.parts), str(script.path)

@@ -1,0 +1,157 @@
+"""Which loop of a script trains, and what in it is the batch, the step and the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+
+from frx_graph.instrumentation.loop_model import model_of
+from frx_graph.instrumentation.training_step import Evidence, Loop, evidence_by_loop, loops_within, name_parts
+
+_COUNTERS = frozenset({"range", "trange", "count"})
+"""What yields numbers and no batches."""
+_AROUND = frozenset({"enumerate", "tqdm", "track", "islice", "iter", "cycle", "notebook_tqdm", "progress_bar"})
+"""What yields what its first argument yields."""
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLoop:
+    """A loop whose every turn is a step. `batch`, `step` and `model` are what to hand over, as source; None where it is
+    not known, and `step` also where it begins anew in every epoch."""
+
+    node: cst.For
+    line: int
+    over: str
+    over_batches: bool
+    batch: str | None
+    step: str | None
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotWrapped:
+    """A loop that trains and is left alone."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopsFound:
+    """Of one script."""
+
+    loops: tuple[TrainingLoop, ...]
+    left: tuple[NotWrapped, ...]
+
+
+def training_loops(wrapper: MetadataWrapper) -> LoopsFound:
+    """The loops that train, in the order of the script. A loop within one of them is not among them."""
+    evidence = evidence_by_loop(wrapper.module)
+    lines = wrapper.resolve(PositionProvider)
+    parents = wrapper.resolve(ParentNodeProvider)
+    chosen, left = [], []
+    for loop in evidence:
+        verdict = _verdict(loop, evidence)
+        line = lines[loop].start.line
+        if isinstance(verdict, str):
+            left.append(NotWrapped(line, verdict))
+        elif verdict:
+            assert isinstance(loop, cst.For)
+            chosen.append(_described(loop, line, wrapper.module, _outermost(loop, parents)))
+    return LoopsFound(
+        tuple(sorted(chosen, key=lambda each: each.line)), tuple(sorted(left, key=lambda each: each.line))
+    )
+
+
+def _verdict(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
+    """Whether each turn of it is a step; or why that cannot be said, or not be written down."""
+    inside = [each for each in loops_within(loop) if each in evidence]
+    outside = [each for each in evidence if loop in loops_within(each)]
+    over_batches = isinstance(loop, cst.For) and not _counts(loop)
+    rivals = [each for each in inside if evidence[each] >= evidence[loop]]
+    if evidence[loop] is Evidence.BACKWARD and any(evidence[each] is Evidence.STEP for each in (*inside, *outside)):
+        # Gradients of several batches for one step of the optimizer, or of a part that is stepped elsewhere.
+        return False
+    if any(isinstance(each, cst.For) and not _counts(each) for each in rivals):
+        return False
+    if over_batches:
+        return True
+    holders = [each for each in outside if evidence[each] >= evidence[loop]]
+    if any(isinstance(each, cst.For) and not _counts(each) for each in holders):
+        # Several updates for each batch, as of a critic.
+        return False
+    if rivals:
+        return "loops that train are nested, and which one makes a step is not clear"
+    if holders:
+        return False
+    if isinstance(loop, cst.While):
+        return "it is a while loop: what is a batch in it, and where a step begins, is not clear"
+    return True
+
+
+def _counts(loop: cst.For) -> bool:
+    """Whether it is over numbers."""
+    iterable = loop.iter
+    while isinstance(iterable, cst.Call) and iterable.args and _called(iterable) in _AROUND:
+        iterable = iterable.args[0].value
+    return isinstance(iterable, cst.Call) and _called(iterable) in _COUNTERS
+
+
+def _called(call: cst.Call) -> str:
+    return name_parts(call.func)[-1] if name_parts(call.func) else ""
+
+
+def _enumerated(loop: cst.For) -> bool:
+    iterable = loop.iter
+    while isinstance(iterable, cst.Call) and iterable.args and _called(iterable) in _AROUND:
+        if _called(iterable) == "enumerate":
+            return True
+        iterable = iterable.args[0].value
+    return False
+
+
+def _described(loop: cst.For, line: int, module: cst.Module, once: bool) -> TrainingLoop:
+    counts = _counts(loop)
+    counter: cst.BaseExpression | None = loop.target if counts else None
+    batch: cst.BaseExpression | None = None if counts else loop.target
+    if not counts and _enumerated(loop):
+        counter, batch = None, None
+        if isinstance(loop.target, cst.Tuple) and len(loop.target.elements) == 2:
+            counter, batch = (element.value for element in loop.target.elements)
+    step = counter.value if once and isinstance(counter, cst.Name) and counter.value != "_" else None
+    over = " ".join(module.code_for_node(loop.iter).split())
+    return TrainingLoop(
+        node=loop,
+        line=line,
+        over=over if len(over) <= _LONGEST_SHOWN else f"{over[: _LONGEST_SHOWN - 1]}…",
+        over_batches=not counts,
+        batch=None if batch is None else _handed_over(batch, module),
+        step=step,
+        model=model_of(loop, module),
+    )
+
+
+def _handed_over(batch: cst.BaseExpression, module: cst.Module) -> str | None:
+    """As an argument; None for what is thrown away, and for a target that runs over lines."""
+    if isinstance(batch, cst.Name):
+        return None if batch.value == "_" else batch.value
+    if not isinstance(batch, (cst.Tuple, cst.List)):
+        return None
+    text = module.code_for_node(batch)
+    if "\n" in text or "\r" in text:
+        return None
+    return text if batch.lpar or isinstance(batch, cst.List) else f"({text})"
+
+
+def _outermost(loop: cst.For, parents: object) -> bool:
+    """Whether it runs once: it is in no function, no class and no other loop."""
+    assert hasattr(parents, "__getitem__")
+    node: cst.CSTNode = loop
+    while not isinstance(node, cst.Module):
+        node = parents[node]
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.For, cst.While, cst.Lambda)):
+            return False
+    return True

@@ -1,0 +1,143 @@
+"""Where a script trains: calls of `backward` and of an optimizer's `step`, and the loops around each."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+import libcst.matchers as m
+
+_OPTIMIZER = re.compile(r"opt|scaler|adam|sgd|engine", re.IGNORECASE)
+"""In the name of what has a `step` that changes weights: `optimizer`, `self.opt`, `scaler`, DeepSpeed's `engine`."""
+_OTHERS_WITH_STEPS = re.compile(r"sched|prof|env|lr", re.IGNORECASE)
+_BACKWARD = frozenset({"backward", "manual_backward"})
+
+
+class Evidence(enum.IntEnum):
+    """What a call says of the loop around it."""
+
+    BACKWARD = 1
+    STEP = 2
+
+
+Loop = cst.For | cst.While
+
+
+@dataclass(slots=True)
+class _Called:
+    """A call: the last part of its name, the first and last names of what it is a method of, None for a function, and,
+    from the outermost, the loops around it within its function."""
+
+    name: str
+    base: str
+    owner: str | None
+    loops: tuple[Loop, ...]
+    function: str | None
+
+
+@dataclass(slots=True)
+class _Calls(cst.CSTVisitor):
+    """All calls of a script."""
+
+    found: list[_Called] = field(default_factory=list)
+    loops: list[tuple[Loop, ...]] = field(default_factory=lambda: [()])
+    functions: list[str | None] = field(default_factory=lambda: [None])
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:  # noqa: N802
+        self.loops.append(())
+        self.functions.append(node.name.value)
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:  # noqa: ARG002, N802
+        self.loops.pop()
+        self.functions.pop()
+
+    def visit_For_body(self, node: cst.For) -> None:  # noqa: N802
+        self.loops[-1] += (node,)
+
+    def leave_For_body(self, node: cst.For) -> None:  # noqa: ARG002, N802
+        self.loops[-1] = self.loops[-1][:-1]
+
+    def visit_While_body(self, node: cst.While) -> None:  # noqa: N802
+        self.loops[-1] += (node,)
+
+    def leave_While_body(self, node: cst.While) -> None:  # noqa: ARG002, N802
+        self.loops[-1] = self.loops[-1][:-1]
+
+    def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
+        parts = name_parts(node.func)
+        if parts:
+            owner = parts[-2] if len(parts) > 1 else None
+            self.found.append(_Called(parts[-1], parts[0], owner, self.loops[-1], self.functions[-1]))
+
+
+def name_parts(node: cst.BaseExpression) -> tuple[str, ...]:
+    """The parts of a dotted name: `self.model` has two, and so have `optimizers[0].step` and `loss().backward`. The
+    first is empty where it is no name, as in `(a + b).backward`; there is none of what is no name at all."""
+    if isinstance(node, cst.Name):
+        return (node.value,)
+    if isinstance(node, cst.Attribute):
+        inner = node.value
+        while isinstance(inner, (cst.Subscript, cst.Call)):
+            inner = inner.value if isinstance(inner, cst.Subscript) else inner.func
+        return (*(name_parts(inner) or ("",)), node.attr.value)
+    return ()
+
+
+def evidence_by_loop(module: cst.Module) -> dict[Loop, Evidence]:
+    """The loops in which a call trains, without those that only contain such a loop, with the strongest that each one
+    shows. A function that trains without a loop of its own, `train_step`, counts where it is called."""
+    calls = _Calls()
+    module.visit(calls)
+    trains: dict[str, Evidence] = {}
+    while True:
+        more = dict(trains)
+        for call in calls.found:
+            shown = _shows(call, trains)
+            if shown is not None and call.function is not None and _around(call) is None:
+                more[call.function] = max(shown, more.get(call.function, shown))
+        if more == trains:
+            break
+        trains = more
+    found: dict[Loop, Evidence] = {}
+    for call in calls.found:
+        shown, loop = _shows(call, trains), _around(call)
+        if shown is not None and loop is not None:
+            found[loop] = max(shown, found.get(loop, shown))
+    return found
+
+
+def _shows(call: _Called, trains: dict[str, Evidence]) -> Evidence | None:
+    if call.name in _BACKWARD and call.owner is not None:
+        return Evidence.BACKWARD
+    if call.name == "step" and _OPTIMIZER.search(call.owner or ""):
+        return Evidence.STEP
+    return None if _OTHERS_WITH_STEPS.search(call.owner or "") else trains.get(call.name)
+
+
+def _around(call: _Called) -> Loop | None:
+    """The innermost loop that is not over the very thing whose method is called: `for optimizer in optimizers`."""
+    for loop in reversed(call.loops):
+        if not (isinstance(loop, cst.For) and call.base in target_names(loop.target)):
+            return loop
+    return None
+
+
+def target_names(target: cst.BaseExpression) -> frozenset[str]:
+    """The names that are assigned to."""
+    return frozenset(name.value for name in _names(target))
+
+
+def _names(target: cst.BaseExpression) -> Iterator[cst.Name]:
+    if isinstance(target, cst.Name):
+        yield target
+    elif isinstance(target, (cst.Tuple, cst.List)):
+        for element in target.elements:
+            yield from _names(element.value)
+
+
+def loops_within(loop: Loop) -> Sequence[Loop]:
+    """The loops in its body."""
+    return [node for node in m.findall(loop.body, m.For() | m.While()) if isinstance(node, (cst.For, cst.While))]

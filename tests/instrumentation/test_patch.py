@@ -1,0 +1,322 @@
+"""What is put into a script runs, means what it meant, and comes out again to the byte."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frx_graph.errors import ScriptError
+from frx_graph.instrumentation.patch import MARK, patch, unpatch
+from frx_graph.instrumentation.script import Script
+from frx_graph.runs.session import AutopilotSession
+
+PLAIN = '''"""Trains a line."""
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 1)), batch_size=4)
+for epoch in range(2):
+    for i, (x, y) in enumerate(loader):  # every batch
+        # the usual
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        if i > 5:
+            continue
+        text = """
+  not indented
+"""
+        # the last comment of the loop
+print("done", len(text), i)
+'''
+
+FUNCTION = """#!/usr/bin/env python
+# -*- coding: utf-8 -*-
+from __future__ import annotations
+
+import torch
+
+
+def batches(n):
+    for _ in range(n):
+        yield torch.ones(2, 3)
+
+
+def train(model, data, optimizer):
+\tseen = 0
+\tfor batch in data:
+\t\tif batch.sum() < 0:
+\t\t\tbreak
+\t\tloss = model(batch).square().mean()
+
+\t\tloss.backward()
+\t\toptimizer.step() ; optimizer.zero_grad()
+\t\tseen += 1
+\t\tif seen == 5:
+\t\t\treturn seen
+\telse:
+\t\tprint("ünbroken")
+\treturn seen
+
+
+if __name__ == "__main__":
+    net = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.Adam(net.parameters())
+    print(train(net, batches(3), optimizer), train(net, batches(9), optimizer))"""
+
+GENERATOR = """import asyncio
+import torch
+
+def steps(model, loader, optimizer):
+    for step, batch in enumerate(loader):
+        loss = model(batch).mean()
+        loss.backward()
+        optimizer.step()
+        answer = yield step
+        if answer == "stop":
+            return
+
+async def asynchronous(model, loader, optimizer):
+    for batch in loader:
+        await asyncio.sleep(0)
+        model(batch).mean().backward()
+        optimizer.step()
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = [torch.ones(3, 2)] * 4
+running = steps(model, loader, optimizer)
+print(next(running), running.send("go"), list(running))
+asyncio.run(asynchronous(model, loader, optimizer))
+"""
+
+LBFGS = """import torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.LBFGS(model.parameters())
+def report(loss): print("loss is a number", loss == loss)
+for x in [torch.ones(3, 2), torch.zeros(3, 2)]:
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+    report(optimizer.step(closure).item())
+"""
+
+SCRIPTS = {"plain": PLAIN, "function": FUNCTION, "generator": GENERATOR, "lbfgs": LBFGS}
+
+_TRAIN = ["loss = model(batch)", "loss.backward()", "optimizer.step()"]
+_INDENTS = st.sampled_from(["  ", "    ", "\t", "        "])
+_FILLERS = st.sampled_from(
+    [
+        "# comment",
+        "   # comment further in",
+        "",
+        "     ",
+        "x = 1  # behind",
+        "x = (\n  1,\n2)",
+        's = """\ntext\n   more\n"""',
+        "s = f'''{1}\n  {2}'''",
+        "if x:\n{indent}continue",
+        "if x: break",
+        "x = 1; y = 2",
+        "x = 1 + \\\n 2",
+        "def inner():\n{indent}# in it\n{indent}return 1\n",
+        "with open(x) as file:\n{indent}pass\n{indent}# behind pass",
+    ]
+)
+
+
+@st.composite
+def generated_script(draw: st.DrawFn) -> str:
+    """A script with one loop that trains, in a random style."""
+    indent = draw(_INDENTS)
+    fillers = [filler.replace("{indent}", indent) for filler in draw(st.lists(_FILLERS, max_size=6))]
+    body = list(_TRAIN)
+    for filler in fillers:
+        body.insert(draw(st.integers(0, len(body))), filler)
+    header = draw(
+        st.sampled_from(
+            ["for batch in loader:", "for i, batch in enumerate(loader):  # why", "for batch in (\n loader):"]
+        )
+    )
+    depth = draw(st.integers(0, 2))
+    around = ["def main():", "for epoch in range(2):"][:depth]
+    lines = [indent * level + line for level, line in enumerate([*around, header])]
+    lines += _shifted(body, indent * (depth + 1))
+    if draw(st.booleans()):
+        lines += _shifted(["else:", f"{indent}pass"], indent * depth)
+    start = draw(
+        st.sampled_from(
+            [
+                "",
+                "import torch\n",
+                '"""Doc."""\n',
+                "#!/usr/bin/python\n\n",
+                "# a\n\n# b\nimport torch\n\n\n",
+                "import os; x = 1\n",
+            ]
+        )
+    )
+    end = draw(st.sampled_from(["", "\n", "\n\n# the end\n", "\nprint(1)", "\n    # further in\nprint(2)\n"]))
+    newline = draw(st.sampled_from(["\n", "\r\n"]))
+    return (start + "\n".join(lines) + end).replace("\n", newline)
+
+
+def _shifted(statements: list[str], indent: str) -> list[str]:
+    """Each of the first lines of statements behind `indent`; lines of blocks too, but not those of strings."""
+    shifted = []
+    for statement in statements:
+        first, *rest = statement.split("\n")
+        block = first.endswith(":")
+        shifted.append(indent + first if first.strip() else first)
+        shifted += [indent + line if block and line else line for line in rest]
+    return shifted
+
+
+def script(text: str) -> Script:
+    return Script(Path("train.py"), text.encode(), text)
+
+
+def patched(text: str) -> str:
+    found = patch(script(text))
+    assert found is not None
+    return found.text
+
+
+class _Without(ast.NodeTransformer):
+    """A patched script's program without what was put in."""
+
+    def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        return node.body if ast.unparse(node.items[0]).startswith("frx_graph.step_context(") else node
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        self.generic_visit(node)
+        ours = ("import frx_graph", "import itertools", "frx_graph.init(", "frx_steps = itertools")
+        node.body = [each for each in node.body if not ast.unparse(each).startswith(ours)]
+        return node
+
+
+@settings(max_examples=60)
+@given(generated_script())
+def test_what_is_put_in_comes_out_to_the_byte_and_the_rest_stays(text: str) -> None:
+    new = patched(text)
+    assert unpatch(script(new)) == text
+    assert patch(script(new)) is None
+    assert ast.dump(_Without().visit(ast.parse(new))) == ast.dump(ast.parse(text))
+    changed = new.replace("\r\n", "\n").splitlines()
+    if "\r\n" in text:
+        assert "\n" not in new.replace("\r\n", "")
+    assert sum(MARK in line for line in changed) >= 3
+
+
+@settings(max_examples=20)
+@given(generated_script(), st.data())
+def test_other_changes_stay_when_it_is_taken_out(text: str, data: st.DataObject) -> None:
+    lines = patched(text).split("\n")
+    ours = [index for index, line in enumerate(lines) if line.rstrip("\r").endswith(MARK) and "    with" not in line]
+    at = data.draw(st.sampled_from(ours[:1]))
+    lines.insert(at, "# mine")
+    expected = unpatch(script("\n".join(lines)))
+    assert expected is not None
+    assert "# mine" in expected
+    assert MARK not in expected
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_script_runs_as_before_and_its_steps_are_recorded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(tmp_path, SCRIPTS[name])
+    before = capsys.readouterr().out
+    assert before
+    events = tmp_path / "trace.jsonl"
+    monkeypatch.setenv("FRX_RAW_TRACE_PATH", str(events))
+    monkeypatch.setenv("FRX_AUTO_PERSIST", "1")
+    _run(tmp_path, patched(SCRIPTS[name]))
+    AutopilotSession.from_env().close()
+    assert capsys.readouterr().out == before
+    written = [json.loads(line) for line in events.read_text().splitlines()]
+    steps = [event["step_id"] for event in written if event["event_type"] == "step_end"]
+    expected = {"plain": 4, "function": 8, "generator": 8, "lbfgs": 2}[name]
+    assert steps == list(range(expected))
+    shapes = [event["payload"] for event in written if event["event_type"] == "shape_snapshot"]
+    assert {each["of"] for each in shapes} == {"batch", "parameters"}
+
+
+def _run(folder: Path, text: str) -> None:
+    path = folder / "train.py"
+    path.write_text(text, encoding="utf-8")
+    torch.manual_seed(0)
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def test_behind_the_last_import_before_the_loop() -> None:
+    new = patched(PLAIN + "import late\n").splitlines()
+    assert (
+        new.index(f"import frx_graph  {MARK}")
+        == new.index("from torch.utils.data import DataLoader, TensorDataset") + 2
+    )
+    assert patched('"""Doc."""\nfor x in loader:\n    x.loss.mean().backward()\n    optimizer.step()\n').startswith(
+        f'"""Doc."""\nimport itertools  {MARK}\n'
+    )
+
+
+def test_a_step_that_the_script_counts_needs_no_other() -> None:
+    new = patched("for step, batch in enumerate(loader):\n    model(batch).backward()\n")
+    assert "itertools" not in new
+    assert "with frx_graph.step_context(step=step, batch=batch, model=model):" in new
+
+
+def test_a_name_that_is_taken_is_left_alone() -> None:
+    assert "frx_graph_steps = itertools.count()" in patched(f"frx_steps = 1\n{PLAIN}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["import frx_graph", "import frx_graph as frx", "import frx_graph.runs", "from frx_graph import init"],
+)
+def test_a_script_that_does_it_already_is_left_alone(line: str) -> None:
+    assert patch(script(f"{line}\n{PLAIN}")) is None
+    assert unpatch(script(f"{line}\n{PLAIN}")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("print(1)\n", "no loop in it trains"),
+        ("while True:\n    loss.backward()\n", "line 1: it is a while loop"),
+        ("for x in loader: model(x).backward()\n", "line 1: the loop's body is on the line of its for"),
+        ("for x in loader:\n", "not Python"),
+        ("def f(:\n", "line 1: not Python"),
+        ("x = 1\x00\n", "not Python"),
+        ("return 1\nfor x in y:\n    x.backward()\n    opt.step()\n", "cannot be changed so that it runs"),
+        ("(" * 5000, "not Python"),
+        ("-" * 90000 + "1", "nested too deeply"),
+        ("x = " + "1+" * 20000 + "1", "nested too deeply"),
+    ],
+    ids=range(10),
+)
+def test_what_cannot_be_done_is_said_in_a_line(text: str, said: str) -> None:
+    with pytest.raises(ScriptError, match=r"train\.py") as raised:
+        patch(script(text))
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_byte_order_mark_stays() -> None:
+    text = "for x in loader:\n    model(x).backward()\n"
+    marked = Script(Path("a.py"), codecs.BOM_UTF8 + text.encode(), text)
+    assert marked.encoded(patched(text)).startswith(codecs.BOM_UTF8)
