@@ -53,9 +53,8 @@ def recorded(arguments: tuple[str, ...]) -> str:
         f"fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 60, {WIDTH}, 0, 0));"
         "from frx_graph.cli.main import main; main()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, *arguments], stdout=follower, stderr=subprocess.PIPE, env=environment, cwd=ROOT
-    ) as process:
+    command = [sys.executable, "-c", program, *arguments]
+    with subprocess.Popen(command, stdout=follower, stderr=subprocess.DEVNULL, env=environment, cwd=ROOT):
         os.close(follower)
         printed = io.BytesIO()
         while True:
@@ -98,6 +97,7 @@ def photograph(chromium: str, page: Path, picture: Path, width: int, height: int
 
 
 def main() -> None:
+    """Both pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("google-chrome"))
     given = parser.parse_args()

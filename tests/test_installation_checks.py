@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph import installation_checks
-from frx_graph.errors import ContractError, EvidenceError
+from frx_graph import installation_checks, machine_checks
 from frx_graph.check import Check, Status, worst
+from frx_graph.errors import ContractError, EvidenceError
 from frx_graph.installation_checks import check_installation
 from frx_graph.rules.operator_contract import load_contract
 
@@ -30,6 +30,13 @@ def test_every_question_is_answered() -> None:
         "copy recorder",
         "C++ compiler",
         "triton",
+        "CUDA available",
+        "NVML",
+        "ncu",
+        "nvcc",
+        "ptxas",
+        "SDK",
+        "analysis",
         "cache",
         "bandwidth of cpu",
         "layout contract for cpu",
@@ -40,7 +47,7 @@ def test_every_question_is_answered() -> None:
     assert "aten::copy_" in checks["copy recorder"].value
     assert all(each.hint or each.status is Status.OK for each in checks.values())
     if not torch.cuda.is_available():
-        assert "not available" in checks["cuda"].value
+        assert checks["CUDA available"].value.startswith("no: ")
 
 
 def test_the_worst_status_counts() -> None:
@@ -160,5 +167,40 @@ def test_onednn_switched_off() -> None:
 
 def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.10.1")
-    (found,) = [each for each in installation_checks._versions() if each.name == "torch"]
+    (found,) = machine_checks.torch_check()
     assert found.status is Status.ERROR
+
+
+def of_gpus(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(names))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(names))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: names[index])
+
+
+def test_gpus_are_counted_by_name_and_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_gpus(monkeypatch, "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", "Made up 9000")
+    (available,) = machine_checks.cuda_check()
+    assert available.value == "NVIDIA H100 80GB HBM3 x2, Made up 9000 x1"
+    known, unknown = machine_checks.gpu_model_check()
+    assert "sm_90" in known.value
+    assert (known.status, unknown.status) == (Status.OK, Status.WARNING)
+    of_gpus(monkeypatch)
+    assert list(machine_checks.gpu_model_check()) == []
+
+
+def test_a_gpu_whose_driver_cannot_be_asked_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_checks, "loaded_nvml", lambda: None)
+    of_gpus(monkeypatch)
+    (without,) = machine_checks.driver_check()
+    assert without.status is Status.OK
+    of_gpus(monkeypatch, "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch.version, "cuda", "13.2")
+    (missing,) = machine_checks.driver_check()
+    assert missing.status is Status.WARNING
+
+
+def test_a_part_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(machine_checks._PARTS, "SDK", ("frx_graph.no_such_part",))
+    broken, whole = machine_checks.parts_check()
+    assert (broken.name, broken.status, whole.status) == ("SDK", Status.ERROR, Status.OK)
+    assert "no_such_part" in broken.value

@@ -35,6 +35,7 @@ class DescribedArgument:
     name: str
     required: bool
     rest: bool
+    choices: tuple[str, ...]
     help: str
 
 
@@ -69,21 +70,31 @@ def _described(path: tuple[str, ...], command: Any, below: tuple[str, ...]) -> D
 
 
 def _argument(argument: TyperArgument) -> DescribedArgument:
-    return DescribedArgument(argument.name or "", argument.required, argument.nargs == -1, argument.help or "")
+    return DescribedArgument(
+        name=argument.name or "",
+        required=argument.required,
+        rest=argument.nargs == -1,
+        choices=_choices(argument),
+        help=argument.help or "",
+    )
 
 
 def _option(option: TyperOption) -> DescribedOption:
-    kind = option.type_descriptor.annotation
-    few = isinstance(kind, type) and issubclass(kind, enum.StrEnum)
     return DescribedOption(
         names=tuple(option.opts),
         negations=tuple(option.secondary_opts),
         switch=bool(option.is_flag),
         repeated=bool(option.multiple),
-        choices=tuple(value.value for value in kind) if few else (),
-        default=None if option.is_flag and not option.default else _default(option.default),
+        choices=_choices(option),
+        default=_default(option.default),
         help=option.help or "",
     )
+
+
+def _choices(parameter: TyperArgument | TyperOption) -> tuple[str, ...]:
+    kind = parameter.type_descriptor.annotation
+    few = isinstance(kind, type) and issubclass(kind, enum.StrEnum)
+    return tuple(value.value for value in kind) if few else ()
 
 
 def _default(value: object) -> str | None:

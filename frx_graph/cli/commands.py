@@ -4,9 +4,9 @@ version, and commands that do without it need not wait for it."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -53,18 +53,29 @@ COMMANDS: Mapping[str, Home] = {
 class CommandGroup(TyperGroup):
     """Loads a command when it is asked for, and lists them without."""
 
-    def list_commands(self, _context: object) -> list[str]:
-        """All names."""
-        return list(COMMANDS)
-
-    def get_command(self, _context: object, name: str) -> TyperCommand | TyperGroup | None:
-        """The command of that name; None for another."""
-        return load_command(name) if name in COMMANDS else None
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = cast("MutableMapping[str, Any]", _LoadedWhenUsed())
 
     def format_commands(self, _context: object, formatter: HelpFormatter) -> None:
         """The list in `frx --help`."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, home.summary) for name, home in COMMANDS.items()])
+
+
+class _LoadedWhenUsed(Mapping[str, TyperCommand | TyperGroup]):
+    """Commands by name."""
+
+    def __getitem__(self, name: str) -> TyperCommand | TyperGroup:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return load_command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
 
 
 def load_command(name: str) -> TyperCommand | TyperGroup:

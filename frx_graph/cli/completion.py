@@ -52,7 +52,7 @@ def completable(commands: Iterable[DescribedCommand]) -> dict[tuple[str, ...], C
 def _of(command: DescribedCommand) -> Completable:
     names = {name: option for option in command.options for name in (*option.names, *option.negations)}
     return Completable(
-        commands=command.below,
+        words=(*command.below, *(choice for each in command.arguments for choice in each.choices)),
         options=(*names, "--help"),
         switches=frozenset({name for name, option in names.items() if option.switch} | {"--help"}),
         choices={name: option.choices for name, option in names.items() if option.choices},

@@ -21,10 +21,10 @@ class Shell(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Completable:
-    """What may follow a command: names of commands below it, options, and after an option one of its choices, where it
-    has any. `switches` are the options that take no value."""
+    """What may follow a command: `words`, which are commands below it or the choices of an argument, options, and after
+    an option one of its choices, where it has any. `switches` are the options that take no value."""
 
-    commands: tuple[str, ...]
+    words: tuple[str, ...]
     options: tuple[str, ...]
     switches: frozenset[str]
     choices: Mapping[str, tuple[str, ...]]
@@ -51,7 +51,7 @@ def _cases(table: Mapping[tuple[str, ...], Completable]) -> tuple[str, str, str]
         for option, values in at.choices.items()
     )
     names = "\n".join(
-        f"        {_key(path)}) words='{' '.join((*at.commands, *at.options))}' ;;" for path, at in table.items()
+        f"        {_key(path)}) words='{' '.join((*at.words, *at.options))}' ;;" for path, at in table.items()
     )
     return paths, choices, names
 
@@ -123,12 +123,12 @@ def _fish(table: Mapping[tuple[str, ...], Completable]) -> Iterator[str]:
     yield "# Completion of frx for fish, printed by `frx completion fish`."
     for program in PROGRAMS:
         for path, at in table.items():
-            deeper = " ".join(at.commands)
+            deeper = " ".join(at.words)
             seen = " and ".join(f"__fish_seen_subcommand_from {word}" for word in path)
             unseen = f"not __fish_seen_subcommand_from {deeper}" if deeper else ""
             condition = "; and ".join(filter(None, (seen.replace(" and ", "; and "), unseen)))
             when = f" -n '{condition}'" if condition else ""
-            if at.commands:
+            if at.words:
                 yield f"complete -c {program}{when} -a '{deeper}'"
             for option in at.options:
                 takes = "" if option in at.switches else " -r"

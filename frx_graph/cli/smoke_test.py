@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
-
 import typer
 
-from frx_graph.progress import stages
+from frx_graph.cli.output import OnlyJsonOption, QuietOption, print_document, print_report, stages
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.smoke_document import as_json, smoke_document
 from frx_graph.runs.smoke_test import smoke_test as run_smoke_test
 
 
 def smoke_test(
-    as_document: Annotated[bool, typer.Option("--json", help="The checks as JSON.")] = False,
+    as_document: OnlyJsonOption = False,
+    _quiet: QuietOption = False,
 ) -> None:
     """Take a run that waits for its input through all of the pipeline, in a temporary directory. Exit code 0: all
     checks passed; 1: some failed."""
@@ -22,11 +20,12 @@ def smoke_test(
         progress("running the smoke test")
         document = smoke_document([(check.name, check.problem) for check in run_smoke_test()])
     if as_document:
-        typer.echo(json.dumps(as_json(document), indent=2))
+        print_document(as_json(document))
     else:
         for check in document.result.checks:
             problem = "" if check.problem is None else f": {one_line(check.problem)}"
-            typer.echo(f"[{'PASS' if check.passed else 'FAIL'}] {check.name}{problem}")
+            print_report(f"[{'PASS' if check.passed else 'FAIL'}] {check.name}{problem}", color=False)
         failed = sum(not check.passed for check in document.result.checks)
-        typer.echo("All smoke-test checks passed." if not failed else f"{failed} of the smoke test's checks failed.")
+        said = "All smoke-test checks passed." if not failed else f"{failed} of the smoke test's checks failed."
+        print_report(said, color=False)
     raise typer.Exit(0 if document.result.passed else 1)

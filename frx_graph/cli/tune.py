@@ -18,17 +18,19 @@ from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.tune_document import as_json
 from frx_graph.reports.tune_report import render_tune
+from frx_graph.runs.tune.families import FAMILIES
+from frx_graph.runs.tune.families.custom import NAME as CUSTOM
 from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
-from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun, all_families
+from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
 from frx_graph.termination import cleaned_up_when_terminated
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def tune(
-    command: Annotated[list[str], typer.Argument(help="Behind --: the program and its arguments.")],
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments, behind -- .")],
     name: Annotated[str, typer.Option(help="Job name.")] = "frx-tune",
     out: Annotated[Path, typer.Option(help="Where the folder tune-<id> is made.")] = Path("runs"),
     max_trials: Annotated[int, typer.Option(min=1, help="Candidates that are tried at most.")] = 12,
@@ -107,10 +109,12 @@ def tune(
     _said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
     _said(f"Workload : {one_line(' '.join(command))}")
     _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
-    with cleaned_up_when_terminated(), stages() as progress:
-        document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress).run()
-    _said(f"Report saved: {folder.path / REPORT}")
-    _said(f"Markdown report saved: {folder.path / MARKDOWN}")
+    try:
+        with cleaned_up_when_terminated(), stages() as progress:
+            document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress).run()
+    finally:
+        _said(f"Report saved: {folder.path / REPORT}")
+        _said(f"Markdown report saved: {folder.path / MARKDOWN}")
     if as_document:
         print_document(as_json(document))
     else:
@@ -133,7 +137,7 @@ def _variables(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _check_families(settings: TuneSettings) -> None:
-    known = [family.name for family in all_families(settings)]
+    known = [*(family.name for family in FAMILIES), CUSTOM]
     for name in settings.families:
         if name not in known:
             raise OptionError(f"no family {one_line(name)}", f"one of {', '.join(known)}")

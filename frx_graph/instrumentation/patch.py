@@ -1,7 +1,8 @@
 """Puts into a script what records its run, and takes it out again, to the byte.
 
 Every line that is put in ends with `MARK`, and by that it is known again; all else stays as it is. The body of each
-training loop goes into a `with`, in which `continue`, `break`, `return`, `yield` and `await` mean what they meant.
+training loop goes into a `with`, in which `continue`, `break`, `return`, `yield` and `await` mean what they meant, and
+what yields its batches into a call that records how long they are waited for.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
 from frx_graph.instrumentation.script import Script, parsed
-from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, training_loops
+from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, passes_on, training_loops
 
 MARK = "# frx init --patch"
 _BY_HAND = "instrument it by hand: with frx_graph.step_context(step=..., batch=..., model=...):"
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _PACKAGE = "frx_graph"
+_TIMED = cst.Attribute(value=cst.Name(_PACKAGE), attr=cst.Name("instrument_dataloader"))
 _Statement = cst.BaseStatement | cst.SimpleStatementLine
 _NAMES_OF_THE_COUNTER = ("frx_steps", "frx_graph_steps", "frx_graph_step_numbers")
 
@@ -155,7 +157,37 @@ class _Wrapping(cst.CSTTransformer):
         statement = cst.ensure_type(_parsed_line(line, self.config), cst.With)
         header = cst.ensure_type(statement.body, cst.IndentedBlock).header
         inner = cst.IndentedBlock(body=body.body, header=header, indent=body.indent, footer=body.footer)
-        return updated_node.with_changes(body=body.with_changes(body=[statement.with_changes(body=inner)], footer=[]))
+        timed = updated_node.iter
+        if loop.over_batches and updated_node.asynchronous is None:
+            timed = _timed(timed)
+        return updated_node.with_changes(
+            iter=timed, body=body.with_changes(body=[statement.with_changes(body=inner)], footer=[])
+        )
+
+
+def _timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
+    """The batches with the waits for them recorded: what yields them goes into a call. Not what is in parentheses,
+    behind which no blank need stand, nor tuples, which may have none."""
+    if iterable.lpar:
+        return iterable
+    around = passes_on(iterable)
+    if around is not None:
+        first, *rest = around.args
+        return around.with_changes(args=[first.with_changes(value=_timed(first.value)), *rest])
+    if isinstance(iterable, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
+        return cst.Call(func=_TIMED, args=[cst.Arg(value=iterable)])
+    return iterable
+
+
+def _not_timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
+    """What `_timed` was given."""
+    if isinstance(iterable, cst.Call) and len(iterable.args) == 1 and iterable.func.deep_equals(_TIMED):
+        return iterable.args[0].value
+    around = passes_on(iterable)
+    if around is None:
+        return iterable
+    first, *rest = around.args
+    return around.with_changes(args=[first.with_changes(value=_not_timed(first.value)), *rest])
 
 
 @dataclass(slots=True)
@@ -171,6 +203,11 @@ class _TakingOut(cst.CSTTransformer):
     ) -> cst.IndentedBlock:
         body, behind = self._without_ours(updated_node.body)
         return updated_node.with_changes(body=body, footer=(*behind, *updated_node.footer))
+
+    def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:  # noqa: N802
+        body = original_node.body
+        ours = isinstance(body, cst.IndentedBlock) and any(_our_block(each) is not None for each in body.body)
+        return updated_node.with_changes(iter=_not_timed(updated_node.iter)) if ours else updated_node
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:  # noqa: ARG002, N802
         body, behind = self._without_ours(updated_node.body)

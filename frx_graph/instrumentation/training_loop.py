@@ -92,11 +92,17 @@ def _verdict(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
     return True
 
 
+def passes_on(iterable: cst.BaseExpression) -> cst.Call | None:
+    """A call that yields what its first argument yields, as `tqdm(loader)`; None for another expression."""
+    found = isinstance(iterable, cst.Call) and iterable.args and _called(iterable) in _AROUND
+    return iterable if found and isinstance(iterable, cst.Call) else None
+
+
 def _counts(loop: cst.For) -> bool:
     """Whether it is over numbers."""
     iterable = loop.iter
-    while isinstance(iterable, cst.Call) and iterable.args and _called(iterable) in _AROUND:
-        iterable = iterable.args[0].value
+    while (around := passes_on(iterable)) is not None:
+        iterable = around.args[0].value
     return isinstance(iterable, cst.Call) and _called(iterable) in _COUNTERS
 
 
@@ -106,10 +112,10 @@ def _called(call: cst.Call) -> str:
 
 def _enumerated(loop: cst.For) -> bool:
     iterable = loop.iter
-    while isinstance(iterable, cst.Call) and iterable.args and _called(iterable) in _AROUND:
-        if _called(iterable) == "enumerate":
+    while (around := passes_on(iterable)) is not None:
+        if _called(around) == "enumerate":
             return True
-        iterable = iterable.args[0].value
+        iterable = around.args[0].value
     return False
 
 

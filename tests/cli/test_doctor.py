@@ -4,8 +4,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from frx_graph.cli import doctor as command
 from frx_graph.check import Check, Status
+from frx_graph.cli import doctor as command
 
 app = typer.Typer()
 app.command()(command.doctor)

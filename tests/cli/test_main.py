@@ -22,13 +22,13 @@ def test_without_a_command_the_help_is_printed_line_by_line(capsys: pytest.Captu
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("Usage: ")
-    assert "\n\nCommands:\n  advise " in err
+    assert "\n\nCommands:\n  init " in err
 
 
 def test_with_help_it_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     out, err = capsys.readouterr()
-    assert "\n\nCommands:\n  advise " in out
+    assert "\n\nCommands:\n  init " in out
     assert err == ""
 
 

@@ -202,6 +202,10 @@ class _Without(ast.NodeTransformer):
         self.generic_visit(node)
         return node.body if ast.unparse(node.items[0]).startswith("frx_graph.step_context(") else node
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        return node.args[0] if ast.unparse(node.func) == "frx_graph.instrument_dataloader" else node
+
     def visit_Module(self, node: ast.Module) -> ast.Module:
         self.generic_visit(node)
         ours = ("import frx_graph", "import itertools", "frx_graph.init(", "frx_steps = itertools")
@@ -252,6 +256,8 @@ def test_the_script_runs_as_before_and_its_steps_are_recorded(
     steps = [event["step_id"] for event in written if event["event_type"] == "step_end"]
     expected = {"plain": 4, "function": 8, "generator": 8, "lbfgs": 2}[name]
     assert steps == list(range(expected))
+    waits = [event for event in written if event["event_type"] == "dataloader_span"]
+    assert (len(waits) > 0) is (name != "lbfgs")
     shapes = [event["payload"] for event in written if event["event_type"] == "shape_snapshot"]
     assert {each["of"] for each in shapes} == {"batch", "parameters"}
 
@@ -278,6 +284,36 @@ def test_a_step_that_the_script_counts_needs_no_other() -> None:
     new = patched("for step, batch in enumerate(loader):\n    model(batch).backward()\n")
     assert "itertools" not in new
     assert "with frx_graph.step_context(step=step, batch=batch, model=model):" in new
+
+
+@pytest.mark.parametrize(
+    ("header", "timed"),
+    [
+        ("for x in loader:", "for x in frx_graph.instrument_dataloader(loader):"),
+        ("for x in self.loader:", "for x in frx_graph.instrument_dataloader(self.loader):"),
+        ("for x in loaders[0]:", "for x in frx_graph.instrument_dataloader(loaders[0]):"),
+        ("for x in DataLoader( data ):", "for x in frx_graph.instrument_dataloader(DataLoader( data )):"),
+        ("for x in tqdm(loader, total=2):", "for x in tqdm(frx_graph.instrument_dataloader(loader), total=2):"),
+        ("for i, x in enumerate( tqdm(loader) , 1):", None),
+        ("for x in(loader):", "for x in(loader):"),
+        ("for x in one, two:", "for x in one, two:"),
+        ("for x in [one, two]:", "for x in [one, two]:"),
+        ("for step in range(4):", "for step in range(4):"),
+    ],
+)
+def test_what_yields_batches_is_timed(header: str, timed: str | None) -> None:
+    text = f"{header}\n    model(x).backward()\n"
+    new = patched(text)
+    if timed is None:
+        timed = "for i, x in enumerate( tqdm(frx_graph.instrument_dataloader(loader)) , 1):"
+    assert timed in new.splitlines()
+    assert unpatch(script(new)) == text
+
+
+def test_an_asynchronous_loop_is_not_timed() -> None:
+    assert "instrument" not in patched(
+        "async def f():\n    async for x in loader:\n        x.loss(model).backward(); opt.step()\n"
+    )
 
 
 def test_a_name_that_is_taken_is_left_alone() -> None:

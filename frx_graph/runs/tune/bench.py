@@ -132,14 +132,18 @@ class TuneBench:
             rule = self.settings.rule(candidates, successive=self._one_at_a_time)
             return timed_trial(arms, rule, by_sample=by_sample, whole=kind is Kind.FINAL, progress=self._progress)
 
-        timed = self._alternately(
-            candidate,
-            against,
-            place,
-            decide,
-            warmup=self.settings.warmup_steps,
-            steps=self.settings.block_steps,
-        )
+        try:
+            timed = self._alternately(
+                candidate,
+                against,
+                place,
+                decide,
+                warmup=self.settings.warmup_steps,
+                steps=self.settings.block_steps,
+            )
+        except ValueError as error:
+            # Some of its steps told their samples, others did not.
+            return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REJECT, str(error), seen))
         return self._kept(
             ConfigurationTrial(
                 kind,

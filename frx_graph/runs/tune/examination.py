@@ -13,6 +13,7 @@ from frx_graph.evidence.available_memory import available_memory
 from frx_graph.reports.quantities import finite
 from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm, ended_how
 from frx_graph.runs.tune.step_stream import EndedStep
+from frx_graph.runs.tune.watched_devices import device_figures, devices_sampled
 from frx_graph.trials.configuration_trial import RunSeen
 from frx_graph.trials.schedule import Arm
 
@@ -33,7 +34,10 @@ def examine(
     sampled = enough_at = 0.0
     before = available_memory()
 
-    with LiveArm(Arm.CANDIDATE, start, folder) as living:
+    with (
+        devices_sampled(folder, sample_seconds, start.environment),
+        LiveArm(Arm.CANDIDATE, start, folder) as living,
+    ):
 
         def over() -> bool:
             nonlocal peak, sampled, enough_at
@@ -53,6 +57,9 @@ def examine(
             ending = ended.detail if not in_time else ended_how(ended.exit_code, living.steps)
         exit_code = living.ended()
         stream = living.stream
+    busy, device_ratio = device_figures(folder)
+    whole = before if before is not None else psutil.virtual_memory().total
+    ratios = [ratio for ratio in (peak / whole if peak and whole else None, device_ratio) if ratio is not None]
     return _seen(
         living.steps[: wanted if exit_code is None else None],
         warmup=warmup,
@@ -62,7 +69,8 @@ def examine(
         workers=stream.workers,
         batch_layouts=len(stream.layouts),
         peak=peak or None,
-        memory=before,
+        memory_ratio=max(ratios, default=None),
+        device_busy_percent=busy,
         bottleneck=diagnose(folder),
     )
 
@@ -77,13 +85,13 @@ def _seen(
     workers: int | None,
     batch_layouts: int,
     peak: int | None,
-    memory: int | None,
+    memory_ratio: float | None,
+    device_busy_percent: float | None,
     bottleneck: str | None,
 ) -> RunSeen:
     counted = steps[max(0, warmup - 1) :]
     samples = [step.samples for step in counted[1:]]
     told = [count for count in samples if count]
-    whole = memory if memory is not None else psutil.virtual_memory().total
     return RunSeen(
         exit_code=exit_code,
         ending=ending,
@@ -99,7 +107,7 @@ def _seen(
         workers=workers,
         batch_layouts=batch_layouts,
         peak_bytes=peak,
-        memory_ratio=peak / whole if peak is not None and whole else None,
-        device_busy_percent=None,
+        memory_ratio=memory_ratio,
+        device_busy_percent=device_busy_percent,
         bottleneck=bottleneck,
     )

@@ -20,7 +20,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +29,8 @@ _POLL_SECONDS = 0.001
 _STOPPING_SECONDS = 0.2
 """How long a process that waits for a disk may take to stop; then it is left to stop when it can."""
 _GONE_SECONDS = 5.0
+_codes: dict[int, int] = {}
+"""Exit codes of those that were waited for."""
 
 
 class _Process(NamedTuple):
@@ -80,9 +81,10 @@ def _serve(leader: int, reading: int, writing: int, woken: int) -> None:
         for descriptor, _ in ready.poll():
             if descriptor == woken:
                 os.read(woken, 4096)
-                for code in _reaped(leader):
+                _reap()
+                if leader in _codes:
                     _end(0.0)
-                    _tell(writing, {"exit_code": code})
+                    _tell(writing, {"exit_code": _codes.pop(leader)})
                 continue
             chunk = os.read(reading, 4096)
             if not chunk:
@@ -132,15 +134,14 @@ def _end(patience: float) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _reaped(leader: int) -> Iterator[int]:
-    """The leader's exit code, if it has ended; others that have are waited for, too."""
+def _reap() -> None:
+    """Wait for all that have ended, also those that were adopted: nobody else does."""
     with contextlib.suppress(ChildProcessError):
         while True:
             number, status = os.waitpid(-1, os.WNOHANG)
             if not number:
                 return
-            if number == leader:
-                yield os.waitstatus_to_exitcode(status)
+            _codes[number] = os.waitstatus_to_exitcode(status)
 
 
 def _signal_all(leader: int, processes: tuple[_Process, ...] | list[_Process], number: int) -> None:
@@ -157,6 +158,7 @@ def _signal(process: int, number: int) -> None:
 
 
 def _alive() -> list[_Process]:
+    _reap()
     return [process for process in _descendants() if process.state not in "ZX"]
 
 

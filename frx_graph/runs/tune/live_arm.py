@@ -129,7 +129,9 @@ class LiveArm:
             if over:
                 raise ArmEndedError(self.arm, self._workload.exit_code, ended_how(self._workload.exit_code, self.steps))
             if self._running_seconds() >= self._start.limit_seconds:
-                raise ArmEndedError(self.arm, None, f"it has run for {self._start.limit_seconds:g} s, all it may")
+                raise ArmEndedError(
+                    self.arm, None, f"it has run for {self._start.limit_seconds:g} s, all it may: --time-budget-s"
+                )
             time.sleep(_POLL_SECONDS)
 
     def _running_seconds(self) -> float:

@@ -2,7 +2,8 @@
 
 A stage is a family of candidates that exclude each other. Its candidates race against the fastest configuration so far,
 the first few get a full trial against it, and the fastest of those that are promoted is what the next stage builds on.
-What a model gains is hidden where the program waits for its data, so data come first.
+What a model gains is hidden where the program waits for its data, so data come first; where a faster model waits for
+them again, they come once more.
 
 At the end all that was found, together, is tried against the program as it was, with fresh processes and to the end:
 that is the gain that is claimed. What was picked for being the fastest of several, or ended when it looked fast enough,
@@ -11,7 +12,8 @@ looks faster than it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -52,7 +54,7 @@ class Searched:
     candidates: int = 0
     """By how many alpha is divided."""
     left_out: tuple[str, ...] = ()
-    """Families that were not looked at, each with the reason."""
+    """Families and candidates that were not looked at, each with the reason."""
     complete: bool = False
 
     @property
@@ -93,24 +95,24 @@ class Search:
         self._say("Running baseline...")
         seen = self._baseline = self._bench.baseline()
         self._say(f"  Baseline: {_speed(seen)} ({_ended(seen)})")
-        remaining = [family for family in self._families if self._wanted(family)]
-        count = sum(
-            self._refusal(family, candidate, self._facts(seen)) is None
-            for family in remaining
-            for candidate in self._proposed(family, self._facts(seen))
-        )
-        # The one that is claimed is one more.
-        self._candidates = min(count, self._settings.max_trials) + 1
-        self._say(f"  {count} candidates")
+        wanted = [family for family in self._families if self._wanted(family)]
+        able = {family.name: self._able(family, seen) for family in wanted}
+        # What may be looked at again counts twice, and the trial that is claimed once more.
+        twice = sum(able[family.name] for family in wanted if family.bottlenecks and len(wanted) > 1)
+        self._candidates = min(sum(able.values()) + twice, self._settings.max_trials) + 1
+        self._say(f"  {sum(able.values())} candidates")
         self._tell()
-        while (family := self._next(remaining, seen)) is not None:
-            remaining.remove(family)
-            promoted = self._stage(family, seen)
+        decided: dict[str, Variables] = {}
+        visits: Counter[str] = Counter()
+        while (family := self._next(wanted, decided, visits, seen)) is not None:
+            visits[family.name] += 1
+            promoted = self._stage(family, seen, again=visits[family.name] > 1)
             if promoted is not None:
                 assert promoted.seen is not None
                 self._against = _joined(self._against, promoted.configuration.variables)
                 seen = promoted.seen
-        self._left_out += [f"{family.name}: {self._why_left(seen)}" for family in remaining]
+            decided[family.name] = self._against
+        self._left_out += [f"{family.name}: {self._why_left(seen)}" for family in wanted if family.name not in decided]
         if self._against:
             self._final()
         return self._tell(complete=True)
@@ -118,19 +120,34 @@ class Search:
     def _wanted(self, family: Family) -> bool:
         return not self._settings.families or family.name in self._settings.families
 
-    def _next(self, remaining: Sequence[Family], seen: RunSeen) -> Family | None:
-        """Of those that may help against the bottleneck; all in turn where there is none that a family is for."""
-        if not remaining or self._tried >= self._settings.max_trials:
+    def _able(self, family: Family, seen: RunSeen) -> int:
+        """How many of its candidates may be run."""
+        facts = self._facts(seen)
+        return sum(self._refusal(family, candidate, facts) is None for candidate in self._proposed(family, facts))
+
+    def _next(
+        self, wanted: Sequence[Family], decided: Mapping[str, Variables], visits: Mapping[str, int], seen: RunSeen
+    ) -> Family | None:
+        """Of those that may help against the bottleneck, the first that was not looked at, or else was before others
+        have changed what holds the program back; all in turn where there is none that a family is for."""
+        if self._tried >= self._settings.max_trials:
             return None
         label = self._label(seen)
-        own = [family for family in remaining if not family.bottlenecks]
-        if not any(label in family.bottlenecks for family in self._families):
-            return remaining[0]
-        focused = [family for family in remaining if label in family.bottlenecks]
-        return next(iter([*focused, *own]), None)
+        new = [family for family in wanted if family.name not in decided]
+        again = [
+            family
+            for family in wanted
+            if (self._settings.bottleneck or seen.bottleneck) in family.bottlenecks
+            and visits.get(family.name, 0) == 1
+            and decided.get(family.name) != self._against
+        ]
+        if any(label in family.bottlenecks for family in self._families):
+            new = [family for family in new if label in family.bottlenecks or not family.bottlenecks]
+        return next(iter((*new, *again)), None)
 
     def _label(self, seen: RunSeen) -> str | None:
-        return self._settings.bottleneck or seen.bottleneck
+        """What picks families; whoever names families needs no diagnosis to pick them."""
+        return self._settings.bottleneck or (None if self._settings.families else seen.bottleneck)
 
     def _why_left(self, seen: RunSeen) -> str:
         if self._tried >= self._settings.max_trials:
@@ -148,11 +165,15 @@ class Search:
             return "it is high risk, and --allow-risky-actions is not set"
         return family.refuse(candidate, facts)
 
-    def _stage(self, family: Family, seen: RunSeen) -> ConfigurationTrial | None:
+    def _stage(self, family: Family, seen: RunSeen, *, again: bool) -> ConfigurationTrial | None:
         """The fastest of those that were promoted."""
         facts = self._facts(seen)
         able: list[Configuration] = []
-        for candidate in self._proposed(family, facts):
+        for proposed in self._proposed(family, facts):
+            if set(proposed.variables) <= set(self._against):
+                continue
+            # Its folder from before stays.
+            candidate = replace(proposed, id=f"{proposed.id}-again") if again else proposed
             reason = self._refusal(family, candidate, facts)
             if reason is None and self._tried >= self._settings.max_trials:
                 self._left_out.append(f"{candidate.label}: --max-trials {self._settings.max_trials} were tried")

@@ -33,7 +33,7 @@ def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
 
 def _worker_counts(processors: int) -> tuple[int, ...]:
     wanted = {0, max(1, processors // 2), processors, 2 * processors}
-    return tuple(sorted(min(count, _MOST_WORKERS) for count in wanted))
+    return tuple(sorted({min(count, _MOST_WORKERS) for count in wanted}))
 
 
 def _candidate(workers: int, pin: bool, prefetch: int) -> Configuration:

@@ -1,0 +1,221 @@
+"""Does `frx tune` find what was planted in a training script, claim as much as a clock on the wall sees, and leave what
+does nothing alone?
+
+    python benchmarks/tune_truth.py --noop-runs 30 --output benchmarks/results/tune-truth.json
+
+`benchmarks/tuned_training.py` waits for its samples, and has a model that is slow on contiguous tensors. Truth is made
+of plain whole runs, without anything of tune in them: the script is run in each configuration, in turns, and times
+itself from batch to batch. The best configuration is the one that takes least; what tune has found is the best one,
+too, if it takes at most 3 % more, since nearer ones cannot be told apart. The claimed gain is right if it is within 5
+points of what the script measures itself.
+
+Then a variable that nothing is done with is tuned, again and again: it is never to be promoted. So that this says
+something, how many of these runs came to an answer is told, too.
+
+Exit code 1 if any of this does not hold. It needs a machine with nothing else on it: what was measured beside other
+programs is void, and then tune promotes nothing, whatever was planted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from frx_graph.reports.tune_document import TuneDocument, as_json
+from frx_graph.runs.tune.run_label import diagnose
+from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.runs.tune.tune_folder import new_folder
+from frx_graph.runs.tune.tune_run import TuneRun
+from frx_graph.termination import cleaned_up_when_terminated
+from frx_graph.trials.configuration_trial import Kind
+
+SCRIPT = Path(__file__).with_name("tuned_training.py")
+TRUTH_STEPS = 200
+NEAR = 0.03
+POINTS = 5.0
+NOOP_ARGUMENTS = ("--channels", "16", "--blocks", "0", "--wait-ms", "0")
+"""A step of a few milliseconds: what does nothing does it in short steps, too."""
+Variables = Mapping[str, str]
+
+
+def truth_grid() -> tuple[dict[str, str], ...]:
+    """All configurations that could be the best."""
+    workers = sorted({0, 1, 2, 2 * (os.cpu_count() or 1)})
+    return tuple(
+        {"FRX_NUM_WORKERS": str(count)} | ({"FRX_CHANNELS_LAST": "true"} if last else {})
+        for count in workers
+        for last in (False, True)
+    )
+
+
+def plain_run(variables: Variables, *arguments: str) -> float:
+    """Milliseconds of a step, as the script times itself."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FRX_")}
+    found = subprocess.run(
+        [sys.executable, str(SCRIPT), "--times", "--steps", str(TRUTH_STEPS), *arguments],
+        env=environment | dict(variables),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return float(found.stdout.split()[-1])
+
+
+def in_turns(configurations: Sequence[Variables], rounds: int) -> list[list[float]]:
+    """Times of each, every other round in the opposite order, so that what drifts meets all alike."""
+    times: list[list[float]] = [[] for _ in configurations]
+    for turn in range(rounds):
+        order = range(len(configurations)) if turn % 2 == 0 else range(len(configurations) - 1, -1, -1)
+        for index in order:
+            times[index].append(plain_run(configurations[index]))
+    return times
+
+
+def tuned(settings: TuneSettings, folder: Path, name: str, *, tell: bool) -> TuneDocument:
+    def say(text: str) -> None:
+        if tell:
+            print(f"    {text}", file=sys.stderr)
+
+    run = TuneRun(settings, new_folder(folder, name, settings), diagnose=diagnose, say=say)
+    return run.run()
+
+
+def planted(folder: Path, *, rounds: int, ignore_load: bool) -> dict[str, Any]:
+    """What tune finds of what was planted, beside the truth."""
+    settings = TuneSettings(
+        command=(sys.executable, str(SCRIPT)),
+        safe=False,
+        families=("dataloader", "layout"),
+        ignore_load=ignore_load,
+    )
+    began = time.monotonic()
+    document = tuned(settings, folder, "planted", tell=True)
+    took = time.monotonic() - began
+    winner = document.winner
+    found = dict(winner.environment) if winner is not None else {}
+    grid = truth_grid()
+    medians = [statistics.median(times) for times in in_turns(grid, rounds)]
+    default, chosen = list(map(statistics.median, in_turns(({}, found), 2 * rounds))) if found else (medians[0],) * 2
+    best = min(*medians, chosen)
+    gain = default / chosen - 1
+    claimed = winner.speedup if winner is not None else None
+    return {
+        "found": found,
+        "claimed_gain": claimed,
+        "true_gain": gain,
+        "points_apart": None if claimed is None else 100 * abs(claimed - gain),
+        "default_ms": default,
+        "found_ms": chosen,
+        "best_ms": best,
+        "truth_ms": [{"variables": dict(one), "ms": ms} for one, ms in zip(grid, medians, strict=True)],
+        "is_best": bool(found) and chosen <= (1 + NEAR) * best,
+        "seconds": took,
+        "document": as_json(document.model_copy(update={"trials": tuple(_without_samples(document))})),
+    }
+
+
+def _without_samples(document: TuneDocument) -> list[Any]:
+    return [replace(trial, quads=()) for trial in document.trials]
+
+
+def noops(folder: Path, runs: int, *, ignore_load: bool) -> dict[str, Any]:
+    """Verdicts on a variable that does nothing, each of a tune of its own."""
+    verdicts: Counter[str] = Counter()
+    ratios = []
+    promoted = 0
+    began = time.monotonic()
+    for number in range(runs):
+        settings = TuneSettings(
+            command=(sys.executable, str(SCRIPT), *NOOP_ARGUMENTS),
+            families=("custom",),
+            candidates=((("FRX_TUNED_NOOP", "1"),),),
+            ignore_load=ignore_load,
+            seed=number,
+        )
+        document = tuned(settings, folder, f"noop-{number}", tell=False)
+        promoted += document.winner is not None
+        trial = next(trial for trial in document.trials if trial.kind is Kind.FULL)
+        verdicts[str(trial.fate)] += 1
+        ratios.append(None if trial.gain is None else trial.gain.ratio)
+        print(f"    no-op {number + 1} of {runs}: {trial.fate}: {trial.reason}", file=sys.stderr)
+    return {
+        "runs": runs,
+        "promoted": promoted,
+        "verdicts": dict(verdicts),
+        "ratios": ratios,
+        "seconds": time.monotonic() - began,
+    }
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """For people."""
+    lines = []
+    if (plant := results.get("planted")) is not None:
+        lines += [f"{'configuration':<52} {'ms a step':>10}"]
+        for row in plant["truth_ms"]:
+            lines.append(f"{' '.join(f'{k}={v}' for k, v in row['variables'].items()):<52} {row['ms']:10.2f}")
+        lines += [
+            "",
+            f"found: {' '.join(f'{k}={v}' for k, v in plant['found'].items()) or 'nothing'}",
+            f"  {plant['found_ms']:.2f} ms a step, the best of all {plant['best_ms']:.2f}: "
+            f"{'the best' if plant['is_best'] else 'not the best'}",
+            f"  claimed {_percent(plant['claimed_gain'])}, in truth {_percent(plant['true_gain'])}",
+            f"  in {plant['seconds']:.0f} s",
+        ]
+    if (noop := results.get("noop")) is not None:
+        verdicts = ", ".join(f"{name} {count}" for name, count in sorted(noop["verdicts"].items()))
+        lines += [
+            "",
+            f"no-op promoted in {noop['promoted']} of {noop['runs']} runs ({verdicts}), {noop['seconds']:.0f} s",
+        ]
+    return "\n".join(lines)
+
+
+def _percent(gain: float | None) -> str:
+    return "nothing" if gain is None else f"{100 * gain:+.1f} %"
+
+
+def holds(results: Mapping[str, Any]) -> bool:
+    """Whether all that was promised does."""
+    plant, noop = results.get("planted"), results.get("noop")
+    found = plant is None or (plant["is_best"] and plant["points_apart"] <= POINTS)
+    return bool(found) and (noop is None or noop["promoted"] == 0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--noop-runs", type=int, default=30)
+    parser.add_argument("--no-planted", action="store_true", help="only what does nothing")
+    parser.add_argument("--rounds", type=int, default=4, help="plain runs of each configuration")
+    parser.add_argument(
+        "--ignore-load", action="store_true", help="as frx tune's: to try the benchmark on a busy machine"
+    )
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    results: dict[str, Any] = {"processors": os.cpu_count(), "ignore_load": options.ignore_load}
+    with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-tune-truth-") as name:
+        folder = Path(name)
+        if not options.no_planted:
+            results["planted"] = planted(folder, rounds=options.rounds, ignore_load=options.ignore_load)
+        if options.noop_runs:
+            results["noop"] = noops(folder, options.noop_runs, ignore_load=options.ignore_load)
+    print(table(results))
+    if options.output is not None:
+        options.output.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return 0 if holds(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from frx_graph.runs.tune.families import FAMILIES, allocator, batch_size, compilation, cuda_graphs, dataloader, layout
+from frx_graph.runs.tune.families import precision as amp
+from frx_graph.runs.tune.families.custom import custom_family
+from frx_graph.runs.tune.workload_facts import WorkloadFacts
+from frx_graph.trials.configuration_trial import RunSeen, Tier
+
+SEEN = RunSeen(
+    exit_code=0, ending="it ends", in_time=True, steps=26, step_seconds=(0.01,) * 20, samples=160, batch_size=32,
+    losses=(2.0,) * 20, outputs=(), workers=None, batch_layouts=1, peak_bytes=1, memory_ratio=0.1,
+    device_busy_percent=None, bottleneck=None,
+)  # fmt: skip
+CPU = WorkloadFacts(2, (), False, True, {}, SEEN, True)
+GPU = replace(CPU, gpus=("NVIDIA H100",), bf16=True, processors=16)
+
+
+def labels(family, facts) -> list[str]:
+    return [candidate.label for candidate in family.propose(facts)]
+
+
+def refusals(family, facts) -> dict[str, str]:
+    return {c.label: reason for c in family.propose(facts) if (reason := family.refuse(c, facts)) is not None}
+
+
+def test_ids_are_names_of_folders_and_differ():
+    for facts in (CPU, GPU):
+        ids = [candidate.id for family in FAMILIES for candidate in family.propose(facts)]
+        assert len(ids) == len(set(ids))
+        assert all(
+            set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") for name in ids
+        )
+        assert not {"baseline", "race", "final"} & set(ids)
+
+
+def test_workers_go_with_the_processors_and_memory_is_pinned_for_a_gpu_only():
+    assert labels(dataloader.FAMILY, CPU) == [
+        "dl:nw=0,pin=F", "dl:nw=1,pin=F", "dl:nw=2,pin=F", "dl:nw=4,pin=F", "dl:nw=2,pin=F,pf=4", "dl:nw=4,pin=F,pf=4",
+    ]  # fmt: skip
+    assert "dl:nw=16,pin=T" in labels(dataloader.FAMILY, GPU)
+    assert "dl:nw=32,pin=T" not in labels(dataloader.FAMILY, GPU)
+
+
+def test_what_the_program_has_already_is_not_tried():
+    assert "dl:nw=0,pin=F" not in labels(dataloader.FAMILY, replace(CPU, seen=replace(SEEN, workers=0)))
+
+
+def test_without_workers_there_is_nothing_to_fetch_ahead():
+    without = next(c for c in dataloader.FAMILY.propose(CPU) if c.label == "dl:nw=0,pin=F")
+    assert dict(without.variables) == {"FRX_NUM_WORKERS": "0", "FRX_PIN_MEMORY": "false"}
+    with_some = next(c for c in dataloader.FAMILY.propose(CPU) if c.label == "dl:nw=4,pin=F,pf=4")
+    assert dict(with_some.variables)["FRX_PREFETCH_FACTOR"] == "4"
+
+
+@pytest.mark.parametrize(("base", "sizes"), [(32, [40, 48, 64]), (1, [2]), (2, [3, 4]), (None, [])])
+def test_batch_sizes(base, sizes):
+    facts = replace(CPU, seen=replace(SEEN, batch_size=base))
+    assert [int(dict(c.variables)["FRX_BATCH_SIZE"]) for c in batch_size.FAMILY.propose(facts)] == sizes
+
+
+def test_a_batch_that_would_take_nine_tenths_of_the_memory_is_refused():
+    half = replace(CPU, seen=replace(SEEN, memory_ratio=0.45))
+    assert list(refusals(batch_size.FAMILY, half)) == ["bs:64"]
+    assert refusals(batch_size.FAMILY, replace(CPU, seen=replace(SEEN, memory_ratio=0.449))) == {}
+
+
+def test_precision_takes_hardware_and_something_to_judge_it_by():
+    assert set(refusals(amp.FAMILY, CPU)) == {"amp:bf16", "amp:fp16"}
+    assert set(refusals(amp.FAMILY, replace(CPU, bf16=True))) == {"amp:fp16"}
+    assert refusals(amp.FAMILY, GPU) == {}
+    silent = replace(GPU, seen=replace(SEEN, losses=()))
+    assert set(refusals(amp.FAMILY, silent)) == {"amp:bf16", "amp:fp16"}
+    assert refusals(amp.FAMILY, replace(silent, quality_checks=False)) == {}
+
+
+def test_graphs_take_cuda_and_shapes_that_stay():
+    assert set(refusals(cuda_graphs.FAMILY, CPU)) == {"cudagraphs:static"}
+    assert refusals(cuda_graphs.FAMILY, GPU) == {}
+    changing = replace(GPU, seen=replace(SEEN, batch_layouts=compilation.DYNAMIC + 1))
+    assert set(refusals(cuda_graphs.FAMILY, changing)) == {"cudagraphs:static"}
+    assert set(refusals(compilation.FAMILY, changing)) == {"compile:reduce-overhead"}
+    assert refusals(cuda_graphs.FAMILY, replace(GPU, seen=replace(SEEN, batch_layouts=compilation.DYNAMIC))) == {}
+
+
+def test_what_compiles_takes_a_compiler_and_a_program_that_may_be_compiled():
+    without = replace(CPU, compiler=False)
+    assert set(refusals(compilation.FAMILY, without)) == {"compile:default"}
+    assert set(refusals(layout.FAMILY, without)) == {"frx:apply", "frx:autopilot"}
+    marked = replace(CPU, environment={"FRX_TORCH_COMPILE": "unsupported"})
+    assert set(refusals(compilation.FAMILY, marked)) == {"compile:default"}
+    assert refusals(compilation.FAMILY, CPU) == {}
+
+
+def test_the_allocator_is_cudas_and_what_the_user_has_set_stays():
+    assert len(refusals(allocator.FAMILY, CPU)) == 2
+    assert refusals(allocator.FAMILY, GPU) == {}
+    assert len(refusals(allocator.FAMILY, replace(GPU, environment={allocator.VARIABLE: "x"}))) == 2
+
+
+def test_tiers():
+    tiers = {candidate.label: candidate.tier for family in FAMILIES for candidate in family.propose(GPU)}
+    assert {label for label, tier in tiers.items() if tier is Tier.RISKY} == {"frx:autopilot"}
+    safe = {label.partition(":")[0] for label, tier in tiers.items() if tier is Tier.SAFE}
+    assert safe == {"dl", "alloc"}
+
+
+def test_the_users_own():
+    (candidate,) = custom_family(((("A", "1"), ("B", "x/y")),)).propose(CPU)
+    assert candidate.label == "custom:A=1,B=x/y"
+    assert "/" not in candidate.id
+    assert candidate.variables == (("A", "1"), ("B", "x/y"))

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from frx_graph.errors import TrialError
+from frx_graph.runs.tune.kept_workload import KeptWorkload
+from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm
+from frx_graph.trials.schedule import Arm
+
+TINY = str(Path(__file__).with_name("tiny_workload.py"))
+SPAWNING = """
+import subprocess, sys, time
+code = "import time\\nwhile True: time.sleep(0.005)"
+child = subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
+print(child.pid, flush=True)
+while True: time.sleep(0.005)
+"""
+
+
+def wait_for(condition, seconds: float = 10.0):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def state(pid: int) -> str:
+    try:
+        return psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return "gone"
+
+
+@pytest.fixture
+def spawning(tmp_path):
+    workload = KeptWorkload([sys.executable, "-S", "-c", SPAWNING], os.environ, tmp_path)
+    child = int(wait_for(lambda: (tmp_path / "stdout.log").read_text()))
+    yield workload, child
+    workload.end()
+
+
+def test_all_processes_stand_also_one_that_has_left_the_session_and_go_on(spawning):
+    workload, child = spawning
+    workload.pause()
+    assert state(workload.pid) == state(child) == psutil.STATUS_STOPPED
+    workload.resume()
+    assert psutil.STATUS_STOPPED not in (state(workload.pid), state(child))
+
+
+@pytest.mark.parametrize("stands", [False, True])
+def test_nothing_is_left_at_the_end_standing_or_not(spawning, stands):
+    workload, child = spawning
+    if stands:
+        workload.pause()
+    workload.end()
+    assert state(workload.pid) == state(child) == "gone"
+
+
+def test_a_workload_that_ends_by_itself_takes_with_it_what_it_has_left_behind(tmp_path):
+    code = SPAWNING.rpartition("while True")[0] + "sys.exit(3)"
+    workload = KeptWorkload([sys.executable, "-S", "-c", code], os.environ, tmp_path)
+    wait_for(workload.ended)
+    assert workload.exit_code == 3
+    child = int((tmp_path / "stdout.log").read_text())
+    wait_for(lambda: state(child) == "gone")
+    workload.end()
+
+
+def test_what_is_no_program_is_an_error_of_one_line(tmp_path):
+    with pytest.raises(TrialError, match="/no/such/program cannot be started"):
+        KeptWorkload(["/no/such/program"], os.environ, tmp_path)
+
+
+def test_processor_time_is_that_of_all_processes_and_stands_still_with_them(tmp_path):
+    busy = KeptWorkload([sys.executable, "-S", "-c", "while True: pass"], os.environ, tmp_path)
+    try:
+        time.sleep(0.3)
+        first = busy.pause()
+        time.sleep(0.2)
+        second = busy.resume()
+        assert first.cpu_seconds > 0.02
+        assert second.cpu_seconds == first.cpu_seconds
+        assert second.at_ns - first.at_ns >= 0.2e9
+    finally:
+        busy.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_of_a_standing_workload_when_whoever_holds_it_is_killed(tmp_path, number):
+    holder = f"""
+import os, sys, time
+from pathlib import Path
+from frx_graph.runs.tune.kept_workload import KeptWorkload
+workload = KeptWorkload([sys.executable, "-S", "-c", {SPAWNING!r}], os.environ, Path({str(tmp_path)!r}))
+while not Path({str(tmp_path)!r}, "stdout.log").read_text(): time.sleep(0.01)
+workload.pause()
+print(workload.pid, flush=True)
+time.sleep(60)
+"""
+    process = subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    child = int((tmp_path / "stdout.log").read_text())
+    assert state(pid) == state(child) == psutil.STATUS_STOPPED
+    process.send_signal(number)
+    process.wait()
+    process.stdout.close()
+    wait_for(lambda: state(pid) == state(child) == "gone")
+
+
+def arm(tmp_path, limit: float = 30.0, **variables: str) -> LiveArm:
+    start = ArmStart([sys.executable, "-S", TINY], {**os.environ, **variables}, limit, ignore_load=True)
+    return LiveArm(Arm.BASELINE, start, tmp_path)
+
+
+def test_blocks_of_a_program_that_stands_between_them(tmp_path):
+    with arm(tmp_path, TINY_MS="4") as living:
+        living.warm(3)
+        seen = len(living.steps)
+        time.sleep(0.3)
+        blocks = [living.block(5) for _ in range(3)]
+        # It has stood meanwhile: 0.3 s would be 75 steps.
+        assert len(living.steps) < seen + 60
+    assert all(len(block.step_seconds) == 5 for block in blocks)
+    # No step lasts as long as the program stood.
+    assert all(seconds >= 0.004 for block in blocks for seconds in block.step_seconds)
+    assert min(block.seconds for block in blocks) < 0.3
+    assert blocks[0].samples == 40
+
+
+def test_a_program_that_ends_says_how_many_steps_it_made(tmp_path):
+    with arm(tmp_path, TINY_STEPS="6", TINY_EXIT="4") as living:
+        with pytest.raises(ArmEndedError, match="exit code 4, after 6 steps") as ended:
+            living.warm(50)
+        assert ended.value.failed
+
+
+def test_a_program_may_run_for_so_long_and_not_longer(tmp_path):
+    with arm(tmp_path, limit=2.0, TINY_MS="20") as living:
+        living.warm(1)
+        time.sleep(2.1)  # While it stands no time is used.
+        living.block(2)
+        with pytest.raises(ArmEndedError, match="all it may") as ended:
+            living.block(500)
+        assert not ended.value.failed

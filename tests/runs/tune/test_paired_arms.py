@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart
+from frx_graph.runs.tune.paired_arms import AlternatingArms, SuccessiveArms
+from frx_graph.trials.schedule import ABBA, BAAB, Arm
+
+TINY = str(Path(__file__).with_name("tiny_workload.py"))
+
+
+def starts(**candidate: str):
+    def start(arm: Arm) -> ArmStart:
+        own = candidate if arm is Arm.CANDIDATE else {}
+        return ArmStart([sys.executable, "-S", TINY], {**os.environ, **own}, 60.0, ignore_load=True)
+
+    return start
+
+
+def step_ends(folder: Path) -> list[tuple[int, str]]:
+    found = []
+    for trace in folder.glob("00-*/raw/trace.jsonl"):
+        arm = trace.parent.parent.name
+        for line in trace.read_text().splitlines():
+            event = json.loads(line)
+            if event["event_type"] == "step_end":
+                found.append((event["timestamp_ns"], arm))
+    return sorted(found)
+
+
+def no_process_of(folder: Path) -> bool:
+    """Whose output goes there, or below."""
+    places = [(p.info["environ"] or {}).get("FRX_OUTPUT_DIR", "") for p in psutil.process_iter(["environ"])]
+    return not any(place.startswith(str(folder.resolve())) for place in places)
+
+
+def test_while_one_runs_the_other_makes_no_step(tmp_path):
+    order = [*ABBA, *BAAB, *ABBA]
+    with AlternatingArms(starts(), tmp_path, warmup=2, steps=4) as arms:
+        arms.fresh(Arm.BASELINE)
+        blocks = [arms.block(arm) for arm in order]
+    assert [block.arm for block in blocks] == order
+    turns = [arm for arm, _ in itertools.groupby(arm for _, arm in step_ends(tmp_path))]
+    # Each warms up, then they take turns; two blocks of one arm in a row are one turn.
+    wanted = [arm for arm, _ in itertools.groupby([Arm.BASELINE, Arm.CANDIDATE, *order])]
+    assert turns == [f"00-{arm}" for arm in wanted]
+
+
+def test_each_pair_is_fresh_and_the_one_before_is_gone(tmp_path):
+    with AlternatingArms(starts(), tmp_path, warmup=1, steps=2) as arms:
+        arms.fresh(Arm.BASELINE)
+        arms.block(Arm.CANDIDATE)
+        arms.fresh(Arm.CANDIDATE)
+        arms.block(Arm.CANDIDATE)
+        assert no_process_of(tmp_path / "00-candidate")
+        assert not no_process_of(tmp_path / "01-candidate")
+    assert no_process_of(tmp_path / "01-candidate")
+    assert (tmp_path / "01-baseline" / "raw" / "trace.jsonl").is_file()
+
+
+def test_a_candidate_that_fails_leaves_nobody(tmp_path):
+    with (
+        pytest.raises(ArmEndedError) as ended,
+        AlternatingArms(starts(TINY_STEPS="1", TINY_EXIT="1"), tmp_path, warmup=5, steps=2) as arms,
+    ):
+        arms.fresh(Arm.BASELINE)
+    assert ended.value.arm is Arm.CANDIDATE
+    assert no_process_of(tmp_path / "00-baseline")
+
+
+def test_one_at_a_time_every_block_is_a_process_of_its_own(tmp_path):
+    with SuccessiveArms(starts(), tmp_path, warmup=1, steps=3) as arms:
+        arms.fresh(Arm.BASELINE)
+        for arm in ABBA:
+            assert len(arms.block(arm).step_seconds) == 3
+            assert no_process_of(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["00-baseline", "01-candidate", "02-candidate", "03-baseline"]
