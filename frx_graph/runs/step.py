@@ -52,45 +52,42 @@ class Step:
 
     def __enter__(self) -> Step:
         try:
-            self._begin()
+            outer = HERE.step
+            if outer is not None and outer.depth < _DEEPEST:
+                self._outer = outer
+                self.depth = outer.depth + 1
+            HERE.step = self
+            recorder = self._recorder
+            self._start = start = perf_counter_ns()
+            recorder.put((step_start, start + recorder.epoch, self.number, self._kind))
         except Exception as error:  # noqa: BLE001 - the program goes on
             say_once(f"a step is not recorded: {first_line(error)}")
         return self
-
-    def _begin(self) -> None:
-        outer = HERE.step
-        if outer is not None and outer.depth < _DEEPEST:
-            self._outer = outer
-            self.depth = outer.depth + 1
-        HERE.step = self
-        self._start = start = perf_counter_ns()
-        self._recorder.put((step_start, start + self._recorder.epoch, self.number, self._kind))
 
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         end = perf_counter_ns()
-        start, self._start = self._start, None
+        start = self._start
         if start is None:
             return
+        self._start = None
         try:
-            self._end(end, end - start, kind is not None)
+            recorder, failed = self._recorder, kind is not None
+            at, took = end + recorder.epoch, end - start
+            event = step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout
+            if self._pending:
+                recorder.put_when_ready(event, self._pending)
+            else:
+                recorder.put(event)
+            if HERE.step is self:
+                outer = self._outer
+                while outer is not None and outer._start is None:
+                    outer = outer._outer
+                HERE.step = outer
+            self._outer = None
         except Exception as error:  # noqa: BLE001 - the program goes on
             say_once(f"a step is not recorded: {first_line(error)}")
-
-    def _end(self, end: int, took: int, failed: bool) -> None:
-        at = end + self._recorder.epoch
-        event = step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout
-        if self._pending:
-            self._recorder.put_when_ready(event, self._pending)
-        else:
-            self._recorder.put(event)
-        if HERE.step is self:
-            outer = self._outer
-            while outer is not None and outer._start is None:
-                outer = outer._outer
-            HERE.step = outer
-        self._outer = None
 
     def record(self, loss: Any = None, **metrics: Any) -> None:
         """The step's loss and other figures, each a number or a tensor of one element; of those given more than once

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sdk_overhead import StepCost, broken_bounds, main, network
 
-SHORT = StepCost(200_000, 100, 200e3, 300e3, 210e3, 310e3, 19_999.0)
-LONG = StepCost(5_000_000, 100, 5e6, 6e6, 5.01e6, 6e6, 19_999.0)
+SHORT = StepCost(200_000, 100, 200e3, 300e3, 210e3, 310e3, 19_999.0, 1e9)
+LONG = StepCost(5_000_000, 100, 5e6, 6e6, 5.01e6, 6e6, 19_999.0, 1e9)
 
 
 def test_bounds() -> None:

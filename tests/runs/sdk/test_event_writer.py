@@ -151,7 +151,7 @@ def test_what_a_killed_writer_left_is_not_glued_to_the_next_line(tmp_path: Path)
     writer = EventWriter(path, max_bytes=10**9)
     writer.put(phase(1))
     writer.close()
-    first, torn, last = path.read_text().splitlines()
+    _, torn, last = path.read_text().splitlines()
     assert torn == '{"event_ty'
     assert json.loads(last)["timestamp_ns"] == 1
 
