@@ -88,8 +88,10 @@ def tuned(settings: TuneSettings, folder: Path, name: str, *, tell: bool) -> Tun
         if tell:
             print(f"    {text}", file=sys.stderr)
 
-    run = TuneRun(settings, new_folder(folder, name, settings), diagnose=diagnose, say=say)
-    return run.run()
+    # What was planted is a layout; a compiler that does something else about it is another matter.
+    environment = {**os.environ, "FRX_TORCH_COMPILE": "unsupported"}
+    place = new_folder(folder, name, settings)
+    return TuneRun(settings, place, diagnose=diagnose, say=say, environment=environment).run()
 
 
 def planted(folder: Path, *, rounds: int, ignore_load: bool) -> dict[str, Any]:

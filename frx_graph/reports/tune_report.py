@@ -15,7 +15,7 @@ from frx_graph.reports.tune_document import TuneDocument
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
 
 _RULE = "─" * 58
-_NAME = 26
+_NAME = 30
 _MARKS = {
     Fate.PROMOTE: ("✓", "green"),
     Fate.REJECT: ("✗ rejected", "red"),

@@ -92,6 +92,7 @@ def test_what_compiles_takes_a_compiler_and_a_program_that_may_be_compiled():
     assert set(refusals(layout.FAMILY, without)) == {"frx:apply", "frx:autopilot"}
     marked = replace(CPU, environment={"FRX_TORCH_COMPILE": "unsupported"})
     assert set(refusals(compilation.FAMILY, marked)) == {"compile:default"}
+    assert set(refusals(layout.FAMILY, marked)) == {"frx:apply", "frx:autopilot"}
     assert refusals(compilation.FAMILY, CPU) == {}
 
 

@@ -13,6 +13,8 @@ COMPILE, MODE = "FRX_TORCH_COMPILE", "FRX_TORCH_COMPILE_MODE"
 DYNAMIC = 3
 """Batches of more layouts than this are taken to change all the time."""
 _CAPTURED = "reduce-overhead"
+_MARKS = ("0", "false", "unsupported")
+"""Values of `FRX_TORCH_COMPILE` in the user's own environment."""
 
 
 def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
@@ -24,18 +26,21 @@ def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
     """Without a compiler, against the user's word, or where shapes change."""
-    if facts.environment.get(COMPILE, "").lower() in ("0", "false", "unsupported"):
-        return f"{COMPILE} in the environment marks torch.compile as unsupported for this program"
-    if (reason := no_compiler(facts)) is not None:
+    if (reason := not_compiled(facts)) is not None:
         return reason
     if dict(candidate.variables).get(MODE) == _CAPTURED:
         return changing_shapes(facts)
     return None
 
 
-def no_compiler(facts: WorkloadFacts) -> str | None:
-    """Inductor makes C++ for a processor."""
-    return None if facts.gpus or facts.compiler else "there is no C++ compiler (g++, clang++, or CXX) for torch.compile"
+def not_compiled(facts: WorkloadFacts) -> str | None:
+    """Why nothing is compiled here: the user says so, or there is nothing to do it with, as Inductor makes C++ for a
+    processor."""
+    if facts.environment.get(COMPILE, "").lower() in _MARKS:
+        return f"{COMPILE} in the environment marks torch.compile as unsupported for this program"
+    if not facts.gpus and not facts.compiler:
+        return "there is no C++ compiler (g++, clang++, or CXX) for torch.compile"
+    return None
 
 
 def changing_shapes(facts: WorkloadFacts) -> str | None:

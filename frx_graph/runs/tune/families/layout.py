@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.runs.tune.families.compilation import no_compiler
+from frx_graph.runs.tune.families.compilation import not_compiled
 from frx_graph.runs.tune.families.family import Family, configuration
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, Tier
@@ -28,8 +28,8 @@ def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
-    """What compiles needs a compiler."""
-    return no_compiler(facts) if BACKEND_MODE in dict(candidate.variables) else None
+    """What compiles needs a compiler, and a program that may be compiled."""
+    return not_compiled(facts) if BACKEND_MODE in dict(candidate.variables) else None
 
 
 FAMILY = Family(NAME, frozenset({"layout_churn", "underutilized_gpu"}), propose, refuse)
