@@ -1,6 +1,7 @@
 # On a machine with Python 3.11, git and make:
 #
-#   make demo [TARGET=file.py:callable]             installs, advises on SegFormer-B0, writes demo-report.html
+#   make demo [TARGET=file.py:callable]             installs, advises on ResNet-18, tries the fixes, applies what was
+#                                                   proved; records and analyses a training run; writes demo-report.html
 #   make test [TORCH=2.13.0] [SELECT='not slow']    installs, lints, type-checks, runs the tests
 #   make docs                                       installs, builds the documentation into build/docs
 #
@@ -14,7 +15,7 @@ SHELL := bash
 PYTHON ?= python3.11
 DEFAULT_TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH ?= $(DEFAULT_TORCH)
-TARGET ?= benchmarks/zoo.py:segformer
+TARGET ?= benchmarks/zoo.py:resnet18
 SELECT ?=
 JOBS ?= 2
 
@@ -23,11 +24,25 @@ BIN := $(VENV)/bin
 PIN := $(VENV)/constraints.txt
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint $(PIN)
 SOURCES := benchmarks/*.py examples/*.py docs/*.py
+DEMO_LEDGER := FRX_LEDGER=demo-ledger.sqlite3
+comma := ,
+define say
+@printf '\n\033[1m%s\033[0m\n\n' '$(1)'
+endef
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/frx advise $(TARGET) --exit-zero --top 5
+	$(call say,1. What does the layout of this network cost? frx advise)
+	$(BIN)/frx advise $(TARGET) --exit-zero --top 2
+	$(call say,2. Are the fixes right$(comma) and faster? frx trial: about a minute and a half)
+	$(DEMO_LEDGER) $(BIN)/frx trial $(TARGET) || test $$? -eq 1
+	$(call say,3. What was promoted is applied$(comma) and nothing else: torch.compile(model$(comma) backend="frx"))
+	$(DEMO_LEDGER) $(BIN)/python examples/apply.py $(TARGET)
+	$(call say,4. A training run: frx collect records it$(comma) frx analyze says what holds it back)
+	rm -rf demo-runs
+	$(BIN)/frx collect --quiet --out demo-runs --run-id run-demo -- $(BIN)/python examples/train.py
+	$(BIN)/frx analyze demo-runs/run-demo.zip --exit-zero
 	$(BIN)/frx advise $(TARGET) --exit-zero --format html --output demo-report.html
-	@echo "The same with pictures: demo-report.html. One rule explained: $(BIN)/frx rules FRX002."
+	$(call say,The advice with pictures: demo-report.html. One rule explained: $(BIN)/frx rules FRX004)
 
 test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -42,7 +57,7 @@ docs: $(VENV)/.installed-docs
 	@echo "Open build/docs/index.html."
 
 clean:
-	rm -rf build demo-report.html .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build demo-report.html demo-runs demo-ledger.sqlite3* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
