@@ -32,7 +32,7 @@ import torch
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from frx_graph.runs.session import AutopilotSession, step_context
+from frx_graph.runs.sdk.session import AutopilotSession, step_context
 
 ADDED_NS_BOUND = 20_000
 SHARE_BOUND = 0.01

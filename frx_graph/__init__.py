@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     from frx_graph.advisor import advise
     from frx_graph.backend import clear, report, rewritten
     from frx_graph.compiled_model import compile
-    from frx_graph.runs.kernel_windows import profile_kernels
-    from frx_graph.runs.session import AutopilotSession, init, instrument_dataloader, step_context
+    from frx_graph.runs.sdk.kernel_windows import profile_kernels
+    from frx_graph.runs.sdk.session import AutopilotSession, init, instrument_dataloader, step_context
     from frx_graph.weight_preparation import prepare
 
 
 _HOMES = {
-    "AutopilotSession": "frx_graph.runs.session",
+    "AutopilotSession": "frx_graph.runs.sdk.session",
     "advise": "frx_graph.advisor",
     "clear": "frx_graph.backend",
     "compile": "frx_graph.compiled_model",
-    "init": "frx_graph.runs.session",
-    "instrument_dataloader": "frx_graph.runs.session",
+    "init": "frx_graph.runs.sdk.session",
+    "instrument_dataloader": "frx_graph.runs.sdk.session",
     "prepare": "frx_graph.weight_preparation",
-    "profile_kernels": "frx_graph.runs.kernel_windows",
+    "profile_kernels": "frx_graph.runs.sdk.kernel_windows",
     "report": "frx_graph.backend",
     "rewritten": "frx_graph.backend",
-    "step_context": "frx_graph.runs.session",
+    "step_context": "frx_graph.runs.sdk.session",
 }
 
 

@@ -20,7 +20,7 @@ from frx_graph.rules.gpu_profile import find_gpu
 
 OLDEST_TORCH = (2, 11)
 _PARTS = {
-    "SDK": ("frx_graph.runs.session",),
+    "SDK": ("frx_graph.runs.sdk.session",),
     "analysis": ("frx_graph.trace_evidence", "frx_graph.kernel_advice", "frx_graph.passes.run"),
 }
 """Which modules record a run, and which read what was recorded."""

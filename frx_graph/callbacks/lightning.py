@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from frx_graph.runs.session import AutopilotSession
-from frx_graph.runs.step import Step
+from frx_graph.runs.sdk.session import AutopilotSession
+from frx_graph.runs.sdk.step import Step
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback

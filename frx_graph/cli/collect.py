@@ -17,9 +17,9 @@ from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.run_parts import RunResult
 from frx_graph.reports.run_report import render_run
 from frx_graph.reports.terminal import detect_terminal
-from frx_graph.runs.collection import Collected, collect_run
-from frx_graph.runs.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, new_run_id
-from frx_graph.runs.workload import STDERR, STDOUT
+from frx_graph.runs.collect.collection import Collected, collect_run
+from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, new_run_id
+from frx_graph.runs.workload.workload import STDERR, STDOUT
 
 _FASTEST_MS = 10
 """Of sampling: devices count their utilisation over a sixth of a second at least."""

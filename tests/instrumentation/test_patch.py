@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from frx_graph.errors import ScriptError
 from frx_graph.instrumentation.patch import MARK, patch, unpatch
 from frx_graph.instrumentation.script import Script
-from frx_graph.runs.session import AutopilotSession
+from frx_graph.runs.sdk.session import AutopilotSession
 
 PLAIN = '''"""Trains a line."""
 import torch

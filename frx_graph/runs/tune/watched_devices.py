@@ -12,8 +12,8 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.device_state import loaded_nvml
 from frx_graph.evidence.run.bundle_layout import GPU_METRICS
 from frx_graph.evidence.run.device_samples import read_device_samples
-from frx_graph.runs.device_sampling import HEADER, device_rows, visible_devices
-from frx_graph.runs.sampling import Sampler
+from frx_graph.runs.collect.device_sampling import HEADER, device_rows, visible_devices
+from frx_graph.runs.collect.sampling import Sampler
 
 
 @contextlib.contextmanager

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from frx_graph.runs import stderr_warning
-from frx_graph.runs.session import AutopilotSession
-from frx_graph.runs.step import HERE
+from frx_graph.runs.sdk import stderr_warning
+from frx_graph.runs.sdk.session import AutopilotSession
+from frx_graph.runs.sdk.step import HERE
 
 Event = dict[str, Any]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import frx_graph
-from frx_graph.runs.batch_layout import DEEPEST, MOST_LAYOUTS, MOST_TENSORS, BatchLayouts, Layout, layout_of
+from frx_graph.runs.sdk.batch_layout import DEEPEST, MOST_LAYOUTS, MOST_TENSORS, BatchLayouts, Layout, layout_of
 
 Recorded = Callable[..., list[dict[str, Any]]]
 Pair = namedtuple("Pair", ["left", "right"])

@@ -95,7 +95,7 @@ def test_huggingface_accumulated_gradients_are_one_step(recorded: Recorded, tmp_
 
 def test_huggingface_training_that_fails_passes_its_error(recorded: Recorded, tmp_path: Path) -> None:
     from frx_graph.callbacks.huggingface import FrxCallback
-    from frx_graph.runs.step import HERE
+    from frx_graph.runs.sdk.step import HERE
 
     with pytest.raises(FloatingPointError, match="the model's"):
         huggingface_run(tmp_path, fail=True)

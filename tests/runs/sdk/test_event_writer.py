@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import frx_graph
-from frx_graph.runs.event_lines import phase_span, step_end, step_start
-from frx_graph.runs.event_writer import EventWriter
-from frx_graph.runs.session import AutopilotSession
+from frx_graph.runs.sdk.event_lines import phase_span, step_end, step_start
+from frx_graph.runs.sdk.event_writer import EventWriter
+from frx_graph.runs.sdk.session import AutopilotSession
 
 Recorded = Callable[..., list[dict[str, Any]]]
 RunProgram = Callable[..., subprocess.CompletedProcess[str]]

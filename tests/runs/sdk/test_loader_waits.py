@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import frx_graph
-from frx_graph.runs.session import AutopilotSession
+from frx_graph.runs.sdk.session import AutopilotSession
 
 Recorded = Callable[..., list[dict[str, Any]]]
 

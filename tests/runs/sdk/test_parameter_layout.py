@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import frx_graph
-from frx_graph.runs.parameter_layout import EACH, MOST_MODELS, WatchedModels
+from frx_graph.runs.sdk.parameter_layout import EACH, MOST_MODELS, WatchedModels
 
 Recorded = Callable[..., list[dict[str, Any]]]
 

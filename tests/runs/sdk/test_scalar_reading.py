@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import frx_graph
-from frx_graph.runs.scalar_reading import _NOT_YET, _PLACES, DeviceScalars, number_of
+from frx_graph.runs.sdk.scalar_reading import _NOT_YET, _PLACES, DeviceScalars, number_of
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

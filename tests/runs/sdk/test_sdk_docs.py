@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import frx_graph
-from frx_graph.runs.batch_layout import MOST_LAYOUTS, MOST_TENSORS
-from frx_graph.runs.event_writer import CAPACITY
-from frx_graph.runs.parameter_layout import EACH
-from frx_graph.runs.recording_settings import MAX_TRACE_BYTES
-from frx_graph.runs.session import AutopilotSession
-from frx_graph.runs.step import _MOST_METRICS, Step
+from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, MOST_TENSORS
+from frx_graph.runs.sdk.event_writer import CAPACITY
+from frx_graph.runs.sdk.parameter_layout import EACH
+from frx_graph.runs.sdk.recording_settings import MAX_TRACE_BYTES
+from frx_graph.runs.sdk.session import AutopilotSession
+from frx_graph.runs.sdk.step import _MOST_METRICS, Step
 
 DOCS = Path(__file__).parents[3] / "docs" / "sdk.md"
 TEXT = DOCS.read_text()

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import frx_graph
-from frx_graph.runs.session import AutopilotSession
-from frx_graph.runs.step import HERE
+from frx_graph.runs.sdk.session import AutopilotSession
+from frx_graph.runs.sdk.step import HERE
 
 Recorded = Callable[..., list[dict[str, Any]]]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frx_graph.evidence.run.bundle_layout import GPU_METRICS
-from frx_graph.runs.device_sampling import HEADER
+from frx_graph.runs.collect.device_sampling import HEADER
 from frx_graph.runs.tune.watched_devices import device_figures, devices_sampled
 
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from frx_graph.runs.batch_layout import Layout, TensorLayout, describe
+from frx_graph.runs.sdk.batch_layout import Layout, TensorLayout, describe
 
 EACH = 8
 MOST_PARAMETERS = 4096

@@ -24,10 +24,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frx_graph.errors import first_line
-from frx_graph.runs.event_lines import Event, line_of, warning
-from frx_graph.runs.scalar_reading import PendingScalar
-from frx_graph.runs.stderr_warning import say_once
-from frx_graph.runs.trace_budget import TraceBudget
+from frx_graph.runs.sdk.event_lines import Event, line_of, warning
+from frx_graph.runs.sdk.scalar_reading import PendingScalar
+from frx_graph.runs.sdk.stderr_warning import say_once
+from frx_graph.runs.sdk.trace_budget import TraceBudget
 
 CAPACITY = 32_768
 """Events. At eight a step and 5 ms a step, 20 seconds of a disk that does not answer; about 10 MB."""

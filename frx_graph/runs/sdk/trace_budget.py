@@ -9,7 +9,7 @@ which says how many events are missing there. What batches look like is always w
 from __future__ import annotations
 
 from frx_graph.evidence.run.events import SnapshotOf
-from frx_graph.runs.event_lines import Event, shape_snapshot, step_end, warning
+from frx_graph.runs.sdk.event_lines import Event, shape_snapshot, step_end, warning
 
 _FIRST_STRIDE = 16
 _SHARE = 64

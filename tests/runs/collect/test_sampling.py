@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from frx_graph.evidence.run.device_samples import read_device_samples, read_host_samples
-from frx_graph.runs import device_sampling, host_sampling, sampling
-from frx_graph.runs.device_sampling import device_rows, visible_devices
-from frx_graph.runs.host_sampling import host_rows
-from frx_graph.runs.sampling import Sampler
+from frx_graph.runs.collect import device_sampling, host_sampling, sampling
+from frx_graph.runs.collect.device_sampling import device_rows, visible_devices
+from frx_graph.runs.collect.host_sampling import host_rows
+from frx_graph.runs.collect.sampling import Sampler
 
 BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
 MIB = 2**20

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-from frx_graph.runs.workload_log import WorkloadLog
+from frx_graph.runs.workload.workload_log import WorkloadLog
 
 _CHUNK = 1 << 16
 """Bytes: what a pipe holds."""

@@ -26,10 +26,10 @@ from types import FrameType
 from typing import Final
 
 from frx_graph.errors import FrxError
-from frx_graph.runs import workload_guard
-from frx_graph.runs.adoption import adopting
-from frx_graph.runs.workload_log import WorkloadLog
-from frx_graph.runs.workload_output import WorkloadOutput
+from frx_graph.runs.workload import workload_guard
+from frx_graph.runs.workload.adoption import adopting
+from frx_graph.runs.workload.workload_log import WorkloadLog
+from frx_graph.runs.workload.workload_output import WorkloadOutput
 
 _FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 25.0

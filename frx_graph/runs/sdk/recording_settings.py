@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from frx_graph.evidence.run.bundle_layout import EVENTS
-from frx_graph.runs.stderr_warning import say_once
+from frx_graph.runs.sdk.stderr_warning import say_once
 
 OUTPUT_DIR: Final = "frx-job-run"
 """Where a program writes what `frx collect` imports, unless `FRX_OUTPUT_DIR` names another folder."""

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from frx_graph.evidence.run.events import EVENT_SCHEMA, EventType, SnapshotOf
-from frx_graph.runs.batch_layout import Layout
-from frx_graph.runs.scalar_reading import Reading, number_of
+from frx_graph.runs.sdk.batch_layout import Layout
+from frx_graph.runs.sdk.scalar_reading import Reading, number_of
 
 Event: TypeAlias = tuple[Any, ...]
 Line: TypeAlias = Callable[[str, Event], str]

@@ -15,12 +15,12 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 from frx_graph.errors import first_line
-from frx_graph.runs.event_lines import copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
-from frx_graph.runs.loader_waits import END, NEXT, TimedLoader, timed_in_place
-from frx_graph.runs.recorder import Recorder
-from frx_graph.runs.recording_settings import RecordingSettings, settings_from
-from frx_graph.runs.stderr_warning import say_once
-from frx_graph.runs.step import HERE, NO_STEP, LoaderSpan, MarkedStep, Span, Step
+from frx_graph.runs.sdk.event_lines import copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
+from frx_graph.runs.sdk.loader_waits import END, NEXT, TimedLoader, timed_in_place
+from frx_graph.runs.sdk.recorder import Recorder
+from frx_graph.runs.sdk.recording_settings import RecordingSettings, settings_from
+from frx_graph.runs.sdk.stderr_warning import say_once
+from frx_graph.runs.sdk.step import HERE, NO_STEP, LoaderSpan, MarkedStep, Span, Step
 
 Batches = TypeVar("Batches", bound=Iterable[Any])
 _NO_SPAN: AbstractContextManager[None] = contextlib.nullcontext()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import first_line
 from frx_graph.evidence.run.bundle_layout import PROFILER_TRACE
-from frx_graph.runs.event_lines import profiler_window
-from frx_graph.runs.recorder import Recorder
-from frx_graph.runs.recording_settings import output_dir as output_dir_now
-from frx_graph.runs.session import AutopilotSession
-from frx_graph.runs.stderr_warning import say_once
+from frx_graph.runs.sdk.event_lines import profiler_window
+from frx_graph.runs.sdk.recorder import Recorder
+from frx_graph.runs.sdk.recording_settings import output_dir as output_dir_now
+from frx_graph.runs.sdk.session import AutopilotSession
+from frx_graph.runs.sdk.stderr_warning import say_once
 
 if TYPE_CHECKING:
     from torch.profiler import profile

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frx_graph.runs.workload import WorkloadError, run_workload
-from frx_graph.runs.workload_log import WorkloadLog
+from frx_graph.runs.workload.workload import WorkloadError, run_workload
+from frx_graph.runs.workload.workload_log import WorkloadLog
 
 RUNS_IT = (
-    "import sys; from pathlib import Path; from frx_graph.runs.workload import run_workload\n"
+    "import sys; from pathlib import Path; from frx_graph.runs.workload.workload import run_workload\n"
     "end = run_workload(sys.argv[2:], log=Path(sys.argv[1]), patience_seconds=0.5)\n"
     "print(end.exit_code, end.signal, end.timed_out, file=sys.stderr)\n"
     "sys.exit(end.shell_code)"
@@ -179,7 +179,7 @@ def test_what_it_leaves_behind_is_ended_and_not_waited_for(log: Path, how: str, 
 
 def test_a_flood_is_passed_on_in_little_memory(log: Path) -> None:
     program = (
-        "import resource, sys; from pathlib import Path; from frx_graph.runs.workload import run_workload\n"
+        "import resource, sys; from pathlib import Path; from frx_graph.runs.workload.workload import run_workload\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "run_workload(['head', '-c', '50000000', '/dev/zero'], log=Path(sys.argv[1]))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, file=sys.stderr)"

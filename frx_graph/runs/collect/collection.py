@@ -26,10 +26,10 @@ from frx_graph.reports.run_document import summary_text
 from frx_graph.reports.run_explanation import explain_run
 from frx_graph.reports.run_parts import RunDocument
 from frx_graph.run_advice import analyse_files
-from frx_graph.runs import device_sampling, host_sampling
-from frx_graph.runs.bundle_writing import bundle_files, make_folder, sha256_of, write_zip
-from frx_graph.runs.imported_artifacts import import_traces
-from frx_graph.runs.run_metadata import (
+from frx_graph.runs.collect import device_sampling, host_sampling
+from frx_graph.runs.collect.bundle_writing import bundle_files, make_folder, sha256_of, write_zip
+from frx_graph.runs.collect.imported_artifacts import import_traces
+from frx_graph.runs.collect.run_metadata import (
     Artifact,
     Host,
     Manifest,
@@ -39,9 +39,9 @@ from frx_graph.runs.run_metadata import (
     this_host,
     without_secrets,
 )
-from frx_graph.runs.run_settings import RunSettings
-from frx_graph.runs.sampling import Sampler
-from frx_graph.runs.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload
+from frx_graph.runs.collect.run_settings import RunSettings
+from frx_graph.runs.collect.sampling import Sampler
+from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload
 from frx_graph.termination import cleaned_up_when_terminated
 
 NO_GPU = "no NVIDIA GPU was found: gpu_metrics.csv has no samples"

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 PROGRAM = (
-    "import sys; from pathlib import Path; from frx_graph.runs.workload import run_workload\n"
+    "import sys; from pathlib import Path; from frx_graph.runs.workload.workload import run_workload\n"
     "end = run_workload(['sh', '-c', 'head -c 1000000 /dev/zero; sleep 60'], log=Path(sys.argv[1]))\n"
     "print(end.exit_code, end.signal, file=sys.stderr)"
 )

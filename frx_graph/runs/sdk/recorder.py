@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 from frx_graph.errors import first_line
 from frx_graph.evidence.run.events import SnapshotOf
-from frx_graph.runs.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, layout_of
-from frx_graph.runs.event_lines import Event, shape_snapshot, system_info, warning
-from frx_graph.runs.event_writer import EventWriter
-from frx_graph.runs.parameter_layout import WatchedModels
-from frx_graph.runs.stderr_warning import say_once
+from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, layout_of
+from frx_graph.runs.sdk.event_lines import Event, shape_snapshot, system_info, warning
+from frx_graph.runs.sdk.event_writer import EventWriter
+from frx_graph.runs.sdk.parameter_layout import WatchedModels
+from frx_graph.runs.sdk.stderr_warning import say_once
 
 
 class Marks(Protocol):

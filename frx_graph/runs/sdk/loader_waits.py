@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
-from frx_graph.runs.event_lines import loader_payload, loader_wait
-from frx_graph.runs.recorder import Recorder
-from frx_graph.runs.step import HERE
+from frx_graph.runs.sdk.event_lines import loader_payload, loader_wait
+from frx_graph.runs.sdk.recorder import Recorder
+from frx_graph.runs.sdk.step import HERE
 
 CurrentRecorder: TypeAlias = Callable[[], Recorder | None]
 """Who records now: in a child that was forked, another than in its parent."""

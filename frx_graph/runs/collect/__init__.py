@@ -1,0 +1,1 @@
+"""`frx collect`: a program is run, sampled, and kept in a bundle."""
