@@ -7,12 +7,13 @@ must meet in each of some.
 
 from __future__ import annotations
 
+import functools
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Thread
-from frx_graph.evidence.cuda.source import Access, Kernel, Launch, Loop, Use
+from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Threads, Truth, both, column, either
+from frx_graph.evidence.cuda.source import Access, Condition, Kernel, Launch, Loop, Use
 from frx_graph.evidence.cuda.values import WARP
 
 _MOST_THREADS = 256
@@ -49,6 +50,7 @@ class FirstThreads:
     launches: Sequence[Launch]
     _blocks: Sequence[_Block] = field(init=False)
     _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
+    _tried: dict[tuple[frozenset[str], int], _Worlds] = field(init=False, default_factory=dict)
     _left: int = field(init=False, default=_MOST_TRIED)
 
     def __post_init__(self) -> None:
@@ -115,7 +117,7 @@ class FirstThreads:
             thread
             for thread, place in enumerate(at)
             for cell in _cells(place, read, unit)
-            if by.get(cell, set()) - {thread} and (atomic or thread not in by[cell])
+            if cell in by and (thread not in by[cell] or (atomic and len(by[cell]) > 1))
         ]
         if atomic:
             return bool(met)
@@ -131,63 +133,81 @@ class FirstThreads:
         if key not in self._seen:
             size = self._blocks[block].columns * self._blocks[block].rows
             self._left -= size
-            self._seen[key] = () if self._left < 0 else self._found(access, late, self._blocks[block])
+            self._seen[key] = () if self._left < 0 else self._found(access, late, block)
         return self._seen[key]
 
-    def _found(self, access: Access, late: frozenset[str], block: _Block) -> Sequence[int | None]:
-        own, common = _tests(access)
-        found: list[int | None] = []
-        told = False
-        for row in range(block.rows):
-            for column in range(block.columns):
-                place = _place(column, row, block)
-                thread, other, strict = (
-                    Thread(place, self.kernel.made, self.kernel.turns, late, given)
-                    for given in (_given, _given_otherwise, _not_given)
-                )
-                worth = thread.worth(access.offset)
-                goes = strict.goes(common) and all(_may_hold(one, (thread, other)) for one in own)
-                told = told or worth is not None
-                if not told and len(found) >= _UNTOLD:
-                    return ()
-                found.append(worth if goes else None)
-        return found if told else ()
+    def _found(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
+        worlds = self._worlds(late, block)
+        size = self._blocks[block].columns * self._blocks[block].rows
+        worth = column(worlds.given.worth(access.offset), size)
+        if all(one is None for one in worth[: _UNTOLD + 1]):
+            return ()
+        goes: Truth = True
+        for condition in access.step.conditions:
+            if condition.tests is not None and goes is not False:
+                goes = both(goes, worlds.may_hold(condition))
+        return [place if comes is not False else None for place, comes in zip(worth, column(goes, size), strict=True)]
+
+    def _worlds(self, late: frozenset[str], block: int) -> _Worlds:
+        if (late, block) not in self._tried:
+            self._tried[late, block] = _Worlds.of(self.kernel, late, self._blocks[block])
+        return self._tried[late, block]
 
     def _name(self, number: int) -> str:
         return f"loop:{self.kernel.loops[number].step.line}" if number in self.kernel.loops else ""
 
 
-def _place(column: int, row: int, block: _Block) -> Mapping[str, int]:
-    return {
-        "threadIdx.x": column,
-        "threadIdx.y": row,
-        "threadIdx.z": 0,
-        "blockDim.x": block.width,
-        "blockDim.y": block.height,
-        "blockDim.z": 1,
-    }
+@dataclass(slots=True)
+class _Worlds:
+    """A block's first threads, where what a launch gives is large, where it is large otherwise, and where it is not
+    known."""
 
+    given: Threads
+    otherwise: Threads
+    strict: Threads
+    _known: dict[int, Truth] = field(default_factory=dict)
+    """By identity of a condition, which is that of all that stands below it."""
 
-def _tests(access: Access) -> tuple[list[Test | Several], list[Test | Several]]:
-    """Those that differ between threads, and those that are the same for all."""
-    own: list[Test | Several] = []
-    common: list[Test | Several] = []
-    for one in access.step.conditions:
-        if one.tests is not None:
-            (own if one.varies & _PLACE else common).append(one.tests)
-    return own, common
+    @staticmethod
+    def of(kernel: Kernel, late: frozenset[str], block: _Block) -> _Worlds:
+        threads = range(block.columns * block.rows)
+        place = {
+            "threadIdx.x": tuple(thread % block.columns for thread in threads),
+            "threadIdx.y": tuple(thread // block.columns for thread in threads) if block.rows > 1 else 0,
+            "threadIdx.z": 0,
+            "blockDim.x": block.width,
+            "blockDim.y": block.height,
+            "blockDim.z": 1,
+        }
+        return _Worlds(
+            *(
+                Threads(place, kernel.made, kernel.turns, late, given)
+                for given in (_given, _given_otherwise, _not_given)
+            )
+        )
 
+    def may_hold(self, condition: Condition) -> Truth:
+        """False for those that it keeps away; what differs between threads holds if it does in one of two worlds."""
+        known = self._known
+        if id(condition) not in known:
+            tests = condition.tests
+            assert tests is not None
+            known[id(condition)] = self._in_one(tests) if condition.varies & _PLACE else self.strict.holds(tests)
+        return known[id(condition)]
 
-def _may_hold(tests: Test | Several, threads: Sequence[Thread]) -> bool:
-    """False of what holds in none of the worlds that the threads are in."""
-    if isinstance(tests, Test):
-        return any(thread.holds(tests) is not False for thread in threads)
-    return (all if tests.all else any)(_may_hold(one, threads) for one in tests.tests)
+    def _in_one(self, tests: Test | Several) -> Truth:
+        if isinstance(tests, Test):
+            return either(self.given.holds(tests), self.otherwise.holds(tests))
+        together = both if tests.all else either
+        return functools.reduce(together, map(self._in_one, tests.tests))
 
 
 def _contradict(write: Access, read: Access) -> bool:
     """True if one is there only when the other is not, whatever a launch gives."""
-    known, asked = ([one for one in _tests(access)[1] if isinstance(one, Test)] for access in (write, read))
+    known, asked = (
+        [one.tests for one in access.step.conditions if isinstance(one.tests, Test) and not one.varies & _PLACE]
+        for access in (write, read)
+    )
     return any(Test(OPPOSITE[one.sign], one.difference) in known for one in asked)
 
 
