@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Threads, Truth, both, column, either
@@ -48,29 +48,13 @@ class FirstThreads:
 
     kernel: Kernel
     launches: Sequence[Launch]
-    _blocks: Sequence[_Block] = field(init=False)
+    _sizes: Sequence[_Block] = field(init=False, default=())
     _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
+    _by_element: dict[tuple[int, frozenset[str], int, int], Mapping[int, set[int]]] = field(
+        init=False, default_factory=dict
+    )
     _tried: dict[tuple[frozenset[str], int], _Worlds] = field(init=False, default_factory=dict)
     _left: int = field(init=False, default=_MOST_TRIED)
-
-    def __post_init__(self) -> None:
-        plane = any("threadIdx.y" in name for access in self.kernel.accesses for name in access.offset.symbols())
-        sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in self.launches}
-        ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
-        if width and height:
-            columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
-            rows = min(height, _MOST_THREADS // columns) if plane else 1
-            self._blocks = [_Block(width, height, columns, rows)]
-        elif plane:
-            self._blocks = [_Block(*size, 8, 8) for size in _PLANES]
-        elif width:
-            self._blocks = [_Block(width, 1, min(width, _MOST_THREADS), 1)]
-        else:
-            # `threadIdx.x < 512` is asked where there are more.
-            limits = {one.width or 0 for access in self.kernel.accesses for one in access.step.conditions}
-            wide = min(_WIDEST, 2 * max(limits, default=0))
-            sizes_tried = sorted({max(size, wide) for size in _LINES})
-            self._blocks = [_Block(size, 1, max(_LINES[0], wide), 1) for size in sizes_tried]
 
     def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
         """True if one reads what another has written, and not itself; of a `loop`, in the turn before. None where it
@@ -106,18 +90,13 @@ class FirstThreads:
         atomic = Use.ATOMIC in (write.use, read.use)
         unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
         at = self._places(read, late, block)
-        wrote = self._places(write, again, block)
-        if not at or not wrote:
+        if not at or not self._places(write, again, block):
             return None
-        by: dict[int, set[int]] = {}
-        for thread, place in enumerate(wrote):
-            for cell in _cells(place, write, unit):
-                by.setdefault(cell, set()).add(thread)
+        writers = self._writers(write, again, block, unit)
         met = [
             thread
-            for thread, place in enumerate(at)
-            for cell in _cells(place, read, unit)
-            if cell in by and (thread not in by[cell] or (atomic and len(by[cell]) > 1))
+            for thread, element in _elements(at, read, unit)
+            if element in writers and (thread not in writers[element] or (atomic and len(writers[element]) > 1))
         ]
         if atomic:
             return bool(met)
@@ -127,6 +106,15 @@ class FirstThreads:
                 met = [thread for thread in met if not own or own[thread] != at[thread]]
         return bool(met)
 
+    def _writers(self, write: Access, late: frozenset[str], block: int, unit: int) -> Mapping[int, set[int]]:
+        """Of each element the threads that write it."""
+        key = (write.step.order, late, block, unit)
+        if key not in self._by_element:
+            found = self._by_element[key] = dict[int, set[int]]()
+            for thread, element in _elements(self._places(write, late, block), write, unit):
+                found.setdefault(element, set()).add(thread)
+        return self._by_element[key]
+
     def _places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
         """Of each thread the element, None of those that do not come by; nothing if it cannot be told."""
         key = (access.step.order, late, block)
@@ -135,6 +123,13 @@ class FirstThreads:
             self._left -= size
             self._seen[key] = () if self._left < 0 else self._found(access, late, block)
         return self._seen[key]
+
+    @property
+    def _blocks(self) -> Sequence[_Block]:
+        # Most kernels never ask.
+        if not self._sizes:
+            self._sizes = _blocks(self.kernel, self.launches)
+        return self._sizes
 
     def _found(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
         worlds = self._worlds(late, block)
@@ -202,6 +197,25 @@ class _Worlds:
         return functools.reduce(together, map(self._in_one, tests.tests))
 
 
+def _blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Block]:
+    """Those that are tried."""
+    plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.symbols())
+    sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in launches}
+    ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
+    if width and height:
+        columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
+        rows = min(height, _MOST_THREADS // columns) if plane else 1
+        return [_Block(width, height, columns, rows)]
+    if plane:
+        return [_Block(*size, 8, 8) for size in _PLANES]
+    if width:
+        return [_Block(width, 1, min(width, _MOST_THREADS), 1)]
+    # `threadIdx.x < 512` is asked where there are more.
+    limits = {one.width or 0 for access in kernel.accesses for one in access.step.conditions}
+    wide = min(_WIDEST, 2 * max(limits, default=0))
+    return [_Block(size, 1, max(_LINES[0], wide), 1) for size in sorted({max(size, wide) for size in _LINES})]
+
+
 def _contradict(write: Access, read: Access) -> bool:
     """True if one is there only when the other is not, whatever a launch gives."""
     known, asked = (
@@ -234,12 +248,14 @@ def _large(symbol: str, *, mirrored: bool) -> int | None:
     return 2 * _LARGE - more if mirrored else _LARGE + more
 
 
-def _cells(place: int | None, access: Access, unit: int) -> Iterator[int]:
-    """What an element covers, in bytes of `unit`; 0: elements are alike."""
-    if place is None:
-        return
+def _elements(places: Sequence[int | None], access: Access, unit: int) -> Iterator[tuple[int, int]]:
+    """Threads and what they touch, in pieces of `unit` bytes; 0: elements are alike."""
     if not unit:
-        yield place
-        return
+        return ((thread, place) for thread, place in enumerate(places) if place is not None)
     size = access.element_bytes or unit
-    yield from range(place * size // unit, (place * size + size - 1) // unit + 1)
+    return (
+        (thread, piece)
+        for thread, place in enumerate(places)
+        if place is not None
+        for piece in range(place * size // unit, (place * size + size - 1) // unit + 1)
+    )
