@@ -146,7 +146,9 @@ def column(found: _A | tuple[_A, ...], count: int) -> Sequence[_A]:
     return found if isinstance(found, tuple) else (found,) * count
 
 
-def _each(operation: Callable[[_A, _A], _B], one: _A | tuple[_A, ...], other: _A | tuple[_A, ...]) -> _B | tuple[_B, ...]:
+def _each(
+    operation: Callable[[_A, _A], _B], one: _A | tuple[_A, ...], other: _A | tuple[_A, ...]
+) -> _B | tuple[_B, ...]:
     if isinstance(one, tuple):
         return tuple(map(operation, one, other if isinstance(other, tuple) else repeat(other)))
     return tuple(map(operation, repeat(one), other)) if isinstance(other, tuple) else operation(one, other)
