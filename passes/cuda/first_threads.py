@@ -174,12 +174,10 @@ class _Worlds:
             "blockDim.y": block.height,
             "blockDim.z": 1,
         }
-        return _Worlds(
-            *(
-                Threads(place, kernel.made, kernel.turns, late, given)
-                for given in (_given, _given_otherwise, _not_given)
-            )
+        given, otherwise, strict = (
+            Threads(place, kernel.made, kernel.turns, late, given) for given in (_given, _given_otherwise, _not_given)
         )
+        return _Worlds(given, otherwise, strict)
 
     def may_hold(self, condition: Condition) -> Truth:
         """False for those that it keeps away; what differs between threads holds if it does in one of two worlds."""

@@ -61,7 +61,8 @@ def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
 
 def _launch(text: bytes, known: _Names, call: Node, syntax: Node) -> Launch:
     arguments = [child for child in syntax.named_children if child.type != "comment"]
-    grid, block, shared, stream, *_ = *(_argument(text, one) for one in arguments), *[None] * 4
+    said_of: list[str | None] = [_argument(text, one) for one in arguments[:4]]
+    grid, block, shared, stream = said_of + [None] * (4 - len(said_of))
     return Launch(
         kernel=said(text, call.child_by_field_name("function")),
         line=line_of(call),
