@@ -90,6 +90,10 @@ def call(state: State, node: Node) -> Value:
             return numbers[0]
         if len(values) == 3 and short in calls.FUSED:
             return state.symbols.kept(numbers[0] * numbers[1] + numbers[2])
+        if len(values) == 2 and short in calls.EXTREMES:
+            one, other = numbers
+            difference = one - other if calls.EXTREMES[short] == "min" else other - one
+            return state.symbols.smaller(short, difference, one, other)
         if len(values) == 2 and short in calls.PRODUCTS:
             return state.symbols.kept(numbers[0] * numbers[1])
     inlined = state.functions.get(short)

@@ -59,6 +59,7 @@ CONVERSIONS = frozenset(
     ]
 )
 FUSED = frozenset(["fma", "fmaf", "__fmaf_rn", "__fma_rn", "__hfma", "__fmaf_ieee_rn"])
+EXTREMES = {"min": "min", "umin": "min", "max": "max", "umax": "max"}
 PRODUCTS = frozenset(["__fmul_rn", "__hmul", "__mul24", "__umul24", "__dmul_rn"])
 _PURE = re.compile(
     r"(?:__(?!sync)\w+|(?:std::|cuda::std::)?(?:min|max|abs|pow|exp|log|sqrt|sin|cos|tan|tanh|floor|ceil|round|trunc"

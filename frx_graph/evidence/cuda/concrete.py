@@ -56,6 +56,15 @@ class Made:
 
 
 @record
+class Chosen:
+    """What a symbol is short for: `one` where the tests hold, `other` where they do not."""
+
+    tests: Test | Several
+    one: Polynomial
+    other: Polynomial
+
+
+@record
 class Turns:
     """What a symbol that a loop changes is worth in its first turn, and in the next by what it was in the last; None
     where that is not known."""
@@ -70,7 +79,7 @@ class Threads:
     turn, all others being in their first; `given` tells what any other symbol is worth, None if that is not known."""
 
     place: Mapping[str, Worth]
-    made: Mapping[str, Made]
+    made: Mapping[str, Made | Chosen]
     turns: Mapping[str, Turns]
     late: frozenset[str]
     given: Callable[[str], int | None]
@@ -110,6 +119,8 @@ class Threads:
 
     def _found(self, symbol: str) -> Worth:
         made = self.made.get(symbol)
+        if isinstance(made, Chosen):
+            return _chosen(self.holds(made.tests), self.worth(made.one), self.worth(made.other))
         if made is not None:
             operation = _OPERATIONS.get(made.sign)
             return None if operation is None else _each(operation, self.worth(made.one), self.worth(made.other))
@@ -175,6 +186,16 @@ def _known_product(one: int | None, other: int | None) -> int | None:
     if one == 0 or other == 0:
         return 0
     return None if one is None or other is None else one * other
+
+
+def _chosen(holds: Truth, one: Worth, other: Worth) -> Worth:
+    """`holds ? one : other`, of each thread."""
+    count = next((len(part) for part in (holds, one, other) if isinstance(part, tuple)), None)
+    if count is None:
+        assert not isinstance(holds, tuple)
+        return other if holds is False else one if holds or one == other else None
+    columns = column(holds, count), column(one, count), column(other, count)
+    return tuple(b if goes is False else a if goes or a == b else None for goes, a, b in zip(*columns, strict=True))
 
 
 def _and(one: bool | None, other: bool | None) -> bool | None:
