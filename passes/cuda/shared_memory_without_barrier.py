@@ -118,7 +118,7 @@ def _is_waited_at(event: Event) -> bool:
     if isinstance(event, Call):
         below = event.step.conditions
         return not event.pure and not any(one.thread and not one.early and not one.data for one in below)
-    return isinstance(event, (Barrier, WarpOperation))
+    return isinstance(event, WarpOperation) or (isinstance(event, Barrier) and not event.alone)
 
 
 def _part(pending: dict[str, deque[Access]], step: Step) -> None:

@@ -133,11 +133,12 @@ class Access:
 
 @record
 class Barrier:
-    """Threads wait for each other."""
+    """Threads wait for each other; for what they have begun to copy themselves, if `alone`."""
 
     step: Step
     kind: BarrierKind
     text: str
+    alone: bool = False
 
 
 @record
