@@ -265,7 +265,7 @@ def _blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Block]:
 
 
 def _turns(width: int) -> set[int]:
-    """Of a loop over a window that is so wide, or so wide to each side: the first, the last, and those in the middle."""
+    """Of a loop over a window that is so wide, or so wide to each side: its ends, and its middle."""
     middles = (width, width // 2)
     return {0, 1, *(one + near for one in middles for near in (-1, 0, 1)), 2 * width}
 
