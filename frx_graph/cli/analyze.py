@@ -58,6 +58,7 @@ def analyze(
         Path | None,
         typer.Argument(help="A profiler trace, an Nsight Compute report or CSV export, kernel.ptx, or kernel.cu."),
     ] = None,
+    others: Annotated[list[Path] | None, typer.Argument(hidden=True, metavar="")] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="A trace whose layout findings are wanted, and no more.")
     ] = None,
@@ -94,6 +95,10 @@ def analyze(
         exit_zero=exit_zero,
     )
     options.check()
+    if others:
+        raise OptionError(
+            "one file is analysed at a time, or two are compared", "frx analyze --before FILE --after FILE"
+        )
     before = renamed(before, baseline, "--before", "--baseline")
     after = renamed(after, optimized, "--after", "--optimized")
     sides = (
