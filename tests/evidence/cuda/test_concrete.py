@@ -10,7 +10,6 @@ from frx_graph.evidence.cuda.concrete import (
     Chosen,
     Made,
     Several,
-    Test as Compared,
     Threads,
     Truth,
     Turns,
@@ -18,6 +17,9 @@ from frx_graph.evidence.cuda.concrete import (
     both,
     column,
     either,
+)
+from frx_graph.evidence.cuda.concrete import (
+    Test as Compared,
 )
 from frx_graph.evidence.cuda.polynomial import Polynomial
 
