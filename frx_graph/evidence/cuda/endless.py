@@ -12,10 +12,6 @@ _MOST_STRAY = 2_000
 as long as any other character: 240 KB of `"\\"` took 6 s. Programs have none."""
 _RARE = bytes([*b"@`\\#", *range(9), *range(14, 32), *range(127, 256)])
 """All bytes that may be in one."""
-_STRAY = 2_000
-"""Characters that begin nothing. At each the parser tries all that its grammar has, which takes 75 µs, a thousand times
-as long as any other character: 240 KB of `"\\"` took 6 s. Programs have none."""
-_RARE = "@`\\#" + "".join(map(chr, (*range(9), *range(14, 32), 127)))
 _STRAY = re.compile(
     r'//[^\n]*|/\*.*?(?:\*/|\Z)|R"([^()\\\s]{0,16})\(.*?(?:\)\1"|\Z)|"(?:[^"\\\n]|\\.)*"?'
     r"|'(?:[^'\\\n]|\\.){0,10}'|\\\r?\n|^[ \t]*#(?:[^\n\\]|\\.)*|(?P<stray>[^\w\s!-/:-?\[\]^{-~]+|(?<=\S)#)",
