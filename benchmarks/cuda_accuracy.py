@@ -4,7 +4,10 @@
 
 FOLDER holds `.cu` and `.cuh` files, in folders of any depth. Prints for each folder kernels, launches against a count
 of `<<<` outside comments and strings, the share of bytes that the parser understood, of global accesses whose stride
-is known, megabytes a second of processor time, and findings by rule. `--findings RULE` lists those of a rule with
+is known, megabytes a second of processor time, and findings by rule. MB/s is from the text of a file to its findings;
+parser MB/s is of what takes the parser alone, tree-sitter with what is blanked and passed over before it (the bodies of
+host functions), counted over all bytes of the file. Both are of one round, and of all files, those without a kernel
+too, which are parsed for the second figure alone. `--findings RULE` lists those of a rule with
 their lines, to be judged by reading the code. Precision is not computed: only a reader can say what is right.
 
 Exit code 1 where a file cannot be read for another reason than that there is no kernel in it, or a launch was missed.

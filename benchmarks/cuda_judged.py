@@ -20,9 +20,9 @@ blanks were left out, those of cuda-samples, llm.c, HeCBench, FasterTransformer,
 - `found`: findings drawn with the same seeds, one a kernel and at most three of a repository (four in sample 3). The
   reader looked at each and wrote down whether it is true. Precision is the share that is. What is not found any more
   counts for neither.
-- `planted`: what `cuda_planted.py` makes of kernels, drawn with the seed 2411: a defect may be there that was not
-  before. The reader said whether it is, before anything was run. Recall is the share of those with it in which the rule
-  finds it and did not before; precision their share among all in which it does.
+- `planted`: what `cuda_planted.py` makes of kernels, drawn with the seed 2411, sample 7 with 7117: a defect
+  may be there that was not before. The reader said whether it is, before anything was run. Recall is the share of those
+  with it in which the rule finds it and did not before; precision their share among all in which it does.
 
 What counts as the defect:
 

@@ -72,7 +72,7 @@ def places(rule: str, file: Path) -> Iterator[Place]:
         return
     code = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text).split("\n")
     tree = parse_tree(text.encode("utf-8", "replace"))
-    for node in kernel_nodes(tree)[0]:
+    for node in (one.node for one in kernel_nodes(tree)[0]):
         first, last = line_of(node), node.end_point[0] + 1
         if last - first >= _LONGEST:
             continue

@@ -65,6 +65,7 @@ def analyze(
             help="A run's folder or zip, a profiler trace, an Nsight Compute report or CSV export, kernel.ptx, or .cu."
         ),
     ] = None,
+    others: Annotated[list[Path] | None, typer.Argument(hidden=True, metavar="")] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="A trace whose layout findings are wanted, and no more.")
     ] = None,
@@ -103,6 +104,10 @@ def analyze(
         exit_zero=exit_zero,
     )
     options.check()
+    if others:
+        raise OptionError(
+            "one file is analysed at a time, or two are compared", "frx analyze --before FILE --after FILE"
+        )
     before = renamed(before, baseline, "--before", "--baseline")
     after = renamed(after, optimized, "--after", "--optimized")
     sides = (

@@ -7,12 +7,15 @@ must meet in each of some.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Thread
-from frx_graph.evidence.cuda.source import Access, Kernel, Launch, Loop, Use
+from frx_graph.evidence.cuda.concrete import OPPOSITE, Made, Several, Test, Threads, Truth, both, column, either
+from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.source import Access, Condition, Kernel, Launch, Loop, Use
 from frx_graph.evidence.cuda.values import WARP
 
 _MOST_THREADS = 256
@@ -26,6 +29,11 @@ _MOST_TRIED = 32_000
 _LARGE = 1 << 16
 _UNTOLD = 4
 """Threads of which it cannot be told where they are; the first may be before the first element."""
+_WIDTHS = (2, 3, 5, 1_000)
+"""Of windows: what holds for all of these depends on none."""
+_SIZES = frozenset(["blockDim.x", "blockDim.y"])
+_MOST_LOOPS = 2
+"""Around a window; each multiplies what is tried."""
 _PLACE = frozenset(["x", "y", "z"])
 _EARLY = frozenset[str]()
 """No loop that is in its second turn."""
@@ -47,28 +55,13 @@ class FirstThreads:
 
     kernel: Kernel
     launches: Sequence[Launch]
-    _blocks: Sequence[_Block] = field(init=False)
+    _sizes: Sequence[_Block] = field(init=False, default=())
     _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
+    _by_element: dict[tuple[int, frozenset[str], int, int], Mapping[int, set[int]]] = field(
+        init=False, default_factory=dict
+    )
+    _tried: dict[tuple[frozenset[str], int], _Worlds] = field(init=False, default_factory=dict)
     _left: int = field(init=False, default=_MOST_TRIED)
-
-    def __post_init__(self) -> None:
-        plane = any("threadIdx.y" in name for access in self.kernel.accesses for name in access.offset.symbols())
-        sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in self.launches}
-        ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
-        if width and height:
-            columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
-            rows = min(height, _MOST_THREADS // columns) if plane else 1
-            self._blocks = [_Block(width, height, columns, rows)]
-        elif plane:
-            self._blocks = [_Block(*size, 8, 8) for size in _PLANES]
-        elif width:
-            self._blocks = [_Block(width, 1, min(width, _MOST_THREADS), 1)]
-        else:
-            # `threadIdx.x < 512` is asked where there are more.
-            limits = {one.width or 0 for access in self.kernel.accesses for one in access.step.conditions}
-            wide = min(_WIDEST, 2 * max(limits, default=0))
-            sizes_tried = sorted({max(size, wide) for size in _LINES})
-            self._blocks = [_Block(size, 1, max(_LINES[0], wide), 1) for size in sizes_tried]
 
     def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
         """True if one reads what another has written, and not itself; of a `loop`, in the turn before. None where it
@@ -91,6 +84,49 @@ class FirstThreads:
                 found = False
         return found
 
+    def meet_in_window(self, write: Access, read: Access, apart: Polynomial) -> bool:
+        """True if a loop leads from a thread's own element to its neighbours', whatever parameter says how far it goes:
+        what is written at `x + r` is read at `x + j`, with `j` up to `2 * r`. `apart` is what lies between the two."""
+        own = [self.kernel.loops[one] for one in read.step.loops if one not in write.step.loops]
+        loops = {f"loop:{one.step.line}": one.condition for one in own if f"loop:{one.step.line}" in apart.symbols()}
+        tests = [one.tests for one in loops.values() if one is not None and isinstance(one.tests, Test)]
+        if not 0 < len(tests) == len(loops) <= _MOST_LOOPS:
+            return False
+        # How far is what the loops ask for: of two parameters nothing is known together.
+        asked = {symbol for one in tests for symbol in self._parameters(one.difference)}
+        far = self._parameters(apart)
+        if None in asked or not far or not far - _SIZES <= asked:
+            return False
+        self._left -= len(_WIDTHS) * 9 ** len(loops)
+        return self._left >= 0 and all(
+            any(
+                self._are_neighbours(dict(zip(loops, turns, strict=True)), tests, apart, width)
+                for turns in itertools.product(sorted(_turns(width)), repeat=len(loops))
+            )
+            for width in _WIDTHS
+        )
+
+    def _are_neighbours(self, turns: Mapping[str, int], tests: Sequence[Test], apart: Polynomial, width: int) -> bool:
+        """Of one element and another in these turns of loops, if they go on so long, and each parameter is `width`."""
+        place = {**turns, **dict.fromkeys(_SIZES, _LINES[0])}
+        thread = Threads(place, self.kernel.made, {}, _EARLY, lambda one: width if one.isidentifier() else None)
+        worth = thread.worth(apart)
+        near = isinstance(worth, int) and 0 < abs(worth) < WARP
+        return near and all(thread.holds(one) is True for one in tests)
+
+    def _parameters(self, value: Polynomial) -> set[str | None]:
+        """What it is made of but the turns of loops; None for what is no parameter and no size of a block."""
+        found = set[str | None]()
+        waiting = list(value.symbols())
+        while waiting:
+            symbol = waiting.pop()
+            made = self.kernel.made.get(symbol)
+            if isinstance(made, Made):
+                waiting += [*made.one.symbols(), *made.other.symbols()]
+            elif symbol.count(":") != 1:
+                found.add(symbol if symbol.isidentifier() or symbol in _SIZES else None)
+        return found
+
     def _meet(
         self,
         write: Access,
@@ -104,18 +140,13 @@ class FirstThreads:
         atomic = Use.ATOMIC in (write.use, read.use)
         unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
         at = self._places(read, late, block)
-        wrote = self._places(write, again, block)
-        if not at or not wrote:
+        if not at or not self._places(write, again, block):
             return None
-        by: dict[int, set[int]] = {}
-        for thread, place in enumerate(wrote):
-            for cell in _cells(place, write, unit):
-                by.setdefault(cell, set()).add(thread)
+        writers = self._writers(write, again, block, unit)
         met = [
             thread
-            for thread, place in enumerate(at)
-            for cell in _cells(place, read, unit)
-            if by.get(cell, set()) - {thread} and (atomic or thread not in by[cell])
+            for thread, element in _elements(at, read, unit)
+            if element in writers and (thread not in writers[element] or (atomic and len(writers[element]) > 1))
         ]
         if atomic:
             return bool(met)
@@ -125,69 +156,126 @@ class FirstThreads:
                 met = [thread for thread in met if not own or own[thread] != at[thread]]
         return bool(met)
 
+    def _writers(self, write: Access, late: frozenset[str], block: int, unit: int) -> Mapping[int, set[int]]:
+        """Of each element the threads that write it."""
+        key = (write.step.order, late, block, unit)
+        if key not in self._by_element:
+            found = self._by_element[key] = dict[int, set[int]]()
+            for thread, element in _elements(self._places(write, late, block), write, unit):
+                found.setdefault(element, set()).add(thread)
+        return self._by_element[key]
+
     def _places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
         """Of each thread the element, None of those that do not come by; nothing if it cannot be told."""
         key = (access.step.order, late, block)
         if key not in self._seen:
             size = self._blocks[block].columns * self._blocks[block].rows
             self._left -= size
-            self._seen[key] = () if self._left < 0 else self._found(access, late, self._blocks[block])
+            self._seen[key] = () if self._left < 0 else self._found(access, late, block)
         return self._seen[key]
 
-    def _found(self, access: Access, late: frozenset[str], block: _Block) -> Sequence[int | None]:
-        own, common = _tests(access)
-        found: list[int | None] = []
-        told = False
-        for row in range(block.rows):
-            for column in range(block.columns):
-                place = _place(column, row, block)
-                thread, other, strict = (
-                    Thread(place, self.kernel.made, self.kernel.turns, late, given)
-                    for given in (_given, _given_otherwise, _not_given)
-                )
-                worth = thread.worth(access.offset)
-                goes = strict.goes(common) and all(_may_hold(one, (thread, other)) for one in own)
-                told = told or worth is not None
-                if not told and len(found) >= _UNTOLD:
-                    return ()
-                found.append(worth if goes else None)
-        return found if told else ()
+    @property
+    def _blocks(self) -> Sequence[_Block]:
+        # Most kernels never ask.
+        if not self._sizes:
+            self._sizes = _blocks(self.kernel, self.launches)
+        return self._sizes
+
+    def _found(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
+        worlds = self._worlds(late, block)
+        size = self._blocks[block].columns * self._blocks[block].rows
+        worth = column(worlds.given.worth(access.offset), size)
+        if all(one is None for one in worth[: _UNTOLD + 1]):
+            return ()
+        goes: Truth = True
+        for condition in access.step.conditions:
+            if condition.tests is not None and goes is not False:
+                goes = both(goes, worlds.may_hold(condition))
+        return [place if comes is not False else None for place, comes in zip(worth, column(goes, size), strict=True)]
+
+    def _worlds(self, late: frozenset[str], block: int) -> _Worlds:
+        if (late, block) not in self._tried:
+            self._tried[late, block] = _Worlds.of(self.kernel, late, self._blocks[block])
+        return self._tried[late, block]
 
     def _name(self, number: int) -> str:
         return f"loop:{self.kernel.loops[number].step.line}" if number in self.kernel.loops else ""
 
 
-def _place(column: int, row: int, block: _Block) -> Mapping[str, int]:
-    return {
-        "threadIdx.x": column,
-        "threadIdx.y": row,
-        "threadIdx.z": 0,
-        "blockDim.x": block.width,
-        "blockDim.y": block.height,
-        "blockDim.z": 1,
-    }
+@dataclass(slots=True)
+class _Worlds:
+    """A block's first threads, where what a launch gives is large, where it is large otherwise, and where it is not
+    known."""
+
+    given: Threads
+    otherwise: Threads
+    strict: Threads
+    _known: dict[int, Truth] = field(default_factory=dict)
+    """By identity of a condition, which is that of all that stands below it."""
+
+    @staticmethod
+    def of(kernel: Kernel, late: frozenset[str], block: _Block) -> _Worlds:
+        threads = range(block.columns * block.rows)
+        place = {
+            "threadIdx.x": tuple(thread % block.columns for thread in threads),
+            "threadIdx.y": tuple(thread // block.columns for thread in threads) if block.rows > 1 else 0,
+            "threadIdx.z": 0,
+            "blockDim.x": block.width,
+            "blockDim.y": block.height,
+            "blockDim.z": 1,
+        }
+        given, otherwise, strict = (
+            Threads(place, kernel.made, kernel.turns, late, given) for given in (_given, _given_otherwise, _not_given)
+        )
+        return _Worlds(given, otherwise, strict)
+
+    def may_hold(self, condition: Condition) -> Truth:
+        """False for those that it keeps away; what differs between threads holds if it does in one of two worlds."""
+        known = self._known
+        if id(condition) not in known:
+            tests = condition.tests
+            assert tests is not None
+            known[id(condition)] = self._in_one(tests) if condition.varies & _PLACE else self.strict.holds(tests)
+        return known[id(condition)]
+
+    def _in_one(self, tests: Test | Several) -> Truth:
+        if isinstance(tests, Test):
+            return either(self.given.holds(tests), self.otherwise.holds(tests))
+        together = both if tests.all else either
+        return functools.reduce(together, map(self._in_one, tests.tests))
 
 
-def _tests(access: Access) -> tuple[list[Test | Several], list[Test | Several]]:
-    """Those that differ between threads, and those that are the same for all."""
-    own: list[Test | Several] = []
-    common: list[Test | Several] = []
-    for one in access.step.conditions:
-        if one.tests is not None:
-            (own if one.varies & _PLACE else common).append(one.tests)
-    return own, common
+def _blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Block]:
+    """Those that are tried."""
+    plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.symbols())
+    sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in launches}
+    ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
+    if width and height:
+        columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
+        rows = min(height, _MOST_THREADS // columns) if plane else 1
+        return [_Block(width, height, columns, rows)]
+    if plane:
+        return [_Block(*size, 8, 8) for size in _PLANES]
+    if width:
+        return [_Block(width, 1, min(width, _MOST_THREADS), 1)]
+    # `threadIdx.x < 512` is asked where there are more.
+    limits = {one.width or 0 for access in kernel.accesses for one in access.step.conditions}
+    wide = min(_WIDEST, 2 * max(limits, default=0))
+    return [_Block(size, 1, max(_LINES[0], wide), 1) for size in sorted({max(size, wide) for size in _LINES})]
 
 
-def _may_hold(tests: Test | Several, threads: Sequence[Thread]) -> bool:
-    """False of what holds in none of the worlds that the threads are in."""
-    if isinstance(tests, Test):
-        return any(thread.holds(tests) is not False for thread in threads)
-    return (all if tests.all else any)(_may_hold(one, threads) for one in tests.tests)
+def _turns(width: int) -> set[int]:
+    """Of a loop over a window that is so wide, or so wide to each side: its ends, and its middle."""
+    middles = (width, width // 2)
+    return {0, 1, *(one + near for one in middles for near in (-1, 0, 1)), 2 * width}
 
 
 def _contradict(write: Access, read: Access) -> bool:
     """True if one is there only when the other is not, whatever a launch gives."""
-    known, asked = ([one for one in _tests(access)[1] if isinstance(one, Test)] for access in (write, read))
+    known, asked = (
+        [one.tests for one in access.step.conditions if isinstance(one.tests, Test) and not one.varies & _PLACE]
+        for access in (write, read)
+    )
     return any(Test(OPPOSITE[one.sign], one.difference) in known for one in asked)
 
 
@@ -214,12 +302,14 @@ def _large(symbol: str, *, mirrored: bool) -> int | None:
     return 2 * _LARGE - more if mirrored else _LARGE + more
 
 
-def _cells(place: int | None, access: Access, unit: int) -> Iterator[int]:
-    """What an element covers, in bytes of `unit`; 0: elements are alike."""
-    if place is None:
-        return
+def _elements(places: Sequence[int | None], access: Access, unit: int) -> Iterator[tuple[int, int]]:
+    """Threads and what they touch, in pieces of `unit` bytes; 0: elements are alike."""
     if not unit:
-        yield place
-        return
+        return ((thread, place) for thread, place in enumerate(places) if place is not None)
     size = access.element_bytes or unit
-    yield from range(place * size // unit, (place * size + size - 1) // unit + 1)
+    return (
+        (thread, piece)
+        for thread, place in enumerate(places)
+        if place is not None
+        for piece in range(place * size // unit, (place * size + size - 1) // unit + 1)
+    )

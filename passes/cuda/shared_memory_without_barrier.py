@@ -54,13 +54,32 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 
 def races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[tuple[Access, Access]]:
     """The write, `volatile` or not, and the read, once for each array; loops are gone around twice."""
+    events = _events(kernel, volatile)
+    if not events:
+        return
     done: set[str] = set()
     threads = FirstThreads(kernel, launches_of(source, kernel))
-    yield from _races((), kernel.events, done, None, threads, volatile)
-    inside = by_loop(kernel.events)
+    yield from _races((), events, done, None, threads, volatile)
+    inside = by_loop(events)
     for loop in kernel.loops.values():
-        body = inside.get(loop.number, ())
-        yield from _races(body, body, done, loop, threads, volatile)
+        if body := inside.get(loop.number):
+            yield from _races(body, body, done, loop, threads, volatile)
+
+
+def _events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
+    """What is done to arrays that are both written so and read, and what threads wait at; nothing if there are no such
+    arrays."""
+    shared = [one for one in kernel.accesses if one.space is Space.SHARED or _in_step(one)]
+    written = {one.base for one in shared if one.use is not Use.READ and one.volatile is volatile}
+    both = {one.base for one in shared if one.use is not Use.WRITE and one.base in written}
+    if not both:
+        return ()
+    asked = {one.step.order for one in shared if one.base in both}
+    return [
+        event
+        for event in kernel.events
+        if (event.step.order in asked if isinstance(event, Access) else _is_waited_at(event))
+    ]
 
 
 def _races(
@@ -74,9 +93,9 @@ def _races(
     """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
     pending: dict[str, deque[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
-        if isinstance(event, (Barrier, WarpOperation)) or (isinstance(event, Call) and _may_wait(event)):
+        if not isinstance(event, Access):
             _part(pending, event.step)
-        elif isinstance(event, Access) and (event.space is Space.SHARED or _in_step(event)):
+        else:
             written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
             if event.use is not Use.WRITE and turn:
                 for write in written:
@@ -94,9 +113,12 @@ def _races(
                 written.append(event)
 
 
-def _may_wait(call: Call) -> bool:
-    """False where not all threads come by: there can be no barrier for them in it."""
-    return not call.pure and not any(one.thread and not one.early and not one.data for one in call.step.conditions)
+def _is_waited_at(event: Event) -> bool:
+    """True of barriers, and of calls that may have one: where not all threads come by there can be none for them."""
+    if isinstance(event, Call):
+        below = event.step.conditions
+        return not event.pure and not any(one.thread and not one.early and not one.data for one in below)
+    return isinstance(event, WarpOperation) or (isinstance(event, Barrier) and not event.alone)
 
 
 def _part(pending: dict[str, deque[Access]], step: Step) -> None:
@@ -166,6 +188,9 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
         if any("x" in one.varies and not one.ragged for one in write.step.conditions):
             return False
         return _by_place(apart) or (reads == 0 and read.offset == _LAST)
+    bordered = all(one.ragged or "x" not in one.varies for one in (*write.step.conditions, *read.step.conditions))
+    if loop is None and abs(own) == 1 and bordered and threads.meet_in_window(write, read, apart):
+        return True
     ((name, times), *more) = apart.terms.items()
     if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
         return False

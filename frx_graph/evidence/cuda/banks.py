@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from frx_graph.evidence.cuda.concrete import Thread
+from frx_graph.evidence.cuda.concrete import Threads, Truth, Worth, both, column
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial
 from frx_graph.evidence.cuda.source import Condition
 from frx_graph.evidence.cuda.values import WARP, Symbols, agreed, bank_turns, widths
@@ -53,16 +53,26 @@ def _turns(
     width: int,
     block: int | None,
 ) -> int | None:
-    given = {} if block is None else {"blockDim.x": block}
-    tests = [one.tests for one in conditions if one.tests is not None]
-    words: list[int | None] = []
-    for lane in range(WARP):
-        place = {"threadIdx.x": lane % width, "threadIdx.y": lane // width, "threadIdx.z": 0, **given}
-        thread = Thread(place, symbols.parts, symbols.turns, frozenset(), _of_the_first_block)
-        worth = thread.worth(offset)
-        if worth is None:
-            return None
-        words.append(worth * element_bytes // _WORD if thread.goes(tests) else None)
+    lanes = range(WARP)
+    place: dict[str, Worth] = {
+        "threadIdx.x": tuple(lane % width for lane in lanes),
+        "threadIdx.y": tuple(lane // width for lane in lanes),
+        "threadIdx.z": 0,
+    }
+    if block is not None:
+        place["blockDim.x"] = block
+    warp = Threads(place, symbols.parts, symbols.turns, frozenset(), _of_the_first_block)
+    worth = column(warp.worth(offset), WARP)
+    if None in worth:
+        return None
+    goes: Truth = True
+    for one in conditions:
+        if one.tests is not None:
+            goes = both(goes, warp.holds(one.tests))
+    words = [
+        one * element_bytes // _WORD if one is not None and comes is not False else None
+        for one, comes in zip(worth, column(goes, WARP), strict=True)
+    ]
     at_once = _AT_ONCE // element_bytes
     return max(_most(words[first : first + at_once], element_bytes // _WORD) for first in range(0, WARP, at_once))
 

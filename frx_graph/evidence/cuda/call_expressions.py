@@ -54,11 +54,14 @@ def call(state: State, node: Node) -> Value:
         return state.symbols.fresh(short, ANYTHING)
     if plain.endswith("_cast") and "<" in name and arguments:
         return cast(state, name[name.index("<") + 1 : name.rindex(">")], evaluate(state, arguments[0]))
+    if short == "make_pipeline" and not arguments:
+        return Group(calls.PIPELINE)
     if short in _GROUPS:
         return _group(state, name, short, arguments)
     values = [evaluate(state, argument) for argument in arguments]
     if short in calls.BARRIERS:
-        state.add(Barrier(state.step(node), calls.BARRIERS[short], said(state.text, node)[:80]))
+        kind, alone = calls.BARRIERS[short], short in calls.ALONE
+        state.add(Barrier(state.step(node), kind, said(state.text, node)[:80], alone))
         return state.symbols.fresh(short, ANYTHING)
     if short in ("sync", "wait", "wait_prior") and "::" in plain:
         first = values[0] if values else None
@@ -77,6 +80,15 @@ def call(state: State, node: Node) -> Value:
         state.add(WarpOperation(state.step(node), short, mask, full))
         return state.symbols.fresh(short, ANYTHING)
     pointer = values[0] if values and isinstance(values[0], Pointer) else None
+    if short in calls.COPIES and pointer is not None and len(values) > 1 and isinstance(values[1], Pointer):
+        # Of what a group copies together it is not known who copies what: there the group comes first.
+        size = values[2].constant if len(values) > 2 and isinstance(values[2], Polynomial) else None
+        if size in calls.WORDS:
+            _copy(state, arguments[1], values[1], size, Use.READ)
+            _copy(state, arguments[0], pointer, size, Use.WRITE)
+            return ZERO
+    if short == "__cvta_generic_to_shared" and pointer is not None:
+        return cast(state, "char *", pointer)
     if pointer is not None and calls.ATOMIC.match(short):
         return state.access(node, pointer, Use.ATOMIC)
     if short in calls.LOADS and pointer is not None:
@@ -90,6 +102,10 @@ def call(state: State, node: Node) -> Value:
             return numbers[0]
         if len(values) == 3 and short in calls.FUSED:
             return state.symbols.kept(numbers[0] * numbers[1] + numbers[2])
+        if len(values) == 2 and short in calls.EXTREMES:
+            one, other = numbers
+            difference = one - other if calls.EXTREMES[short] == "min" else other - one
+            return state.symbols.smaller(short, difference, one, other)
         if len(values) == 2 and short in calls.PRODUCTS:
             return state.symbols.kept(numbers[0] * numbers[1])
     inlined = state.functions.get(short)
@@ -106,6 +122,17 @@ def call(state: State, node: Node) -> Value:
     if calls.is_pure(plain) and not any(isinstance(value, Pointer) for value in values):
         return state.symbols.fresh(short, varies)
     return state.symbols.fresh(short, ANYTHING)
+
+
+def _copy(state: State, node: Node, at: Pointer, size: int, use: Use) -> None:
+    """So many bytes at a place, at once."""
+    state.access(node, at if state.bytes_of(at.element) == size else _as(state, at, calls.WORDS[size]), use)
+
+
+def _as(state: State, at: Pointer, element: str) -> Pointer:
+    found = cast(state, f"{element} *", at)
+    assert isinstance(found, Pointer)
+    return found
 
 
 def _is_object(state: State, name: str) -> bool:
@@ -131,7 +158,8 @@ def _method(state: State, node: Node, function: Node, arguments: list[Node]) -> 
         kind = calls.BARRIER_METHODS[name]
         if isinstance(known, Group):
             kind = calls.GROUP_BARRIERS.get(known.kind, kind)
-        state.add(Barrier(state.step(node), kind, said(state.text, node)[:80]))
+        alone = isinstance(known, Group) and known.kind == calls.PIPELINE
+        state.add(Barrier(state.step(node), kind, said(state.text, node)[:80], alone))
         return ZERO
     if isinstance(known, Group):
         rank = _rank(state, known, name)
@@ -177,12 +205,26 @@ def _rank(state: State, group: Group, name: str) -> Value | None:
     return state.symbols.fresh(name, ANYTHING) if name == "thread_rank" else None
 
 
+def _assembled_copy(state: State, node: Node, size: int) -> None:
+    """`cp.async.ca.shared.global [%0], [%1], 16;`"""
+    to = next((one for one in walk(node) if one.type == "gnu_asm_input_operand"), None)
+    value = to.child_by_field_name("value") if to is not None else None
+    at = evaluate(state, value) if value is not None else None
+    if value is not None and isinstance(at, Pointer):
+        _copy(state, value, at, size, Use.WRITE)
+
+
 def assembly(state: State, node: Node) -> Value:
     """`asm(...)`."""
     code = said(state.text, node.child_by_field_name("assembly_code"))
     if calls.ASM_BARRIER.search(code):
         kind = BarrierKind.BLOCK if code.lstrip('"').startswith(("bar.sync", "barrier.sync")) else BarrierKind.ASYNC
-        state.add(Barrier(state.step(node), kind, code[:80]))
+        alone = calls.ASM_ALONE.search(code) is not None
+        copy = calls.ASM_COPY.search(code)
+        if copy is None:
+            state.add(Barrier(state.step(node), kind, code[:80], alone))
+        else:
+            _assembled_copy(state, node, int(copy[1] or 16))
     else:
         state.add(_called(state, node, "asm", False, []))
     # Its outputs are not followed: whatever it names is not known any more.

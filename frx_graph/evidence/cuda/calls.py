@@ -18,6 +18,12 @@ BARRIERS = {
     "__mbarrier_arrive": BarrierKind.ASYNC,
     "__mbarrier_test_wait": BarrierKind.ASYNC,
 }
+ALONE = frozenset(["__pipeline_wait_prior"])
+"""Of barriers: a thread waits for its own copies, and for no other thread."""
+COPIES = frozenset(["__pipeline_memcpy_async", "memcpy_async"])
+"""`f(to, from, …)`: a thread copies to shared memory, which is done once it has waited for it."""
+PIPELINE = "pipeline"
+"""A `cuda::pipeline` of one thread, which is what `make_pipeline()` makes."""
 GROUP_BARRIERS = {"block": BarrierKind.BLOCK, "tile": BarrierKind.GROUP, "grid": BarrierKind.GRID}
 BARRIER_METHODS = {
     "sync": BarrierKind.GROUP,
@@ -32,6 +38,11 @@ BARRIER_METHODS = {
 ASM_BARRIER = re.compile(
     r"\b(?:bar(?:rier)?(?:\.cta)?\.(?:sync|arrive|red|warp)|barrier\.cluster|mbarrier\.|cp\.async\.)"
 )
+ASM_ALONE = re.compile(r"\bcp\.async\.(?!bulk|mbarrier)")
+"""Copies of one thread, and what it waits for them with."""
+ASM_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\b[^;]*?\](?:[^;]*?,\s*(4|8|16)\b)?")
+WORDS = {4: "float", 8: "float2", 16: "float4"}
+"""By the bytes that a thread copies at once."""
 ATOMIC = re.compile(r"atomic(?:Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)(?:_block|_system)?$")
 LEGACY_WARP = frozenset(["__shfl", "__shfl_up", "__shfl_down", "__shfl_xor", "__any", "__all", "__ballot"])
 """https://docs.nvidia.com/cuda/volta-tuning-guide/#independent-thread-scheduling: replaced by those with a mask in CUDA
@@ -59,6 +70,7 @@ CONVERSIONS = frozenset(
     ]
 )
 FUSED = frozenset(["fma", "fmaf", "__fmaf_rn", "__fma_rn", "__hfma", "__fmaf_ieee_rn"])
+EXTREMES = {"min": "min", "umin": "min", "max": "max", "umax": "max"}
 PRODUCTS = frozenset(["__fmul_rn", "__hmul", "__mul24", "__umul24", "__dmul_rn"])
 _PURE = re.compile(
     r"(?:__(?!sync)\w+|(?:std::|cuda::std::)?(?:min|max|abs|pow|exp|log|sqrt|sin|cos|tan|tanh|floor|ceil|round|trunc"

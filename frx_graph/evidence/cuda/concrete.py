@@ -1,11 +1,16 @@
-"""What a value is worth to one thread, and whether a test holds for it, where nothing but its place and the turns of
-loops decide: of what no polynomial tells, quotients, remainders and bits.
+"""What a value is worth to each of some threads, and for which of them a test holds, where nothing but their places and
+the turns of loops decide: of what no polynomial tells, quotients, remainders and bits.
+
+Threads are looked at together, so that what they agree in, most of an index, is computed once for all.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from typing import TypeVar
 
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
@@ -14,6 +19,13 @@ _DEEPEST = 20
 """Symbols that are made of symbols; an index has two or three."""
 _MOST = 1 << 62
 """Beyond that an index overflows."""
+_LONGEST_SHIFT = 64
+
+Worth = int | None | tuple[int | None, ...]
+"""Of all threads, or of each of them where they differ; None where it is not known."""
+Truth = bool | None | tuple[bool | None, ...]
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 OPPOSITE: Mapping[str, str] = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
@@ -44,6 +56,15 @@ class Made:
 
 
 @record
+class Chosen:
+    """What a symbol is short for: `one` where the tests hold, `other` where they do not."""
+
+    tests: Test | Several
+    one: Polynomial
+    other: Polynomial
+
+
+@record
 class Turns:
     """What a symbol that a loop changes is worth in its first turn, and in the next by what it was in the last; None
     where that is not known."""
@@ -53,53 +74,41 @@ class Turns:
 
 
 @dataclass(slots=True)
-class Thread:
-    """`place` is what is known of it, as `threadIdx.x`; `late` are the loops, as `loop:12`, that are in their second
+class Threads:
+    """`place` is what is known of them, as `threadIdx.x`; `late` are the loops, as `loop:12`, that are in their second
     turn, all others being in their first; `given` tells what any other symbol is worth, None if that is not known."""
 
-    place: Mapping[str, int]
-    made: Mapping[str, Made]
+    place: Mapping[str, Worth]
+    made: Mapping[str, Made | Chosen]
     turns: Mapping[str, Turns]
     late: frozenset[str]
     given: Callable[[str], int | None]
-    _known: dict[str, int | None] = field(init=False)
+    _known: dict[str, Worth] = field(init=False)
     _depth: int = 0
 
     def __post_init__(self) -> None:
         self._known = dict(self.place)
 
-    def worth(self, value: Polynomial) -> int | None:
+    def worth(self, value: Polynomial) -> Worth:
         """None where something in it is not known."""
-        total = 0
+        total: Worth = 0
         for name, times in value.terms.items():
-            product: int | None = times
+            product: Worth = times
             for symbol in name:
-                one = self._symbol(symbol)
-                if one == 0:
-                    product = 0
-                    break
-                product = None if one is None or product is None else product * one
-            if product is None:
-                return None
-            total += product
-        return total if -_MOST < total < _MOST else None
+                product = _product(product, self._symbol(symbol))
+            total = _sum(total, product)
+        return _within(total)
 
-    def holds(self, tests: Test | Several) -> bool | None:
+    def holds(self, tests: Test | Several) -> Truth:
         """None where that is not known."""
         if isinstance(tests, Test):
-            value = self.worth(tests.difference)
-            return None if value is None else _SIGNS[tests.sign](value)
-        found = [self.holds(one) for one in tests.tests]
-        decides = not tests.all
-        if decides in found:
-            return decides
-        return None if None in found else tests.all
+            return _each(_SIGNS[tests.sign], self.worth(tests.difference), 0)
+        found = self.holds(tests.tests[0])
+        for one in tests.tests[1:]:
+            found = both(found, self.holds(one)) if tests.all else either(found, self.holds(one))
+        return found
 
-    def goes(self, tests: Sequence[Test | Several]) -> bool:
-        """False if one of the tests keeps it away; what is not known does not."""
-        return not any(self.holds(one) is False for one in tests)
-
-    def _symbol(self, symbol: str) -> int | None:
+    def _symbol(self, symbol: str) -> Worth:
         if symbol not in self._known:
             self._known[symbol] = None
             if self._depth < _DEEPEST:
@@ -108,51 +117,128 @@ class Thread:
                 self._depth -= 1
         return self._known[symbol]
 
-    def _found(self, symbol: str) -> int | None:
+    def _found(self, symbol: str) -> Worth:
         made = self.made.get(symbol)
+        if isinstance(made, Chosen):
+            return _chosen(self.holds(made.tests), self.worth(made.one), self.worth(made.other))
         if made is not None:
-            one, other = self.worth(made.one), self.worth(made.other)
-            return None if one is None or other is None else _computed(made.sign, one, other)
+            operation = _OPERATIONS.get(made.sign)
+            return None if operation is None else _each(operation, self.worth(made.one), self.worth(made.other))
         if not symbol.startswith("loop:"):
             return self.given(symbol)
         loop = ":".join(symbol.split(":", 2)[:2])
         if symbol == loop:
             return int(loop in self.late)
         turns = self.turns.get(symbol)
-        first = None if turns is None else self.worth(turns.first)
-        if turns is None or first is None or loop not in self.late:
+        if turns is None:
+            return None
+        first = self.worth(turns.first)
+        if loop not in self.late:
             return first
         if turns.next is None:
             return None
-        before = Thread({**self.place, symbol: first}, self.made, self.turns, self.late - {loop}, self.given)
+        before = Threads({**self.place, symbol: first}, self.made, self.turns, self.late - {loop}, self.given)
         before._depth = self._depth
-        return before.worth(turns.next)
+        return _each(lambda one, later: None if one is None else later, first, before.worth(turns.next))
 
 
-def _computed(sign: str, one: int, other: int) -> int | None:
+def either(one: Truth, other: Truth) -> Truth:
+    """`one || other`, of each thread."""
+    return _each(_or, one, other)
+
+
+def both(one: Truth, other: Truth) -> Truth:
+    """`one && other`, of each thread."""
+    return _each(_and, one, other)
+
+
+def column(found: _A | tuple[_A, ...], count: int) -> Sequence[_A]:
+    """One entry for each of `count` threads."""
+    return found if isinstance(found, tuple) else (found,) * count
+
+
+def _each(
+    operation: Callable[[_A, _A], _B], one: _A | tuple[_A, ...], other: _A | tuple[_A, ...]
+) -> _B | tuple[_B, ...]:
+    if isinstance(one, tuple):
+        return tuple(map(operation, one, other if isinstance(other, tuple) else repeat(other)))
+    return tuple(map(operation, repeat(one), other)) if isinstance(other, tuple) else operation(one, other)
+
+
+def _sum(one: Worth, other: Worth) -> Worth:
+    return _each(operator.add if _are_known(one, other) else _known_sum, one, other)
+
+
+def _product(one: Worth, other: Worth) -> Worth:
+    return _each(operator.mul if _are_known(one, other) else _known_product, one, other)
+
+
+def _are_known(one: Worth, other: Worth) -> bool:
+    """Of numbers alone sums and products take a third of the time."""
+    return all(None not in worth if isinstance(worth, tuple) else worth is not None for worth in (one, other))
+
+
+def _known_sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _known_product(one: int | None, other: int | None) -> int | None:
+    if one == 0 or other == 0:
+        return 0
+    return None if one is None or other is None else one * other
+
+
+def _chosen(holds: Truth, one: Worth, other: Worth) -> Worth:
+    """`holds ? one : other`, of each thread."""
+    count = next((len(part) for part in (holds, one, other) if isinstance(part, tuple)), None)
+    if count is None:
+        assert not isinstance(holds, tuple)
+        return other if holds is False else one if holds or one == other else None
+    columns = column(holds, count), column(one, count), column(other, count)
+    return tuple(b if goes is False else a if goes or a == b else None for goes, a, b in zip(*columns, strict=True))
+
+
+def _and(one: bool | None, other: bool | None) -> bool | None:
+    if one is False or other is False:
+        return False
+    return None if one is None or other is None else True
+
+
+def _or(one: bool | None, other: bool | None) -> bool | None:
+    if one or other:
+        return True
+    return None if one is None or other is None else False
+
+
+def _within(worth: Worth) -> Worth:
+    """Without what would overflow."""
+    if isinstance(worth, tuple):
+        return tuple([one if one is not None and -_MOST < one < _MOST else None for one in worth])
+    return worth if worth is not None and -_MOST < worth < _MOST else None
+
+
+def _with_zero(compare: Callable[[int, int], bool]) -> Callable[[int | None, int | None], bool | None]:
+    return lambda one, zero: None if one is None or zero is None else compare(one, zero)
+
+
+def _of_naturals(operation: Callable[[int, int], int | None]) -> Callable[[int | None, int | None], int | None]:
     """As C++ does, of numbers that are not negative."""
-    if one < 0 or other < 0:
-        return None
-    if sign == "/":
-        return one // other if other else None
-    if sign in ("<<", ">>") and other >= 64:
-        return None
-    operation = _OPERATIONS.get(sign)
-    return None if operation is None else operation(one, other)
+    return lambda one, other: None if one is None or other is None or one < 0 or other < 0 else operation(one, other)
 
 
-_OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
-    "&": lambda one, other: one & other,
-    "|": lambda one, other: one | other,
-    "^": lambda one, other: one ^ other,
-    "<<": lambda one, other: one << other,
-    ">>": lambda one, other: one >> other,
+_OPERATIONS: Mapping[str, Callable[[int | None, int | None], int | None]] = {
+    "/": _of_naturals(lambda one, other: one // other if other else None),
+    "&": _of_naturals(operator.and_),
+    "|": _of_naturals(operator.or_),
+    "^": _of_naturals(operator.xor),
+    "<<": _of_naturals(lambda one, other: one << other if other < _LONGEST_SHIFT else None),
+    ">>": _of_naturals(lambda one, other: one >> other if other < _LONGEST_SHIFT else None),
 }
-_SIGNS: Mapping[str, Callable[[int], bool]] = {
-    "<": lambda value: value < 0,
-    ">": lambda value: value > 0,
-    "<=": lambda value: value <= 0,
-    ">=": lambda value: value >= 0,
-    "==": lambda value: value == 0,
-    "!=": lambda value: value != 0,
+_SIGNS: Mapping[str, Callable[[int | None, int | None], bool | None]] = {
+    "<": _with_zero(operator.lt),
+    ">": _with_zero(operator.gt),
+    "<=": _with_zero(operator.le),
+    ">=": _with_zero(operator.ge),
+    "==": _with_zero(operator.eq),
+    "!=": _with_zero(operator.ne),
 }

@@ -14,10 +14,11 @@ from frx_graph.evidence.cuda.declarations import declarator, element_type, param
 from frx_graph.evidence.cuda.expressions import EVALUATORS
 from frx_graph.evidence.cuda.instances import instance, split
 from frx_graph.evidence.cuda.polynomial import ZERO
+from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Kernel, Launch, LaunchBounds, Parameter, Space
 from frx_graph.evidence.cuda.state import Inlining, State
 from frx_graph.evidence.cuda.statements import inline, run
-from frx_graph.evidence.cuda.syntax import Tree, around, line_of, nearest, said
+from frx_graph.evidence.cuda.syntax import NO_CODE, Tree, around, line_of, nearest, said
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -27,21 +28,28 @@ _NAME = re.compile(rb"__global__[^;{}()]{0,500}?\b(\w{1,500})\s{0,100}\(", re.DO
 _HOLDERS = ("namespace_definition", "class_specifier", "struct_specifier")
 
 
-def kernel_nodes(tree: Tree) -> tuple[list[Node], list[str]]:
+@record
+class Definition:
+    """Of a kernel, and all nodes that hold it, from the nearest to the root."""
+
+    node: Node
+    holders: Sequence[Node]
+
+
+def kernel_nodes(tree: Tree) -> tuple[list[Definition], list[str]]:
     """The definitions of kernels, and the names of those that could not be read as one. Declarations are neither."""
-    found: dict[int, Node] = {}
+    found: dict[int, Definition] = {}
     unread = []
-    for at in _GLOBAL.finditer(tree.text):
-        node = tree.root.descendant_for_byte_range(at.start(), at.end())
-        if node is None or node.type in ("comment", "string_content", "preproc_arg", "raw_string_content"):
+    places = list(_GLOBAL.finditer(tree.text))
+    for at, holders in zip(places, around(tree.root, (one.span() for one in places)), strict=True):
+        if holders[0].type in NO_CODE:
             continue
-        definition = nearest(
-            around(tree.root, node), "function_definition", "declaration", "field_declaration", "ERROR"
-        )
+        definition = nearest(holders, "function_definition", "declaration", "field_declaration", "ERROR")
         if definition is not None and definition.type == "function_definition":
             body = definition.child_by_field_name("body")
             if body is not None and at.start() < body.start_byte:
-                found[definition.start_byte] = definition
+                outside = holders[holders.index(definition) + 1 :]
+                found[definition.start_byte] = Definition(definition, outside)
                 continue
         if definition is None or definition.type not in ("declaration", "field_declaration"):
             name = _NAME.match(tree.text, at.start())
@@ -53,20 +61,17 @@ def kernel_nodes(tree: Tree) -> tuple[list[Node], list[str]]:
 def device_functions(tree: Tree) -> dict[str, Node]:
     """The file's `__device__` functions with a body, by name; of two with one name neither, since which is called is
     the compiler's to tell."""
-    found: dict[str, list[Node]] = {}
-    for at in _DEVICE.finditer(tree.text):
-        node = tree.root.descendant_for_byte_range(at.start(), at.end())
-        holders = around(tree.root, node) if node is not None else []
+    found: dict[str, dict[int, Node]] = {}
+    places = list(_DEVICE.finditer(tree.text))
+    for at, holders in zip(places, around(tree.root, (one.span() for one in places)), strict=True):
         definition = nearest(holders, "function_definition", "comment", "declaration")
         if definition is None or definition.type != "function_definition":
             continue
         body = definition.child_by_field_name("body")
         if body is not None and at.start() < body.start_byte:
             name = function_name(tree.text, definition)
-            nodes = found.setdefault(name, [])
-            if definition not in nodes:
-                nodes.append(definition)
-    return {name: nodes[0] for name, nodes in found.items() if len(nodes) == 1}
+            found.setdefault(name, {})[definition.start_byte] = definition
+    return {name: next(iter(nodes.values())) for name, nodes in found.items() if len(nodes) == 1}
 
 
 def file_arrays(tree: Tree) -> dict[str, Pointer]:
@@ -98,7 +103,7 @@ _SPACES = {"__constant__": Space.CONSTANT, "__shared__": Space.SHARED, "__device
 
 def read_kernel(
     tree: Tree,
-    node: Node,
+    definition: Definition,
     constants: Mapping[str, int],
     functions: Mapping[str, Node],
     arrays: Mapping[str, Pointer],
@@ -108,9 +113,10 @@ def read_kernel(
     launches: Mapping[str, Sequence[Launch]],
 ) -> Kernel:
     """One kernel, with everything that its threads do."""
+    node = definition.node
     body = node.child_by_field_name("body")
     assert body is not None
-    template = _template(tree.text, node)
+    template = _template(tree.text, definition)
     made = instance(template, launches.get(function_name(tree.text, node), ()), constants)
     if made.numbers:
         constants = {**constants, **made.numbers}
@@ -131,7 +137,7 @@ def read_kernel(
     run(state, body)
     events = sorted(state.events, key=lambda event: event.step.order)
     return Kernel(
-        name=_full_name(tree, node),
+        name=_full_name(tree.text, definition),
         line=line_of(node),
         template=template,
         parameters=tuple(parameters),
@@ -171,17 +177,17 @@ def function_name(text: bytes, node: Node) -> str:
     return said(text, inner.child_by_field_name("declarator")) if inner is not None else said(text, node)[:40]
 
 
-def _full_name(tree: Tree, node: Node) -> str:
-    names = [function_name(tree.text, node)]
-    for outer in around(tree.root, node)[1:]:
+def _full_name(text: bytes, definition: Definition) -> str:
+    names = [function_name(text, definition.node)]
+    for outer in definition.holders:
         if outer.type in _HOLDERS:
-            name = said(tree.text, outer.child_by_field_name("name"))
+            name = said(text, outer.child_by_field_name("name"))
             names += [name] if name else []
     return "::".join(reversed(names))
 
 
-def _template(text: bytes, node: Node) -> tuple[str, ...]:
-    outer = node.parent
+def _template(text: bytes, definition: Definition) -> tuple[str, ...]:
+    outer = next(iter(definition.holders), None)
     if outer is None or outer.type != "template_declaration":
         return ()
     parameters = outer.child_by_field_name("parameters")

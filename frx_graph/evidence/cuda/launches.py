@@ -11,7 +11,7 @@ from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.source import Extent, Launch
-from frx_graph.evidence.cuda.syntax import Tree, around, line_of, nearest, said
+from frx_graph.evidence.cuda.syntax import NO_CODE, Tree, around, line_of, nearest, on_one_line, said
 
 _LAUNCH = re.compile(rb"<<<")
 _DIM3 = re.compile(r"^(?:dim3\s*)?[({](.*)[)}]$", re.DOTALL)
@@ -34,6 +34,8 @@ _MOST_VALUE = 300
 """Characters of what a size is set to."""
 _MOST_EXTENT = 1_000
 """Characters of a grid in which it is looked for whether it is rounded up."""
+_MOST_ARGUMENT = 4_000
+"""Bytes of a size; launches stand within each other as deep as one likes."""
 _FOLLOWED = 3
 """Names that stand for names: `threads` of `dim3 block(threads)`."""
 _MOST_BYTES = 1 << 16
@@ -44,11 +46,9 @@ def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
     """All launches of a file, in its order; not those in comments and macros."""
     found: dict[int, Launch] = {}
     known: dict[int, _Names] = {}
-    for at in _LAUNCH.finditer(tree.text):
-        node = tree.root.descendant_for_byte_range(at.start(), at.end())
-        if node is None or node.type in ("comment", "string_content", "preproc_arg", "raw_string_content"):
+    for holders in around(tree.root, (one.span() for one in _LAUNCH.finditer(tree.text))):
+        if holders[0].type in NO_CODE:
             continue
-        holders = around(tree.root, node)
         syntax, call = nearest(holders, "kernel_call_syntax"), nearest(holders, "call_expression")
         if syntax is None or call is None or syntax.start_byte in found:
             continue
@@ -61,16 +61,22 @@ def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
 
 def _launch(text: bytes, known: _Names, call: Node, syntax: Node) -> Launch:
     arguments = [child for child in syntax.named_children if child.type != "comment"]
-    shared = said(text, arguments[2]) if len(arguments) > 2 else None
+    said_of: list[str | None] = [_argument(text, one) for one in arguments[:4]]
+    grid, block, shared, stream = said_of + [None] * (4 - len(said_of))
     return Launch(
         kernel=said(text, call.child_by_field_name("function")),
         line=line_of(call),
-        grid=known.extent(said(text, arguments[0] if arguments else None)),
-        block=known.extent(said(text, arguments[1] if len(arguments) > 1 else None)),
+        grid=known.extent(grid or ""),
+        block=known.extent(block or ""),
         shared=shared,
         shared_bytes=None if shared is None else known.number(shared),
-        stream=said(text, arguments[3]) if len(arguments) > 3 else None,
+        stream=stream,
     )
+
+
+def _argument(text: bytes, node: Node) -> str:
+    """As it is written; of launches within launches, which are no sizes, the beginning."""
+    return on_one_line(text[node.start_byte : min(node.end_byte, node.start_byte + _MOST_ARGUMENT)])
 
 
 class _Names:

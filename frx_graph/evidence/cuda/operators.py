@@ -7,6 +7,7 @@ import re
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.arithmetic import arithmetic, scaled
+from frx_graph.evidence.cuda.conditions import decide
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.evaluation import evaluate, number_of
 from frx_graph.evidence.cuda.places import assign, cast, place
@@ -121,10 +122,13 @@ def comma(state: State, node: Node) -> Value:
 
 def choice(state: State, node: Node) -> Value:
     """`a ? b : c`."""
-    condition = state.symbols.of(evaluate(state, node.child_by_field_name("condition")))
+    condition = node.child_by_field_name("condition")
+    if condition is None:
+        return state.symbols.fresh("choice", ANYTHING)
+    decision = decide(state, condition)
     one = evaluate(state, node.child_by_field_name("consequence"))
     other = evaluate(state, node.child_by_field_name("alternative"))
-    return state.symbols.join(one, other, condition)
+    return state.symbols.join(one, other, decision.varies, state.symbols.tried(decision.tests, decision.varies))
 
 
 def function(state: State, node: Node) -> Value:

@@ -7,6 +7,7 @@ from pathlib import Path
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import file_constants, function_macros
+from frx_graph.evidence.cuda.endless import endless
 from frx_graph.evidence.cuda.kernels import device_functions, file_arrays, kernel_nodes, read_kernel
 from frx_graph.evidence.cuda.launches import read_launches
 from frx_graph.evidence.cuda.macros import without_macros
@@ -19,9 +20,6 @@ from frx_graph.evidence.uncollected import uncollected
 EXPECTED = "CUDA source, with a __global__ function or a <<<launch>>>"
 _MARKS = ("__global__", "<<<")
 """Without either there is nothing to be found, which need not be parsed."""
-_MOST_SEARCHED = 200_000_000
-"""Characters in which the parser looks for the end of comments that have none, for each of them to the end of the file:
-200 KB of them took 15 s."""
 MOST_CHARACTERS = 64 << 20
 """The longest source file that is known, of generated kernels, has a tenth."""
 
@@ -36,10 +34,9 @@ def parse_cuda(text: str, source: str) -> CudaSource:
     nothing = EvidenceError(f"{source}: no kernel and no launch, expected {EXPECTED}")
     if not any(mark in text for mark in _MARKS):
         raise nothing
-    closed = text.rfind("*/") + 1
-    never_closed = text.count("/*", closed)
-    if never_closed * (len(text) - closed) > _MOST_SEARCHED:
-        raise EvidenceError(f"{source}: {never_closed:,} comments begin and none of them ends, expected {EXPECTED}")
+    much = endless(text)
+    if much is not None:
+        raise EvidenceError(f"{source}: {much}, expected {EXPECTED}")
     with uncollected():
         found = _read(text, source)
     if not found.kernels and not found.launches and not found.unread:

@@ -169,7 +169,12 @@ def cast(state: State, type_text: str, value: Value) -> Value:
     if value.offset.terms and element != value.element:
         old, new = state.bytes_of(value.element), state.bytes_of(element)
         if old is None or new is None:
-            offset = state.symbols.fresh("cast", ANYTHING if state.symbols.of(value) else UNIFORM)
+            fixed = not any("#" in one or one.startswith("loop:") for one in value.offset.symbols())
+            if fixed and not state.symbols.of(value):
+                # Where an array begins in memory that several share.
+                offset = state.symbols.made(f"({value.offset})as({element})", UNIFORM)
+            else:
+                offset = state.symbols.fresh("cast", ANYTHING if state.symbols.of(value) else UNIFORM)
         else:
             offset = state.symbols.quotient(value.offset * number(old), number(new))
         return Pointer(value.base, offset, element)

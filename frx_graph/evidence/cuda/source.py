@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from frx_graph.evidence.cuda.concrete import Made, Several, Test, Turns
+from frx_graph.evidence.cuda.concrete import Chosen, Made, Several, Test, Turns
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
 
@@ -133,11 +133,12 @@ class Access:
 
 @record
 class Barrier:
-    """Threads wait for each other."""
+    """Threads wait for each other; for what they have begun to copy themselves, if `alone`."""
 
     step: Step
     kind: BarrierKind
     text: str
+    alone: bool = False
 
 
 @record
@@ -246,7 +247,7 @@ class Kernel:
     read: frozenset[str]
     complete: bool
     """False where the parser met something in it that it does not know."""
-    made: Mapping[str, Made] = field(default_factory=dict, repr=False, compare=False)
+    made: Mapping[str, Made | Chosen] = field(default_factory=dict, repr=False, compare=False)
     """What symbols of its numbers are short for."""
     turns: Mapping[str, Turns] = field(default_factory=dict, repr=False, compare=False)
     """What symbols are worth that a loop changes."""

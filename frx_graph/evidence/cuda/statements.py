@@ -8,7 +8,7 @@ from dataclasses import replace
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.assignments import Change, identifiers, loads
-from frx_graph.evidence.cuda.concrete import Several
+from frx_graph.evidence.cuda.concrete import Several, Test
 from frx_graph.evidence.cuda.conditions import Decision, decide
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.declarations import declarator, element_type
@@ -249,7 +249,8 @@ def _branch(state: State, node: Node) -> None:
         state.names = after
         state.require(decision.condition(state.symbols, early=_ends(other)))
         return
-    _merge(state, after, _decides(decision.varies))
+    tests = state.symbols.tried(decision.tests, decision.varies)
+    _merge(state, after, _decides(decision.varies), tests)
 
 
 def _arm(state: State, node: Node | None, condition: Condition, arm: tuple[int, int]) -> None:
@@ -313,13 +314,14 @@ def _last(node: Node) -> str:
     return node.type
 
 
-def _merge(state: State, other: Mapping[str, Value], decides: Varies) -> None:
-    """Names that two branches have left behind differently may be either."""
+def _merge(state: State, other: Mapping[str, Value], decides: Varies, tests: Test | Several | None = None) -> None:
+    """Names that two branches have left behind differently may be either: of `tests`, if they are known, that of the
+    `other` branch where they hold."""
     names = state.names
     for name, value in other.items():
         mine = names.get(name)
         if mine is not None and mine is not value:
-            names[name] = state.symbols.join(mine, value, decides)
+            names[name] = state.symbols.join(value, mine, decides, tests)
         elif mine is None:
             names[name] = value
 

@@ -25,6 +25,10 @@ _MOST_ATTRIBUTE = 500
 """Bytes in the parentheses of an attribute; what is longer has lost its end."""
 _DEEPEST_ATTRIBUTE = 10
 """Parentheses within each other; real ones have three."""
+_MOST_AROUND = 200
+"""Nodes within each other that are looked at around one; real code has a fifth."""
+NO_CODE = frozenset(["comment", "string_content", "preproc_arg", "raw_string_content"])
+"""Nodes in which words mean nothing."""
 _PARENTHESIS = re.compile(rb"[()]")
 
 
@@ -68,16 +72,28 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(reversed(current.children))
 
 
-def around(root: Node, node: Node) -> list[Node]:
-    """The node, and all that hold it, from the nearest to the root. One way down: each `parent` takes a whole one."""
-    found, current = list[Node](), root
-    while current != node:
-        found.append(current)
-        inner = current.child_with_descendant(node)
-        if inner is None:
-            break
-        current = inner
-    return [node, *reversed(found)]
+def around(root: Node, ranges: Iterable[tuple[int, int]]) -> Iterator[list[Node]]:
+    """Of each range of bytes, in the file's order, the smallest node that holds it, and those that hold that, from the
+    nearest on. The children of a node are gone through once: to look each range up by itself goes through those of the
+    root as often as there are ranges."""
+    path, waiting = [root], [iter(root.children)]
+    ahead: list[Node | None] = [None]
+    for start, end in ranges:
+        while len(path) > 1 and path[-1].end_byte < end:
+            path.pop(), waiting.pop(), ahead.pop()
+        while True:
+            child = ahead[-1]
+            while child is None or child.end_byte < end or child.end_byte <= start:
+                child = next(waiting[-1], None)
+                if child is None:
+                    break
+            ahead[-1] = child
+            if child is None or child.start_byte > start:
+                break
+            path.append(child)
+            waiting.append(iter(child.children))
+            ahead.append(None)
+        yield path[: -_MOST_AROUND - 1 : -1]
 
 
 def nearest(nodes: Iterable[Node], *types: str) -> Node | None:
@@ -90,7 +106,12 @@ def said(text: bytes, node: Node | None) -> str:
     if node is None:
         return ""
     # A node has a `text` of its own, which takes three times as long.
-    found = text[node.start_byte : node.end_byte].decode("utf-8", "replace")
+    return on_one_line(text[node.start_byte : node.end_byte])
+
+
+def on_one_line(text: bytes) -> str:
+    """A piece of a file, with each run of blanks as one."""
+    found = text.decode("utf-8", "replace")
     # Most are a name.
     return found if found.isidentifier() else " ".join(found.split())
 

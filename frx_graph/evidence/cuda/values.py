@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from frx_graph.evidence.cuda.concrete import Made, Turns
+from frx_graph.evidence.cuda.concrete import Chosen, Made, Several, Test, Turns
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
@@ -29,6 +29,7 @@ _OF_BLOCKS = ("blockDim.x", "blockIdx.")
 Varies = frozenset[str]
 UNIFORM: Varies = frozenset()
 INDEX_OBJECTS = frozenset(["threadIdx", "blockIdx", "blockDim", "gridDim"])
+_PLACE = frozenset(["x", "y", "z", "block"])
 ANYTHING: Varies = frozenset({"x", "y", "z", "block", "lane", "data"})
 BUILT_IN: Mapping[str, Varies] = {
     THREAD_X: frozenset({"x", "lane"}),
@@ -80,7 +81,7 @@ class Symbols:
     """Those that a launch passes: parameters of the kernel."""
     remainders: set[str] = field(default_factory=set)
     """Symbols that are quotients, or single bits."""
-    parts: dict[str, Made] = field(default_factory=dict)
+    parts: dict[str, Made | Chosen] = field(default_factory=dict)
     """What symbols are short for."""
     turns: dict[str, Turns] = field(default_factory=dict)
     """What symbols are worth that a loop changes."""
@@ -188,13 +189,13 @@ class Symbols:
         kind = StrideKind.COALESCED if abs(constant) == 1 else StrideKind.STRIDED
         return Stride(kind, constant, str(constant), abs(constant))
 
-    def join(self, one: Value, other: Value, decides: Varies) -> Value:
-        """Either of two; `decides` is what it depends on which."""
+    def join(self, one: Value, other: Value, decides: Varies, tests: Test | Several | None = None) -> Value:
+        """Either of two; `decides` is what it depends on which. If `tests` are known it is the one where they hold."""
         if one == other:
             return one
         if isinstance(one, Pointer) and isinstance(other, Pointer) and one.base == other.base:
             if one.element == other.element and one.inner == other.inner:
-                offset = self.join(one.offset, other.offset, decides)
+                offset = self.join(one.offset, other.offset, decides, tests)
                 assert isinstance(offset, Polynomial)
                 return replace(one, offset=offset)
             return unknown_pointer(one.element)
@@ -204,8 +205,29 @@ class Symbols:
         slope = self.lane_slope(one)
         if slope is not None and slope == self.lane_slope(other) and "lane" not in decides and "data" not in decides:
             # Threads of a warp have it the same way, whichever it is.
-            return slope * named(THREAD_X) + self.fresh("either", varies - {"lane"})
-        return self.fresh("either", varies | {"lane"} if varies & {"x", "data"} else varies)
+            along = slope * named(THREAD_X)
+            return along + self._either(one - along, other - along, varies - {"lane"}, tests)
+        return self._either(one, other, varies | {"lane"} if varies & {"x", "data"} else varies, tests)
+
+    def _either(self, one: Polynomial, other: Polynomial, varies: Varies, tests: Test | Several | None) -> Polynomial:
+        found = self.fresh("either", varies)
+        if tests is not None:
+            ((symbol,),) = found.terms
+            self.parts[symbol] = Chosen(tests, one, other)
+        return found
+
+    def smaller(self, hint: str, difference: Polynomial, one: Polynomial, other: Polynomial) -> Polynomial:
+        """`one` where the difference is negative, `other` where it is not."""
+        varies = self.of(one) | self.of(other)
+        found, tests = self.fresh(hint, varies), self.tried(Test("<", difference), varies)
+        if tests is not None:
+            ((symbol,),) = found.terms
+            self.parts[symbol] = Chosen(tests, one, other)
+        return found
+
+    def tried(self, tests: Test | Several, varies: Varies) -> Test | Several | None:
+        """Tests that can be asked of one thread; of what the launch or the data alone decide nothing is known."""
+        return tests if "data" not in varies and varies & _PLACE else None
 
 
 def _by_warps(value: Polynomial, slope: Polynomial | None, divisor: int | None) -> bool:

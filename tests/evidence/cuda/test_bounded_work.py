@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from frx_graph.errors import EvidenceError
@@ -11,6 +13,7 @@ from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.evidence.cuda.polynomial import MOST_TERMS, ZERO, named
 from frx_graph.evidence.cuda.source import Kernel
 from frx_graph.evidence.cuda.state import MOST_CONDITIONS, Inlining, State
+from frx_graph.evidence.cuda.syntax import around, parse_tree
 from frx_graph.evidence.cuda.values import ANYTHING, Symbols
 
 
@@ -89,3 +92,49 @@ def test_a_file_without_a_kernel_is_not_parsed(monkeypatch: pytest.MonkeyPatch) 
 def test_constants_of_long_lines_end(text: str) -> None:
     """A search that goes back would read such a line again for each of its characters."""
     assert file_constants(f"#define N 3\n{text}\n") == {"N": 3}
+
+
+@pytest.mark.parametrize("unit", ['"\\"', '""@', '""\x01', '""—', '""#'])
+def test_characters_that_begin_nothing_are_refused_before_they_are_parsed(unit: str) -> None:
+    with pytest.raises(EvidenceError, match=r"k\.cu: [23],\d{3} characters that CUDA does not know, expected CUDA"):
+        parse_cuda("__global__ void k() {}\n" + unit * 3_000, "k.cu")
+    assert parse_cuda("__global__ void k() {}\n" + unit * 50, "k.cu").kernels
+
+
+@pytest.mark.parametrize("unit", ["//@\n", "/*@*/", '"@" ', 'R"(@"@)" ', "'\\\\' ", "#pragma @\n", "\\\n"])
+def test_where_any_character_may_stand_all_are_read(unit: str) -> None:
+    assert parse_cuda("__global__ void k() {}\n" + unit * 3_000, "k.cu").kernels
+
+
+def test_nodes_around_places_are_those_that_the_parser_finds() -> None:
+    text = b"namespace n { void f() { a<<<1, b<<<2, 3>>>(4)>>>(5); if (x) { c<<<6, 7>>>(); } } } d<<<8, 9>>>("
+    root = parse_tree(text).root
+    places = [(at, at + 3) for at in range(len(text)) if text[at : at + 3] == b"<<<"]
+    found = list(around(root, places))
+    assert len(found) == 4
+    for place, (node, *holders) in zip(places, found, strict=True):
+        assert node == root.descendant_for_byte_range(*place)
+        for holder in holders:
+            assert holder == node.parent
+            node = holder
+        assert node == root
+
+
+@pytest.mark.parametrize(
+    ("before", "unit", "after"),
+    [
+        ("", "k<<<(1,", ""),
+        ("void f() { ", "k<<<(1,", "1" + "),1>>>(1)" * 1_000 + "; }"),
+        ("", "namespace n { __global__ void k() {} ", ""),
+        ("void f() { ", "k<<<1, 1>>>();", "}"),
+        ("", "__device__ int f(int a) { return a; }\n", ""),
+    ],
+)
+def test_launches_and_kernels_within_each_other_take_time_as_they_are_many(before: str, unit: str, after: str) -> None:
+    def seconds(count: int) -> float:
+        begin = time.process_time()
+        parse_cuda(f"__global__ void g() {{}}\n{before}{unit * count}{after}", "k.cu")
+        return time.process_time() - begin
+
+    # Of eight times as many, 64 times as long before.
+    assert min(seconds(8_000) for _ in range(2)) < 24 * max(0.005, *(seconds(1_000) for _ in range(3)))

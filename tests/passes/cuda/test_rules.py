@@ -469,3 +469,107 @@ def test_what_others_set_or_add_to(text: str, found: bool) -> None:
 def test_what_a_vector_would_take(text: str, found: bool) -> None:
     kernel = "__global__ void k(float* a) { __shared__ float x[1024]; int i = threadIdx.x; " + text + " }"
     assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
+
+
+def races(body: str, before: str = "") -> bool:
+    head = "__global__ void k(float* a, int r, int n) { __shared__ float s[4096]; int x = threadIdx.x; "
+    return "shared_memory_without_barrier" in rules(f"{before}{head}{body} }}")
+
+
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        ("x > 0 ? x - 1 : 0", True),
+        ("x < 0 ? x - 1 : x", False),
+        ("max(x - 1, 0)", True),
+        ("min(x, x + 1)", False),
+        # Of both the launch alone decides.
+        ("n ? x : x + 1", False),
+        ("x % 2 ? x - 1 : x + 1", True),
+    ],
+)
+def test_an_element_that_a_condition_chooses_is_each_threads_own_choice(index: str, found: bool) -> None:
+    assert races(f"s[x] = a[x]; a[x] = s[{index}];") is found
+    assert not races(f"s[x] = a[x]; __syncthreads(); a[x] = s[{index}];")
+    name = f"int i; if ({index.partition(' ? ')[0]}) i = {index.partition(' ? ')[2].replace(' : ', '; else i = ')};"
+    if "?" in index:
+        assert races(f"s[x] = a[x]; {name} a[x] = s[i];") is found
+
+
+_COPY = (
+    "__device__ void copy(void* to, const void* from) { unsigned at = __cvta_generic_to_shared(to);\n"
+    'asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(at), "l"(from)); }\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("copies", "waits", "found"),
+    [
+        ("__pipeline_memcpy_async(&s[x], &a[x], 4); __pipeline_commit();", "__pipeline_wait_prior(0);", True),
+        (
+            "copy(&s[x], &a[x]);",
+            'asm volatile("cp.async.commit_group;"); asm volatile("cp.async.wait_group 0;");',
+            True,
+        ),
+        ("copy(&s[x], &a[x]);", 'asm volatile("cp.async.wait_all;");', True),
+        ("copy(&s[x], &a[x]);", 'asm volatile("cp.async.bulk.wait_group 0;");', False),
+        (
+            "auto p = cuda::make_pipeline(); p.producer_acquire(); cuda::memcpy_async(&s[x], &a[x], 4, p);",
+            "p.producer_commit(); p.consumer_wait();",
+            True,
+        ),
+        (
+            "auto p = cuda::make_pipeline(block, &state); cuda::memcpy_async(&s[x], &a[x], 4, p);",
+            "p.producer_commit(); p.consumer_wait();",
+            False,
+        ),
+        ("cuda::memcpy_async(&s[x], &a[x], 4, bar);", "bar.arrive_and_wait();", False),
+        ("cg::memcpy_async(block, s, a, 4096);", "cg::wait(block);", False),
+    ],
+)
+def test_who_waits_for_his_own_copies_has_not_waited_for_others(copies: str, waits: str, found: bool) -> None:
+    assert races(f"{copies} {waits} a[x] = s[x + 1];", _COPY) is found
+    assert not races(f"{copies} {waits} __syncthreads(); a[x] = s[x + 1];", _COPY)
+    assert not races(f"{copies} {waits} a[x] = s[x];", _COPY)
+
+
+def test_copies_of_several_elements_are_as_wide_as_they_are() -> None:
+    copied = "__pipeline_memcpy_async(&s[4 * x], &a[4 * x], 16); __pipeline_wait_prior(0);"
+    assert rules(f"__global__ void k(float* a) {{ __shared__ float s[1024]; int x = threadIdx.x; {copied} }}") == []
+    assert races(f"{copied} a[x] = s[x];")
+    assert not races(f"{copied} a[x] = s[4 * x + 3];")
+
+
+@pytest.mark.parametrize(
+    ("written", "loop", "read", "found"),
+    [
+        ("x + r", "for (int j = -r; j <= r; ++j)", "x + r + j", True),
+        ("x + r", "for (int j = 0; j < 2 * r + 1; ++j)", "x + j", True),
+        ("x + r / 2", "for (int j = 0; j < r; ++j)", "x + j", True),
+        ("threadIdx.y * n + x + r", "for (int j = -r; j <= r; ++j)", "threadIdx.y * n + x + r + j", True),
+        (
+            "(threadIdx.y + r) * (blockDim.x + 2 * r) + x + r",
+            "for (int i = -r; i <= r; ++i)\nfor (int j = -r; j <= r; ++j)",
+            "(threadIdx.y + r + i) * (blockDim.x + 2 * r) + x + r + j",
+            True,
+        ),
+        # Beyond all that threads have written, unless it is very little.
+        ("x", "for (int j = 0; j < r; ++j)", "x + r + j", False),
+        # Two parameters, of which nothing is known together.
+        ("x + n", "for (int j = 0; j < r; ++j)", "x + j", False),
+        ("x", "for (int j = 0; j < r; ++j)", "x + n + j", False),
+    ],
+)
+def test_a_window_that_is_as_wide_as_a_parameter_says(written: str, loop: str, read: str, found: bool) -> None:
+    body = f"float t = 0; {loop} t += s[{read}]; a[x] = t;"
+    assert races(f"s[{written}] = a[x]; {body}") is found
+    assert not races(f"s[{written}] = a[x]; __syncthreads(); {body}")
+
+
+def test_an_array_of_a_type_that_is_not_known_begins_where_it_began_before() -> None:
+    text = (
+        "template <typename T> __global__ void k(char* a) { extern __shared__ char m[]; int x = threadIdx.x;\n"
+        "V* s = reinterpret_cast<V*>(m + T::size); s[x] = V(); BETWEEN a[x] = s[x > 0 ? x - 1 : 0]; }"
+    )
+    assert "shared_memory_without_barrier" in rules(text.replace("BETWEEN", ""))
+    assert "shared_memory_without_barrier" not in rules(text.replace("BETWEEN", "__syncthreads();"))

@@ -1,0 +1,87 @@
+"""Threads that are looked at together are what each of them is alone."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frx_graph.evidence.cuda.concrete import (
+    OPPOSITE,
+    Chosen,
+    Made,
+    Several,
+    Threads,
+    Truth,
+    Turns,
+    Worth,
+    both,
+    column,
+    either,
+)
+from frx_graph.evidence.cuda.concrete import (
+    Test as Compared,
+)
+from frx_graph.evidence.cuda.polynomial import Polynomial
+
+COUNT = 5
+PLACES: dict[str, Worth] = {"threadIdx.x": tuple(range(COUNT)), "threadIdx.y": 2, "gone": (0, None, 3, None, 1)}
+LEAVES = (*PLACES, "blockDim.x", "unknown#1", "loop:7", "loop:7:i")
+MADE = tuple(f"made{number}" for number in range(3))
+
+polynomials = st.dictionaries(
+    st.lists(st.sampled_from([*LEAVES, *MADE]), max_size=2).map(lambda names: tuple(sorted(names))),
+    st.sampled_from([-40, -1, 1, 2, 1 << 61]),
+    max_size=3,
+).map(Polynomial)
+tests = st.recursive(
+    st.builds(Compared, st.sampled_from([*OPPOSITE]), polynomials),
+    lambda inner: st.builds(Several, st.booleans(), st.lists(inner, min_size=1, max_size=3).map(tuple)),
+    max_leaves=4,
+)
+symbols = st.fixed_dictionaries(
+    {
+        name: st.one_of(
+            st.builds(Made, st.sampled_from(["/", "&", "|", "^", "<<", ">>", "?"]), polynomials, polynomials),
+            st.builds(Chosen, tests, polynomials, polynomials),
+        )
+        for name in MADE
+    }
+)
+
+
+def of_launch(symbol: str) -> int | None:
+    return 64 if symbol == "blockDim.x" else None
+
+
+@settings(max_examples=400)
+@given(polynomials, tests, symbols, polynomials, st.none() | polynomials, st.booleans())
+def test_together_as_alone(
+    value: Polynomial,
+    asked: Compared | Several,
+    made: dict[str, Made | Chosen],
+    first: Polynomial,
+    then: Polynomial | None,
+    second: bool,
+) -> None:
+    late = frozenset({"loop:7"} if second else ())
+    turns = {"loop:7:i": Turns(first, then)}
+    together = Threads(PLACES, made, turns, late, of_launch)
+    worth, holds = column(together.worth(value), COUNT), column(together.holds(asked), COUNT)
+    for thread in range(COUNT):
+        place = {name: column(worths, COUNT)[thread] for name, worths in PLACES.items()}
+        alone = Threads(place, made, turns, late, of_launch)
+        assert (alone.worth(value), alone.holds(asked)) == (worth[thread], holds[thread])
+
+
+truths = st.one_of(st.none(), st.booleans(), st.tuples(*[st.none() | st.booleans()] * COUNT))
+
+
+@given(truths, truths)
+def test_what_is_not_known_decides_nothing(one: Truth, other: Truth) -> None:
+    for together, decides, found in ((both, False, both(one, other)), (either, True, either(one, other))):
+        assert found == together(other, one)
+        for a, b, result in zip(column(one, COUNT), column(other, COUNT), column(found, COUNT), strict=True):
+            if decides in (a, b):
+                assert result is decides
+            else:
+                assert result is (None if None in (a, b) else not decides)
