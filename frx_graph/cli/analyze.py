@@ -65,7 +65,6 @@ def analyze(
             help="A run's folder or zip, a profiler trace, an Nsight Compute report or CSV export, kernel.ptx, or .cu."
         ),
     ] = None,
-    others: Annotated[list[Path] | None, typer.Argument(hidden=True, metavar="")] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="A trace whose layout findings are wanted, and no more.")
     ] = None,
@@ -93,8 +92,8 @@ def analyze(
     optimized: Optimized = None,
     _quiet: QuietOption = False,
 ) -> None:
-    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX or source; with
-    --before and --after what is better of two."""
+    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX or source; of
+    two, with --before and --after, which is better."""
     options = ReportOptions(
         format=Format.JSON if is_json(format, as_document) else format,
         output=output,
@@ -104,10 +103,6 @@ def analyze(
         exit_zero=exit_zero,
     )
     options.check()
-    if others:
-        raise OptionError(
-            "one file is analysed at a time, or two are compared", "frx analyze --before FILE --after FILE"
-        )
     before = renamed(before, baseline, "--before", "--baseline")
     after = renamed(after, optimized, "--after", "--optimized")
     sides = (

@@ -64,12 +64,21 @@ def _explained(error: BaseException) -> int:
 def _usage(said: str, error: BaseException) -> str:
     """Typer's words without pydantic's, and of the options that it takes to be meant the nearest, if one is near."""
     name, possible = getattr(error, "option_name", None), getattr(error, "possibilities", None)
-    hint = "frx --help lists commands and options"
+    hint = f"{_command(error)} --help lists what it takes"
     if isinstance(name, str) and possible:
         said = said.partition(" (")[0]
         near = difflib.get_close_matches(name, possible, n=1, cutoff=0.7)
         hint = f"did you mean {near[0]}?" if near else hint
     return f"{said.replace('Value error, ', '')} ({hint})"
+
+
+def _command(error: BaseException) -> str:
+    """The command that was meant, without `python -m`."""
+    words, context = [], getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        words.append(str(context.info_name))
+        context = context.parent
+    return " ".join(("frx", *reversed(words)))
 
 
 def _fail(message: str, code: int = EXIT_ERROR) -> int:

@@ -233,8 +233,6 @@ def test_source_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "said"),
     [
         ((), "one file is to be analysed"),
-        (("EXPORT", "EXPORT"), "one file is analysed at a time, or two are compared"),
-        (("EXPORT", "EXPORT", "EXPORT"), "--before FILE --after FILE"),
         (("EXPORT", "--trace", RESNET), "one file is to be analysed"),
         (("EXPORT", "--format", "sarif"), "no --format sarif"),
         (("EXPORT", "--select", "FRX001"), "--select and --ignore"),

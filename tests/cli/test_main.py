@@ -65,13 +65,29 @@ def test_an_exit_that_is_nobodys_broken_pipe_is_let_through(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["analyze", "a.csv", "b.csv"], "frx analyze"),
+        (["ledger", "lost"], "frx ledger"),
+        (["ledger", "show"], "frx ledger show"),
+        (["--lost"], "frx"),
+    ],
+)
+def test_the_help_that_an_error_names_is_that_of_the_command(
+    arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    assert capsys.readouterr().err.endswith(f"({command} --help lists what it takes)\n")
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (
             ["--format", "xml"],
-            "'--format': 'xml' is not one of 'text', 'json', 'html', 'md', 'sarif', 'github'. (frx --",
+            "'--format': 'xml' is not one of 'text', 'json', 'html', 'md', 'sarif', 'github'. (frx adv",
         ),
-        (["--plan"], "No such option: --plan (frx --help lists"),
+        (["--plan"], "No such option: --plan (frx advise --help lists"),
         (["--trian"], "No such option: --trian (did you mean --train?)"),
     ],
 )
