@@ -7,7 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from frx_graph.check import Check, Status
+from frx_graph.reports.plain_text import one_line
 
+_LONGEST = 1000
+"""Characters of what was found: paths, and what others say went wrong."""
 _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.ERROR: "bold red"}
 
 
@@ -18,8 +21,8 @@ def print_checks(checks: tuple[Check, ...], console: Console) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for check in checks:
-        value = Text(check.value)
+        value = Text(one_line(check.value, _LONGEST))
         if check.hint:
-            value.append(f"\n{check.hint}", style="dim")
+            value.append(f"\n{one_line(check.hint, _LONGEST)}", style="dim")
         table.add_row(Text(check.status.value, style=_STYLES[check.status]), Text(check.name), value)
     console.print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from frx_graph.cli.checks_table import print_checks
 from frx_graph.cli.output import FormatOption, JsonOption, QuietOption, TextOrJson, is_json, is_quiet, print_document
 from frx_graph.evidence.device_calibration import measure_again
 from frx_graph.installation_checks import check_installation, usable_devices
+from frx_graph.reports.doctor_document import as_json, doctor_document
 
 _EXIT_CODES = {Status.OK: 0, Status.WARNING: 1, Status.ERROR: 2}
 
@@ -32,8 +32,7 @@ def doctor(
             measure_again(device)
     checks = check_installation()
     if is_json(format, as_document):
-        document = {"status": worst(checks), "checks": [asdict(check) for check in checks]}
-        print_document(document)
+        print_document(as_json(doctor_document(checks)))
     elif not is_quiet():
         print_checks(checks, Console(highlight=False, markup=False))
     raise typer.Exit(_EXIT_CODES[worst(checks)])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -24,12 +22,15 @@ from frx_graph.instrumentation.patch import patch as patched
 from frx_graph.instrumentation.patch import unpatch as unpatched
 from frx_graph.instrumentation.script import Script, read_script, replace_script
 from frx_graph.instrumentation.script_search import ScriptsFound, find_scripts
-from frx_graph.reports.patch_report import render_diff
+from frx_graph.reports.init_document import as_json, first_steps_document, unchanged_document, written_document
+from frx_graph.reports.patch_report import difference, render_diff
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.terminal import detect_terminal
 
 MOST_SHOWN = 10
 """Scripts."""
+_LONGEST = 4000
+"""Characters of a path."""
 _FOR_SOURCES = ("nvcc", "ptxas")
 """Tools that nobody needs at first."""
 
@@ -58,8 +59,8 @@ def init(
             return
         _written(script, found.text, yes=yes, as_document=as_document)
         if not as_document:
-            notice(f"frx: next: frx collect -- python {shlex.quote(str(patch))}")
-            notice(f"frx: undo: frx init --unpatch {shlex.quote(str(patch))}")
+            notice(f"frx: next: frx collect -- python {one_line(shlex.quote(str(patch)), _LONGEST)}")
+            notice(f"frx: undo: frx init --unpatch {one_line(shlex.quote(str(patch)), _LONGEST)}")
         return
     if unpatch is not None:
         script = read_script(unpatch)
@@ -85,14 +86,7 @@ def _first_steps(as_document: bool) -> None:
         scripts = find_scripts(Path.cwd())
     following = next_commands(checks, scripts)
     if as_document:
-        print_document(
-            {
-                "checks": [asdict(check) for check in checks],
-                "scripts": [{**asdict(script), "path": str(script.path)} for script in scripts.scripts],
-                "complete": scripts.complete,
-                "next": [asdict(command) for command in following],
-            }
-        )
+        print_document(as_json(first_steps_document(checks, scripts, following)))
         return
     if not is_quiet():
         _print_first_steps(checks, scripts, following)
@@ -116,30 +110,27 @@ def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following
 
 def _unchanged(script: Script, why: str, as_document: bool) -> None:
     if as_document:
-        print_document({"file": str(script.path), "written": False, "reason": why, "diff": ""})
-    notice(f"frx: {script.path} {why}; left as it is")
+        print_document(as_json(unchanged_document(script.path, why)))
+    notice(f"frx: {_named(script.path)} {why}; left as it is")
+
+
+def _named(path: Path) -> str:
+    return one_line(str(path), _LONGEST)
 
 
 def _written(script: Script, text: str, *, yes: bool, as_document: bool) -> None:
     """Show what changes, ask, and write it. Raises `OptionError` where nobody can be asked."""
-    difference = "".join(
-        difflib.unified_diff(
-            script.text.splitlines(keepends=True),
-            text.splitlines(keepends=True),
-            str(script.path),
-            str(script.path),
-        )
-    )
+    changes = difference(str(script.path), script.text, text)
     if not as_document:
         terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_diff(difference, color=terminal.color), color=terminal.color)
+        print_report(render_diff(changes, color=terminal.color), color=terminal.color)
     if not yes:
         if is_quiet() or as_document or not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise OptionError(f"{script.path} was not written: nobody can be asked here", "--yes writes it unasked")
-        if not typer.confirm(f"Write {script.path}?", err=True):
-            notice(f"frx: {script.path} was left as it is")
+        if not typer.confirm(f"Write {_named(script.path)}?", err=True):
+            notice(f"frx: {_named(script.path)} was left as it is")
             return
     replace_script(script, text)
     if as_document:
-        print_document({"file": str(script.path), "written": True, "reason": None, "diff": difference})
-    notice(f"frx: wrote {script.path}")
+        print_document(as_json(written_document(script.path, changes)))
+    notice(f"frx: wrote {_named(script.path)}")

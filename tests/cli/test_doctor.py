@@ -1,11 +1,14 @@
 import json
+from importlib import resources
 
+import jsonschema
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from frx_graph.check import Check, Status
 from frx_graph.cli import doctor as command
+from frx_graph.reports.doctor_document import doctor_schema
 
 app = typer.Typer()
 app.command()(command.doctor)
@@ -31,9 +34,20 @@ def test_text_shows_values_as_they_are_and_hints(monkeypatch: pytest.MonkeyPatch
     assert "\x1b" not in output
 
 
+def test_what_was_found_cannot_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        command, "check_installation", lambda: (Check("cache", "/a\x1b[31m", Status.WARNING, "\x1b[1m"),)
+    )
+    assert "\x1b" not in CliRunner().invoke(app, []).stdout
+
+
 def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "check_installation", lambda: (FINE, WARNED))
     document = json.loads(CliRunner().invoke(app, ["--format", "json"]).stdout)
+    published = resources.files("frx_graph.reports").joinpath("frx_doctor_v1.schema.json").read_text("utf-8")
+    assert published == doctor_schema()
+    jsonschema.Draft202012Validator(json.loads(published)).validate(document)
+    assert document["schema"] == "frx_doctor_v1"
     assert document["status"] == "warning"
     assert document["checks"][1] == {
         "name": "cache",

@@ -7,11 +7,15 @@ import os
 import pty
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 from frx_graph.cli.main import run
+from frx_graph.reports.init_document import init_schema
 
 TRAINS = """import torch
 model = torch.nn.Linear(2, 1)
@@ -21,6 +25,16 @@ for step, batch in enumerate([torch.ones(3, 2)] * 2):
     optimizer.step()
 """
 WITH = "    with frx_graph.step_context(step=step, batch=batch, model=model):  # frx init --patch\n"
+
+
+PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_init_v1.schema.json").read_text("utf-8")
+
+
+def _checked(out: str) -> dict[str, Any]:
+    document = json.loads(out)
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
+    assert isinstance(document, dict)
+    return document
 
 
 @pytest.fixture
@@ -43,7 +57,7 @@ def test_first_steps_name_the_script_and_the_next_command(script: Path, capsys: 
 
 def test_first_steps_as_json(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = _checked(capsys.readouterr().out)["first_steps"]
     assert [check["name"] for check in document["checks"]][:3] == ["python", "torch", "CUDA available"]
     assert document["scripts"] == [
         {"path": "train.py", "line": 4, "over": "enumerate([torch.ones(3, 2)] * 2)", "instrumented": False, "note": ""}
@@ -88,7 +102,7 @@ def test_with_yes_it_is_written_and_taken_out_again(script: Path, capsys: pytest
 
 def test_the_diff_as_json(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--patch", "train.py", "--yes", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = _checked(capsys.readouterr().out)["patch"]
     assert document["written"] is True
     assert f"+{WITH}" in document["diff"]
     patched = subprocess.run(
@@ -99,6 +113,17 @@ def test_the_diff_as_json(script: Path, capsys: pytest.CaptureFixture[str]) -> N
         check=True,
     )
     assert patched.stdout == TRAINS
+    assert run(["init", "--patch", "train.py", "--yes", "--json"]) == 0
+    assert _checked(capsys.readouterr().out)["patch"] == {
+        "file": "train.py",
+        "written": False,
+        "reason": "imports frx_graph already",
+        "diff": "",
+    }
+
+
+def test_the_published_schema_is_that_of_the_documents() -> None:
+    assert init_schema() == PUBLISHED
 
 
 @pytest.mark.parametrize(("answer", "written"), [("y", True), ("n", False), ("", False)])
@@ -146,5 +171,16 @@ def test_what_a_script_holds_does_not_reach_the_terminal(script: Path, capsys: p
     script.write_text(TRAINS.replace("torch.ones(3, 2)", "'\x1b]0;title\x07\x1b[31m'"))
     assert run(["init"]) == 0
     assert run(["init", "--patch", "train.py"]) == 2
+    out, err = capsys.readouterr()
+    assert not {"\x1b", "\x07"} & set(out + err)
+
+
+def test_what_a_script_is_called_does_not_reach_the_terminal_either(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "\x1b[31mred\x07.py"
+    script.rename(script.with_name(name))
+    for arguments in (["--patch", name, "--yes"], ["--patch", name, "--yes"], ["--unpatch", name, "--yes"]):
+        assert run(["init", *arguments]) == 0
     out, err = capsys.readouterr()
     assert not {"\x1b", "\x07"} & set(out + err)

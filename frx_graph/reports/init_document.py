@@ -1,0 +1,108 @@
+"""What `frx init` found, or did to a script, as JSON: the document `frx_init_v1`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from frx_graph.check import Check
+from frx_graph.first_steps import NextCommand
+from frx_graph.instrumentation.script_search import ScriptsFound
+from frx_graph.reports.check_part import CheckPart
+from frx_graph.reports.published_schema import published_schema
+
+SCHEMA_NAME: Literal["frx_init_v1"] = "frx_init_v1"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ScriptPart(_Part):
+    """A script that seems to train."""
+
+    path: str
+    line: int | None = Field(description="of the first loop that --patch would record; null: there is none")
+    over: str | None = Field(description="what that loop runs over, as source")
+    instrumented: bool = Field(description="whether it imports frx_graph")
+    note: str = Field(description="why no loop would be recorded; empty where one would be")
+
+
+class NextPart(_Part):
+    """What to type next."""
+
+    command: str
+    does: str
+
+
+class FirstStepsPart(_Part):
+    """What there is, and what to do with it."""
+
+    checks: tuple[CheckPart, ...]
+    scripts: tuple[ScriptPart, ...] = Field(description="the likeliest first")
+    complete: bool = Field(description="false: there are more files than were looked at")
+    next: tuple[NextPart, ...]
+
+
+class PatchPart(_Part):
+    """What --patch or --unpatch did to a script."""
+
+    file: str
+    written: bool
+    reason: str | None = Field(description="why it was left as it is; null: it was written")
+    diff: str = Field(description="what was changed, for patch -p0; empty where nothing was")
+
+
+class InitDocument(_Part):
+    """One of the two, the other is null."""
+
+    schema_: Literal["frx_init_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    first_steps: FirstStepsPart | None = None
+    patch: PatchPart | None = None
+
+
+def first_steps_document(
+    checks: Sequence[Check], scripts: ScriptsFound, following: Sequence[NextCommand]
+) -> InitDocument:
+    """Without --patch and --unpatch."""
+    return InitDocument(
+        first_steps=FirstStepsPart(
+            checks=tuple(map(CheckPart.of, checks)),
+            scripts=tuple(
+                ScriptPart(
+                    path=str(script.path),
+                    line=script.line,
+                    over=script.over,
+                    instrumented=script.instrumented,
+                    note=script.note,
+                )
+                for script in scripts.scripts
+            ),
+            complete=scripts.complete,
+            next=tuple(NextPart(command=each.command, does=each.does) for each in following),
+        )
+    )
+
+
+def written_document(file: Path, diff: str) -> InitDocument:
+    """Of a script that was changed."""
+    return InitDocument(patch=PatchPart(file=str(file), written=True, reason=None, diff=diff))
+
+
+def unchanged_document(file: Path, reason: str) -> InitDocument:
+    """Of a script that was left as it is."""
+    return InitDocument(patch=PatchPart(file=str(file), written=False, reason=reason, diff=""))
+
+
+def init_schema() -> str:
+    """The text of `frx_init_v1.schema.json`."""
+    return published_schema(SCHEMA_NAME, InitDocument)
+
+
+def as_json(document: InitDocument) -> dict[str, Any]:
+    """What is written."""
+    found: dict[str, Any] = TypeAdapter(InitDocument).dump_python(document, mode="json", by_alias=True)
+    return found
