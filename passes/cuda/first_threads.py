@@ -8,15 +8,14 @@ must meet in each of some.
 from __future__ import annotations
 
 import functools
-import itertools
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frx_graph.evidence.cuda.concrete import OPPOSITE, Made, Several, Test, Threads, Truth, both, column, either
-from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Threads, Truth, both, column, either
 from frx_graph.evidence.cuda.source import Access, Condition, Kernel, Launch, Loop, Use
 from frx_graph.evidence.cuda.values import WARP
+from frx_graph.passes.cuda.windows import Windows
 
 _MOST_THREADS = 256
 """That are tried of a block whose size is known: eight warps, as most launches have."""
@@ -29,11 +28,6 @@ _MOST_TRIED = 32_000
 _LARGE = 1 << 16
 _UNTOLD = 4
 """Threads of which it cannot be told where they are; the first may be before the first element."""
-_WIDTHS = (2, 3, 5, 1_000)
-"""Of windows: what holds for all of these depends on none."""
-_SIZES = frozenset(["blockDim.x", "blockDim.y"])
-_MOST_LOOPS = 2
-"""Around a window; each multiplies what is tried."""
 _PLACE = frozenset(["x", "y", "z"])
 _EARLY = frozenset[str]()
 """No loop that is in its second turn."""
@@ -55,6 +49,7 @@ class FirstThreads:
 
     kernel: Kernel
     launches: Sequence[Launch]
+    windows: Windows = field(init=False)
     _sizes: Sequence[_Block] = field(init=False, default=())
     _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
     _by_element: dict[tuple[int, frozenset[str], int, int], Mapping[int, set[int]]] = field(
@@ -62,6 +57,9 @@ class FirstThreads:
     )
     _tried: dict[tuple[frozenset[str], int], _Worlds] = field(init=False, default_factory=dict)
     _left: int = field(init=False, default=_MOST_TRIED)
+
+    def __post_init__(self) -> None:
+        self.windows = Windows(self.kernel)
 
     def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
         """True if one reads what another has written, and not itself; of a `loop`, in the turn before. None where it
@@ -82,49 +80,6 @@ class FirstThreads:
                 return True
             if None not in met:
                 found = False
-        return found
-
-    def meet_in_window(self, write: Access, read: Access, apart: Polynomial) -> bool:
-        """True if a loop leads from a thread's own element to its neighbours', whatever parameter says how far it goes:
-        what is written at `x + r` is read at `x + j`, with `j` up to `2 * r`. `apart` is what lies between the two."""
-        own = [self.kernel.loops[one] for one in read.step.loops if one not in write.step.loops]
-        loops = {f"loop:{one.step.line}": one.condition for one in own if f"loop:{one.step.line}" in apart.symbols()}
-        tests = [one.tests for one in loops.values() if one is not None and isinstance(one.tests, Test)]
-        if not 0 < len(tests) == len(loops) <= _MOST_LOOPS:
-            return False
-        # How far is what the loops ask for: of two parameters nothing is known together.
-        asked = {symbol for one in tests for symbol in self._parameters(one.difference)}
-        far = self._parameters(apart)
-        if None in asked or not far or not far - _SIZES <= asked:
-            return False
-        self._left -= len(_WIDTHS) * 9 ** len(loops)
-        return self._left >= 0 and all(
-            any(
-                self._are_neighbours(dict(zip(loops, turns, strict=True)), tests, apart, width)
-                for turns in itertools.product(sorted(_turns(width)), repeat=len(loops))
-            )
-            for width in _WIDTHS
-        )
-
-    def _are_neighbours(self, turns: Mapping[str, int], tests: Sequence[Test], apart: Polynomial, width: int) -> bool:
-        """Of one element and another in these turns of loops, if they go on so long, and each parameter is `width`."""
-        place = {**turns, **dict.fromkeys(_SIZES, _LINES[0])}
-        thread = Threads(place, self.kernel.made, {}, _EARLY, lambda one: width if one.isidentifier() else None)
-        worth = thread.worth(apart)
-        near = isinstance(worth, int) and 0 < abs(worth) < WARP
-        return near and all(thread.holds(one) is True for one in tests)
-
-    def _parameters(self, value: Polynomial) -> set[str | None]:
-        """What it is made of but the turns of loops; None for what is no parameter and no size of a block."""
-        found = set[str | None]()
-        waiting = list(value.symbols())
-        while waiting:
-            symbol = waiting.pop()
-            made = self.kernel.made.get(symbol)
-            if isinstance(made, Made):
-                waiting += [*made.one.symbols(), *made.other.symbols()]
-            elif symbol.count(":") != 1:
-                found.add(symbol if symbol.isidentifier() or symbol in _SIZES else None)
         return found
 
     def _meet(
@@ -262,12 +217,6 @@ def _blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Block]:
     limits = {one.width or 0 for access in kernel.accesses for one in access.step.conditions}
     wide = min(_WIDEST, 2 * max(limits, default=0))
     return [_Block(size, 1, max(_LINES[0], wide), 1) for size in sorted({max(size, wide) for size in _LINES})]
-
-
-def _turns(width: int) -> set[int]:
-    """Of a loop over a window that is so wide, or so wide to each side: its ends, and its middle."""
-    middles = (width, width // 2)
-    return {0, 1, *(one + near for one in middles for near in (-1, 0, 1)), 2 * width}
 
 
 def _contradict(write: Access, read: Access) -> bool:

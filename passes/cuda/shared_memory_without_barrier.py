@@ -189,7 +189,7 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
             return False
         return _by_place(apart) or (reads == 0 and read.offset == _LAST)
     bordered = all(one.ragged or "x" not in one.varies for one in (*write.step.conditions, *read.step.conditions))
-    if loop is None and abs(own) == 1 and bordered and threads.meet_in_window(write, read, apart):
+    if loop is None and abs(own) == 1 and bordered and threads.windows.lead_to_neighbours(write, read, apart):
         return True
     ((name, times), *more) = apart.terms.items()
     if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:

@@ -1,0 +1,82 @@
+"""Whether a loop over a window leads a thread to what its neighbours have written, tried out with a few widths.
+
+Only a parameter says how wide the window is; what holds for each width that is tried is taken to hold for all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from frx_graph.evidence.cuda.concrete import Made, Test, Threads
+from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.source import Access, Kernel
+from frx_graph.evidence.cuda.values import WARP
+
+_WIDTHS = (2, 3, 5, 1_000)
+"""What holds for all of these depends on none."""
+_BLOCK = 64
+"""Threads of a block along x and y."""
+_SIZES = frozenset(["blockDim.x", "blockDim.y"])
+_MOST_LOOPS = 2
+"""Around a window; each multiplies what is tried."""
+_MOST_TURNS = 32_000
+"""That are tried of a kernel; a pair of accesses takes 324 at most."""
+
+
+@dataclass(slots=True)
+class Windows:
+    """Of a kernel."""
+
+    kernel: Kernel
+    _left: int = field(init=False, default=_MOST_TURNS)
+
+    def lead_to_neighbours(self, write: Access, read: Access, apart: Polynomial) -> bool:
+        """True if a loop leads from a thread's own element to its neighbours', whatever parameter says how far it goes:
+        what is written at `x + r` is read at `x + j`, with `j` up to `2 * r`. `apart` is what lies between the two."""
+        own = [self.kernel.loops[one] for one in read.step.loops if one not in write.step.loops]
+        loops = {f"loop:{one.step.line}": one.condition for one in own if f"loop:{one.step.line}" in apart.symbols()}
+        tests = [one.tests for one in loops.values() if one is not None and isinstance(one.tests, Test)]
+        if not 0 < len(tests) == len(loops) <= _MOST_LOOPS:
+            return False
+        # How far is what the loops ask for: of two parameters nothing is known together.
+        asked = {symbol for one in tests for symbol in self._parameters(one.difference)}
+        far = self._parameters(apart)
+        if None in asked or not far or not far - _SIZES <= asked:
+            return False
+        self._left -= len(_WIDTHS) * 9 ** len(loops)
+        return self._left >= 0 and all(
+            any(
+                self._are_neighbours(dict(zip(loops, turns, strict=True)), tests, apart, width)
+                for turns in itertools.product(sorted(_turns(width)), repeat=len(loops))
+            )
+            for width in _WIDTHS
+        )
+
+    def _are_neighbours(self, turns: Mapping[str, int], tests: Sequence[Test], apart: Polynomial, width: int) -> bool:
+        """Of one element and another in these turns of loops, if they go on so long, and each parameter is `width`."""
+        place = {**turns, **dict.fromkeys(_SIZES, _BLOCK)}
+        thread = Threads(place, self.kernel.made, {}, frozenset(), lambda one: width if one.isidentifier() else None)
+        worth = thread.worth(apart)
+        near = isinstance(worth, int) and 0 < abs(worth) < WARP
+        return near and all(thread.holds(one) is True for one in tests)
+
+    def _parameters(self, value: Polynomial) -> set[str | None]:
+        """What it is made of but the turns of loops; None for what is no parameter and no size of a block."""
+        found = set[str | None]()
+        waiting = list(value.symbols())
+        while waiting:
+            symbol = waiting.pop()
+            made = self.kernel.made.get(symbol)
+            if isinstance(made, Made):
+                waiting += [*made.one.symbols(), *made.other.symbols()]
+            elif symbol.count(":") != 1:
+                found.add(symbol if symbol.isidentifier() or symbol in _SIZES else None)
+        return found
+
+
+def _turns(width: int) -> set[int]:
+    """Of a loop over a window that is so wide, or so wide to each side: its ends, and its middle."""
+    middles = (width, width // 2)
+    return {0, 1, *(one + near for one in middles for near in (-1, 0, 1)), 2 * width}
