@@ -20,7 +20,8 @@ from frx_graph.rules.rule_card import RuleCard, all_cards
 _SPECIAL = re.compile(r"([\\*_<>\[\]#|~])")
 _CODE = re.compile(r"(`[^`]*`)")
 _ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \|", re.MULTILINE)
-_DEFINED_IN = ("kernels.md", "traces.md")
+_DEFINED_IN = {"kernels.md": "Of a kernel", "traces.md": "In a trace", "runs.md": "In a run"}
+"""Pages with a table of labels, and of what these are there."""
 _COMMANDS, _LAYOUT, _CUDA, _ADVICE = "commands", "rules/layout", "rules/cuda", "rules/advice"
 Pages = dict[str, str]
 
@@ -228,14 +229,14 @@ def _index(title: str, about: str, rows: Iterable[tuple[str, str, str]]) -> str:
     return f"# {title}\n\n{about}\n\n| rule | what it is about |\n|---|---|\n{lines}\n"
 
 
-def _definitions(docs: Path) -> Mapping[str, tuple[str, str]]:
-    """For each label the page whose table defines it, and what it says there."""
-    found: dict[str, tuple[str, str]] = {}
+def _definitions(docs: Path) -> Mapping[str, list[tuple[str, str]]]:
+    """For each label the pages whose tables define it, and what they say. Which refer to another's are left out."""
+    found: dict[str, list[tuple[str, str]]] = {}
     for page in _DEFINED_IN:
         for names, says in _ROW.findall((docs / page).read_text(encoding="utf-8")):
             for name in _full_names(re.findall(r"`(\w+)`", names)):
-                if name in LABEL_TITLES:
-                    found.setdefault(name, (page, says))
+                if name in LABEL_TITLES and not says.startswith("as in "):
+                    found.setdefault(name, []).append((page, says))
     return found
 
 
@@ -245,7 +246,7 @@ def _full_names(names: list[str]) -> list[str]:
     return [f"{stem}{name}" if name.startswith("_by_") else name for name in names]
 
 
-def _labels_page(definitions: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+def _labels_page(definitions: Mapping[str, list[tuple[str, str]]]) -> Iterator[str]:
     yield "# Labels\n"
     yield (
         "What reports call the things that hold a program back. Labels are stable: they are the same on the terminal,"
@@ -256,8 +257,7 @@ def _labels_page(definitions: Mapping[str, tuple[str, str]]) -> Iterator[str]:
         yield f"## `{label}` {{ #{label} }}\n"
         if label in LABEL_TITLES:
             yield f"{prose(LABEL_TITLES[label])}.\n"
-        if label in definitions:
-            page, says = definitions[label]
-            yield f"Told by: {says} ([more]({page})).\n"
+        for page, says in definitions.get(label, ()):
+            yield f"{_DEFINED_IN[page]}: {says} ([more]({page})).\n"
         if label in advice:
             yield "Advice: " + ", ".join(f"[{prose(c.title)}]({_ADVICE}/{c.id}.md)" for c in advice[label]) + ".\n"

@@ -74,7 +74,10 @@ def test_every_label_is_defined(pages: dict[str, str]) -> None:
     glossary = pages["labels.md"]
     sections = dict(re.findall(r"^## `(\w+)` .*?\n(.*?)(?=^## |\Z)", glossary, re.MULTILINE | re.DOTALL))
     assert sections.keys() >= LABEL_TITLES.keys()
-    assert [label for label in LABEL_TITLES if "Told by: " not in sections[label]] == []
+    assert [label for label in LABEL_TITLES if "([more](" not in sections[label]] == []
+    assert "In a trace: " in sections["input_bound"]
+    assert "In a run: waiting for input takes 20 %" in sections["input_bound"]
+    assert "In a run" not in sections["layout_churn"]  # said of traces, and referred to
 
 
 def test_a_cards_text_means_itself(generator: ModuleType) -> None:
