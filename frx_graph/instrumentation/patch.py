@@ -27,6 +27,8 @@ _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _PACKAGE = "frx_graph"
 _TIMED = cst.Attribute(value=cst.Name(_PACKAGE), attr=cst.Name("instrument_dataloader"))
 _Statement = cst.BaseStatement | cst.SimpleStatementLine
+_COUNTING = "iter(range(10**12))"
+"""Without an import, whose name the script may have given to something else."""
 _NAMES_OF_THE_COUNTER = ("frx_steps", "frx_graph_steps", "frx_graph_step_numbers")
 
 
@@ -53,6 +55,8 @@ def patch(script: Script) -> Patch | None:
         if not isinstance(loop.node.body, cst.IndentedBlock):
             raise ScriptError(f"{script.path}, line {loop.line}: the loop's body is on the line of its for", _BY_HAND)
     names = {name.value for name in m.findall(module, m.Name()) if isinstance(name, cst.Name)}
+    if _PACKAGE in names:
+        raise ScriptError(f"{script.path} uses the name {_PACKAGE} for something else", _BY_HAND)
     counter = next((name for name in _NAMES_OF_THE_COUNTER if name not in names), None)
     if counter is None:
         raise ScriptError(f"{script.path} uses {', '.join(_NAMES_OF_THE_COUNTER)}", _BY_HAND)
@@ -112,7 +116,7 @@ def _inserted(job_name: str, counter: str | None, config: cst.PartialParserConfi
     begin = f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"
     lines = [f"import {_PACKAGE}", begin]
     if counter is not None:
-        lines = ["import itertools", f"import {_PACKAGE}", begin, f"{counter} = itertools.count()"]
+        lines.append(f"{counter} = {_COUNTING}")
     return [_parsed_line(f"{line}  {MARK}", config) for line in lines]
 
 

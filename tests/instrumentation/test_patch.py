@@ -208,7 +208,7 @@ class _Without(ast.NodeTransformer):
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
         self.generic_visit(node)
-        ours = ("import frx_graph", "import itertools", "frx_graph.init(", "frx_steps = itertools")
+        ours = ("import frx_graph", "frx_graph.init(", "frx_steps = iter(")
         node.body = [each for each in node.body if not ast.unparse(each).startswith(ours)]
         return node
 
@@ -273,16 +273,16 @@ def test_behind_the_last_import_before_the_loop() -> None:
     new = patched(PLAIN + "import late\n").splitlines()
     assert (
         new.index(f"import frx_graph  {MARK}")
-        == new.index("from torch.utils.data import DataLoader, TensorDataset") + 2
+        == new.index("from torch.utils.data import DataLoader, TensorDataset") + 1
     )
     assert patched('"""Doc."""\nfor x in loader:\n    x.loss.mean().backward()\n    optimizer.step()\n').startswith(
-        f'"""Doc."""\nimport itertools  {MARK}\n'
+        f'"""Doc."""\nimport frx_graph  {MARK}\n'
     )
 
 
 def test_a_step_that_the_script_counts_needs_no_other() -> None:
     new = patched("for step, batch in enumerate(loader):\n    model(batch).backward()\n")
-    assert "itertools" not in new
+    assert "frx_steps" not in new
     assert "with frx_graph.step_context(step=step, batch=batch, model=model):" in new
 
 
@@ -317,7 +317,19 @@ def test_an_asynchronous_loop_is_not_timed() -> None:
 
 
 def test_a_name_that_is_taken_is_left_alone() -> None:
-    assert "frx_graph_steps = itertools.count()" in patched(f"frx_steps = 1\n{PLAIN}")
+    assert "frx_graph_steps = iter(range(10**12))" in patched(f"frx_steps = 1\n{PLAIN}")
+    with pytest.raises(ScriptError, match="uses the name frx_graph"):
+        patched(f"frx_graph = 1\n{PLAIN}")
+
+
+def test_no_name_of_the_script_is_given_to_something_else() -> None:
+    given = {name.id for name in ast.walk(ast.parse(PLAIN)) if isinstance(name, ast.Name)}
+    tree = ast.parse(patched(PLAIN))
+    bound = {name.id for name in ast.walk(tree) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
+    bound |= {
+        alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    assert bound - given - {"torch"} == {"frx_graph", "frx_steps"}
 
 
 @pytest.mark.parametrize(
