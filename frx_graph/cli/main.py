@@ -4,6 +4,7 @@ nobody reads on. What takes long to import is imported in `run`."""
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 import traceback
@@ -55,6 +56,9 @@ def _explained(error: BaseException) -> int:
         # none from Python's shutdown either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = "what was to be written" if error.filename is None else error.filename
+        return _fail(f"{where}: {error.strerror} (free some, or write to another disk)")
     # A defect of ours is reported as one, in one line.
     if os.environ.get("FRX_DEBUG"):
         traceback.print_exception(error)

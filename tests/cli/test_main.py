@@ -55,6 +55,20 @@ def test_a_broken_pipe_ends_quietly(arguments: list[str]) -> None:
     assert process.returncode == EXIT_BROKEN_PIPE
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="not every system has a disk that is always full")
+def test_a_full_disk_is_no_defect_of_ours() -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "frx_graph", "rules", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == 2
+    assert ran.stderr == "frx: what was to be written: No space left on device (free some, or write to another disk)\n"
+
+
 def test_an_exit_that_is_nobodys_broken_pipe_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
     def leave(**_: object) -> None:
         raise SystemExit(7)
