@@ -257,6 +257,40 @@ def test_traces_are_imported_from_the_usual_folder(capfd: pytest.CaptureFixture[
     assert sources["run_config.yaml"] is None
 
 
+def test_traces_beside_the_files_of_the_bundle_are_its_traces(capfd: pytest.CaptureFixture[str]) -> None:
+    program = f"""
+import os, pathlib
+folder = pathlib.Path(os.environ["FRX_OUTPUT_DIR"])
+for name in ("profiler/profiler_trace.json", "profiler_trace.json", "host_1.pt.trace.json", "link_trace.json"):
+    if name.startswith("link"):
+        (folder / name).symlink_to("/etc/hostname")
+    else:
+        (folder / name).write_text({TRACE!r})
+"""
+    assert run(["collect", "--no-profiler-import", *python(program)]) == 0
+    names = ["profiler_trace-2.json", "profiler_trace.json", "host_1.pt.trace.json"]
+    traces = [file for file in told("manifest.json")["files"] if file["path"].startswith("profiler/")]
+    assert sorted(file["path"] for file in traces) == sorted(f"profiler/{name}" for name in names)
+    assert not any(file["imported"] for file in traces)
+    assert not any("torch.profiler" in missing for missing in told("manifest.json")["missing"])
+    with open_bundle(Path(f"{bundle()}.zip")) as opened:
+        assert sorted(path.name for path in opened.traces()) == sorted(names)
+
+
+def test_profiled_kernels_are_in_the_zip_where_their_event_says() -> None:
+    program = """
+import os, torch, frx_graph
+with frx_graph.profile_kernels(output_dir=os.environ["FRX_OUTPUT_DIR"], steps=1):
+    with frx_graph.step_context(0):
+        torch.relu(torch.zeros(2))
+"""
+    assert run(["collect", "--", sys.executable, "-c", program]) == 0
+    lines = (bundle() / "raw" / "trace.jsonl").read_text().splitlines()
+    (window,) = (event for event in map(json.loads, lines) if event["event_type"] == "profiler_window")
+    with open_bundle(Path(f"{bundle()}.zip")) as opened:
+        assert [path.relative_to(opened.root).as_posix() for path in opened.traces()] == [window["payload"]["trace"]]
+
+
 def test_folders_may_be_named_and_names_may_meet() -> None:
     arguments = ["--artifact-dir", "a", "--artifact-dir", "b", "--artifact-dir", "none"]
     assert run(["collect", *arguments, *writes("a/trace.json", "b/trace.json", "frx-job-run/trace.json")]) == 0

@@ -28,7 +28,7 @@ from frx_graph.reports.run_parts import RunDocument
 from frx_graph.run_advice import analyse_files
 from frx_graph.runs.collect import device_sampling, host_sampling
 from frx_graph.runs.collect.bundle_writing import bundle_files, make_folder, sha256_of, write_zip
-from frx_graph.runs.collect.imported_artifacts import import_traces
+from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
 from frx_graph.runs.collect.run_metadata import (
     Artifact,
     Host,
@@ -145,7 +145,9 @@ class _Collection:
         return end
 
     def import_profiles(self, since: float) -> None:
-        """What was written since then (seconds since the epoch)."""
+        """What was written since then (seconds since the epoch), and what is in the bundle already."""
+        with self._warned("traces may be missing"):
+            self.warnings += gather_traces(self.settings.folder)
         if not self.settings.import_profiles:
             return
         for given in self.settings.artifacts or ():

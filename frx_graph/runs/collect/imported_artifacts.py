@@ -1,4 +1,4 @@
-"""Copies what a workload's profiler has written into the bundle of its run."""
+"""Puts what a workload's profiler has written where the bundle of its run has traces."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
                     f"{found} is not imported: more than {MOST_TRACES} traces, or {MOST_IMPORTED >> 30} GiB"
                 )
                 continue
-            target = _free(bundle / bundle_layout.PROFILER / _ODD.sub("_", found.name)[-200:])
+            target = _free(bundle / bundle_layout.PROFILER / _plain(found.name))
             room -= _copied(found, target, state.st_size)
         except OSError as error:
             warnings.append(f"{found} is not imported: {error.strerror or error}")
@@ -67,6 +67,27 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
     if stale:
         warnings.append(f"{plural(stale, 'older trace')} not imported, of before the run")
     return tuple(imported), tuple(warnings)
+
+
+def gather_traces(bundle: Path) -> tuple[str, ...]:
+    """Put the traces that the workload has written beside the bundle's own files where the bundle has traces; warnings
+    of those that could not be."""
+    warnings = []
+    profiler = bundle / bundle_layout.PROFILER
+    for name in sorted(path.name for path in bundle.iterdir() if _TRACE.fullmatch(path.name)):
+        try:
+            if stat.S_ISREG((bundle / name).lstat().st_mode):
+                # The workload may have done away with it.
+                profiler.mkdir(exist_ok=True)
+                (bundle / name).rename(_free(profiler / _plain(name)))
+        except OSError as error:
+            warnings.append(f"{name} is not in the bundle: {error.strerror or error}")
+    return tuple(warnings)
+
+
+def _plain(name: str) -> str:
+    """The same file's name where it may be shown, and be a member of an archive."""
+    return _ODD.sub("_", name)[-200:]
 
 
 def _traces(folder: Path, bundle: Path) -> Iterator[Path]:
