@@ -13,6 +13,7 @@ from frx_graph.cli.output import QuietOption, print_document, print_report
 from frx_graph.passes.run.scopes import Scope
 from frx_graph.reports.collect_document import CapturedPart, CollectDocument, as_json
 from frx_graph.reports.collect_report import render_collected
+from frx_graph.reports.plain_text import encodable
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.run_parts import RunResult
 from frx_graph.reports.run_report import render_run
@@ -21,8 +22,9 @@ from frx_graph.runs.collect.collection import Collected, collect_run
 from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, new_run_id
 from frx_graph.runs.workload.workload import STDERR, STDOUT
 
-_FASTEST_MS = 10
-"""Of sampling: devices count their utilisation over a sixth of a second at least."""
+_FASTEST_MS, _SLOWEST_MS = 10, 24 * 3600 * 1000
+"""Of sampling: devices count their utilisation over a sixth of a second at least; and whoever waits for a day has the
+samples of the beginning and the end."""
 
 
 def collect(
@@ -38,7 +40,10 @@ def collect(
         bool, typer.Option("--no-profiler-import", help="Import no traces from artifact folders.")
     ] = False,
     sample_interval_ms: Annotated[
-        int, typer.Option(min=_FASTEST_MS, help="Between samples of devices and of the program's processes.")
+        int,
+        typer.Option(
+            min=_FASTEST_MS, max=_SLOWEST_MS, help="Between samples of devices and of the program's processes."
+        ),
     ] = DEFAULT_INTERVAL_MS,
     config: Annotated[Path | None, typer.Option(help="YAML that is merged into the bundle's run_config.yaml.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Put the files of `frx explain` into the bundle.")] = False,
@@ -92,8 +97,8 @@ def _document(settings: RunSettings, collected: Collected) -> CollectDocument:
     return CollectDocument(
         run_id=metadata.run_id,
         job_name=metadata.job_name,
-        bundle=str(settings.out / settings.run_id),
-        zip=None if collected.archive is None else str(settings.out / collected.archive.name),
+        bundle=encodable(str(settings.out / settings.run_id)),
+        zip=None if collected.archive is None else encodable(str(settings.out / collected.archive.name)),
         exit_code=collected.end.exit_code,
         signal=collected.end.signal,
         duration_seconds=collected.end.seconds,

@@ -277,6 +277,33 @@ for name in ("profiler/profiler_trace.json", "profiler_trace.json", "host_1.pt.t
         assert sorted(path.name for path in opened.traces()) == sorted(names)
 
 
+def test_arguments_and_names_that_are_no_text(capfd: pytest.CaptureFixture[str]) -> None:
+    program = f"""
+import os
+folder = os.environb[b"FRX_OUTPUT_DIR"]
+os.mkdir(b"art\\xff")
+for path in (b"art\\xff/n\\xff_trace.json", folder + b"/profiler/\\xff\\x1b.json", folder + b"/\\xfe_trace.json"):
+    with open(path, "w") as file:
+        file.write({TRACE!r})
+"""
+    Path("config.yaml").write_text('half: "\\ud800"')
+    arguments = ["--json", "--run-id", "odd", "--out", "runs\udcff", "--config", "config.yaml"]
+    assert run(["collect", *arguments, "--artifact-dir", "art\udcff", *python(program), "\udcfe"]) == 0
+    collected = json.loads(capfd.readouterr().out)
+    assert collected["bundle"] == "runs\\udcff/odd"
+    assert collected["result"]["sources"]
+    assert json.loads(Path("runs\udcff/odd/metadata.json").read_text())["command"][-1] == "\\udcfe"
+    with open_bundle(Path("runs\udcff/odd.zip")) as opened:
+        assert [path.name for path in opened.traces()] == ["__.json", "__trace.json", "n__trace.json"]
+
+
+@pytest.mark.parametrize("milliseconds", ["9", "86400001"])
+def test_interval_out_of_range_is_refused(milliseconds: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["collect", "--sample-interval-ms", milliseconds, *python("")]) == 2
+    assert "--sample-interval-ms" in capfd.readouterr().err
+    assert not Path("runs").exists()
+
+
 def test_profiled_kernels_are_in_the_zip_where_their_event_says() -> None:
     program = """
 import os, torch, frx_graph

@@ -70,19 +70,25 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
 
 
 def gather_traces(bundle: Path) -> tuple[str, ...]:
-    """Put the traces that the workload has written beside the bundle's own files where the bundle has traces; warnings
-    of those that could not be."""
+    """Put the traces that the workload has written into the bundle where the bundle has them, under names that a zip of
+    it may have; warnings of those that could not be."""
     warnings = []
     profiler = bundle / bundle_layout.PROFILER
-    for name in sorted(path.name for path in bundle.iterdir() if _TRACE.fullmatch(path.name)):
+    beside = [path for path in bundle.iterdir() if _TRACE.fullmatch(path.name)]
+    # The workload may have done away with the folder.
+    odd = [path for path in profiler.iterdir() if not _may_be_member(path.name)] if profiler.is_dir() else []
+    for path in sorted((*beside, *odd)):
         try:
-            if stat.S_ISREG((bundle / name).lstat().st_mode):
-                # The workload may have done away with it.
+            if stat.S_ISREG(path.lstat().st_mode):
                 profiler.mkdir(exist_ok=True)
-                (bundle / name).rename(_free(profiler / _plain(name)))
+                path.rename(_free(profiler / _plain(path.name)))
         except OSError as error:
-            warnings.append(f"{name} is not in the bundle: {error.strerror or error}")
+            warnings.append(f"{path} is not in the bundle: {error.strerror or error}")
     return tuple(warnings)
+
+
+def _may_be_member(name: str) -> bool:
+    return name.isprintable() and "\\" not in name
 
 
 def _plain(name: str) -> str:
