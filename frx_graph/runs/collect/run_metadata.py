@@ -112,8 +112,8 @@ def this_host() -> Host:
 
 
 def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
-    """The command, in which the values of `--api-key=X`, `--api-key X` and `API_KEY=X` are not told, as text that can be
-    encoded: what a program is given may be any bytes."""
+    """The command, in which the values of `--api-key=X`, `--api-key X` and `API_KEY=X` are not told. What is
+    given may be any bytes; this is text that can be encoded."""
     shown: list[str] = []
     hide = False
     for word in map(encodable, command):
