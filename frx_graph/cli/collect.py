@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.output import QuietOption, print_document, print_report
+from frx_graph.cli.output import QuietOption, notice, print_document, print_report
 from frx_graph.passes.run.scopes import Scope
 from frx_graph.reports.collect_document import CapturedPart, CollectDocument, as_json
 from frx_graph.reports.collect_report import render_collected
@@ -70,13 +70,24 @@ def collect(
     sys.stdout.flush()
     collected = collect_run(settings, stdout=STDERR if as_document else STDOUT)
     document = _document(settings, collected)
-    if as_document:
-        print_document(as_json(document))
-    else:
-        print_report(render_collected(document), color=False)
-        if document.result is not None:
-            _print_diagnosis(document.result)
+    try:
+        if as_document:
+            print_document(as_json(document))
+        else:
+            print_report(render_collected(document), color=False)
+            if document.result is not None:
+                _print_diagnosis(document.result)
+    except OSError as error:
+        # A reader that has gone, or a full disk: the exit code is the program's all the same.
+        _print_no_more(error)
     raise typer.Exit(collected.end.shell_code)
+
+
+def _print_no_more(error: OSError) -> None:
+    # What is left in the buffer would be tried again at the end, and be said to have failed.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        notice(f"the report is not printed: {error.strerror or error}")
 
 
 def _print_diagnosis(result: RunResult) -> None:

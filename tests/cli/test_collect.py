@@ -297,6 +297,26 @@ for path in (b"art\\xff/n\\xff_trace.json", folder + b"/profiler/\\xff\\x1b.json
         assert [path.name for path in opened.traces()] == ["__.json", "__trace.json", "n__trace.json"]
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_lead_nowhere(closed: str) -> None:
+    program = "cat; echo out; echo err >&2; exit 7"
+    command = f"exec '{sys.executable}' -m frx_graph collect -- sh -c '{program}' {closed}"
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+    assert ran.returncode == 7
+    assert (bundle() / "optional_logs.txt").read_text().split() == ["out", "err"]
+    assert "frx:" not in ran.stderr
+    assert ("frx collect completed" in ran.stdout) == (closed == "2>&-")
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", "| head -c 0"])
+def test_report_that_cannot_be_printed_leaves_the_exit_code(redirection: str) -> None:
+    command = f"{{ '{sys.executable}' -m frx_graph collect -- sh -c 'exit 7'; echo $? >&2; }} {redirection}"
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)
+    said = ["the report is not printed: No space left on device"] if "full" in redirection else []
+    assert ran.stderr.splitlines() == [*said, "7"]
+    assert told("metadata.json")["state"] == "complete"
+
+
 @pytest.mark.parametrize("milliseconds", ["9", "86400001"])
 def test_interval_out_of_range_is_refused(milliseconds: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["collect", "--sample-interval-ms", milliseconds, *python("")]) == 2
