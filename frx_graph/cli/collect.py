@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.output import QuietOption, print_document, print_report
+from frx_graph.cli.output import QuietOption, notice, print_document, print_report
 from frx_graph.passes.run.scopes import Scope
 from frx_graph.reports.collect_document import CapturedPart, CollectDocument, as_json
 from frx_graph.reports.collect_report import render_collected
+from frx_graph.reports.plain_text import encodable
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.run_parts import RunResult
 from frx_graph.reports.run_report import render_run
@@ -21,8 +22,9 @@ from frx_graph.runs.collect.collection import Collected, collect_run
 from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, new_run_id
 from frx_graph.runs.workload.workload import STDERR, STDOUT
 
-_FASTEST_MS = 10
-"""Of sampling: devices count their utilisation over a sixth of a second at least."""
+_FASTEST_MS, _SLOWEST_MS = 10, 24 * 3600 * 1000
+"""Of sampling: devices count their utilisation over a sixth of a second at least; and whoever waits for a day has the
+samples of the beginning and the end."""
 
 
 def collect(
@@ -38,7 +40,10 @@ def collect(
         bool, typer.Option("--no-profiler-import", help="Import no traces from artifact folders.")
     ] = False,
     sample_interval_ms: Annotated[
-        int, typer.Option(min=_FASTEST_MS, help="Between samples of devices and of the program's processes.")
+        int,
+        typer.Option(
+            min=_FASTEST_MS, max=_SLOWEST_MS, help="Between samples of devices and of the program's processes."
+        ),
     ] = DEFAULT_INTERVAL_MS,
     config: Annotated[Path | None, typer.Option(help="YAML that is merged into the bundle's run_config.yaml.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Put the files of `frx explain` into the bundle.")] = False,
@@ -65,13 +70,24 @@ def collect(
     sys.stdout.flush()
     collected = collect_run(settings, stdout=STDERR if as_document else STDOUT)
     document = _document(settings, collected)
-    if as_document:
-        print_document(as_json(document))
-    else:
-        print_report(render_collected(document), color=False)
-        if document.result is not None:
-            _print_diagnosis(document.result)
+    try:
+        if as_document:
+            print_document(as_json(document))
+        else:
+            print_report(render_collected(document), color=False)
+            if document.result is not None:
+                _print_diagnosis(document.result)
+    except OSError as error:
+        # A reader that has gone, or a full disk: the exit code is the program's all the same.
+        _print_no_more(error)
     raise typer.Exit(collected.end.shell_code)
+
+
+def _print_no_more(error: OSError) -> None:
+    # What is left in the buffer would be tried again at the end, and be said to have failed.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        notice(f"the report is not printed: {error.strerror or error}")
 
 
 def _print_diagnosis(result: RunResult) -> None:
@@ -92,8 +108,8 @@ def _document(settings: RunSettings, collected: Collected) -> CollectDocument:
     return CollectDocument(
         run_id=metadata.run_id,
         job_name=metadata.job_name,
-        bundle=str(settings.out / settings.run_id),
-        zip=None if collected.archive is None else str(settings.out / collected.archive.name),
+        bundle=encodable(str(settings.out / settings.run_id)),
+        zip=None if collected.archive is None else encodable(str(settings.out / collected.archive.name)),
         exit_code=collected.end.exit_code,
         signal=collected.end.signal,
         duration_seconds=collected.end.seconds,

@@ -91,6 +91,21 @@ def _fail(message: str, code: int = EXIT_ERROR) -> int:
     return code
 
 
+def _open_what_is_closed() -> None:
+    """Standard streams that whoever started us has closed lead nowhere from now on: else the next file that is opened
+    would get the descriptor, and what is printed would be written into it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest that is free is this one. Programs that are started by us have it, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    # Python has made none for those that were closed. What is printed without standard error goes to standard output.
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
 def main() -> None:
     """Entry point of the `frx` script."""
+    _open_what_is_closed()
     sys.exit(run())

@@ -257,6 +257,87 @@ def test_traces_are_imported_from_the_usual_folder(capfd: pytest.CaptureFixture[
     assert sources["run_config.yaml"] is None
 
 
+def test_traces_beside_the_files_of_the_bundle_are_its_traces(capfd: pytest.CaptureFixture[str]) -> None:
+    program = f"""
+import os, pathlib
+folder = pathlib.Path(os.environ["FRX_OUTPUT_DIR"])
+for name in ("profiler/profiler_trace.json", "profiler_trace.json", "host_1.pt.trace.json", "link_trace.json"):
+    if name.startswith("link"):
+        (folder / name).symlink_to("/etc/hostname")
+    else:
+        (folder / name).write_text({TRACE!r})
+"""
+    assert run(["collect", "--no-profiler-import", *python(program)]) == 0
+    names = ["profiler_trace-2.json", "profiler_trace.json", "host_1.pt.trace.json"]
+    traces = [file for file in told("manifest.json")["files"] if file["path"].startswith("profiler/")]
+    assert sorted(file["path"] for file in traces) == sorted(f"profiler/{name}" for name in names)
+    assert not any(file["imported"] for file in traces)
+    assert not any("torch.profiler" in missing for missing in told("manifest.json")["missing"])
+    with open_bundle(Path(f"{bundle()}.zip")) as opened:
+        assert sorted(path.name for path in opened.traces()) == sorted(names)
+
+
+def test_arguments_and_names_that_are_no_text(capfd: pytest.CaptureFixture[str]) -> None:
+    program = f"""
+import os
+folder = os.environb[b"FRX_OUTPUT_DIR"]
+os.mkdir(b"art\\xff")
+for path in (b"art\\xff/n\\xff_trace.json", folder + b"/profiler/\\xff\\x1b.json", folder + b"/\\xfe_trace.json"):
+    with open(path, "w") as file:
+        file.write({TRACE!r})
+"""
+    Path("config.yaml").write_text('half: "\\ud800"')
+    arguments = ["--json", "--run-id", "odd", "--out", "runs\udcff", "--config", "config.yaml"]
+    assert run(["collect", *arguments, "--artifact-dir", "art\udcff", *python(program), "\udcfe"]) == 0
+    collected = json.loads(capfd.readouterr().out)
+    assert collected["bundle"] == "runs\\udcff/odd"
+    assert collected["result"]["sources"]
+    assert json.loads(Path("runs\udcff/odd/metadata.json").read_text())["command"][-1] == "\\udcfe"
+    with open_bundle(Path("runs\udcff/odd.zip")) as opened:
+        assert [path.name for path in opened.traces()] == ["__.json", "__trace.json", "n__trace.json"]
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_lead_nowhere(closed: str) -> None:
+    program = "cat; echo out; echo err >&2; exit 7"
+    command = f"exec '{sys.executable}' -m frx_graph collect -- sh -c '{program}' {closed}"
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+    assert ran.returncode == 7
+    assert (bundle() / "optional_logs.txt").read_text().split() == ["out", "err"]
+    assert "frx:" not in ran.stderr
+    assert ("frx collect completed" in ran.stdout) == (closed == "2>&-")
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", "| head -c 0"])
+def test_report_that_cannot_be_printed_leaves_the_exit_code(redirection: str) -> None:
+    command = f"{{ '{sys.executable}' -m frx_graph collect -- sh -c 'exit 7'; echo $? >&2; }} {redirection}"
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)
+    said = ["the report is not printed: No space left on device"] if "full" in redirection else []
+    assert ran.stderr.splitlines() == [*said, "7"]
+    assert told("metadata.json")["state"] == "complete"
+
+
+@pytest.mark.parametrize("milliseconds", ["9", "86400001"])
+def test_interval_out_of_range_is_refused(milliseconds: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["collect", "--sample-interval-ms", milliseconds, *python("")]) == 2
+    assert "--sample-interval-ms" in capfd.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_profiled_kernels_are_in_the_zip_where_their_event_says() -> None:
+    program = """
+import os, torch, frx_graph
+with frx_graph.profile_kernels(output_dir=os.environ["FRX_OUTPUT_DIR"], steps=1):
+    with frx_graph.step_context(0):
+        torch.relu(torch.zeros(2))
+"""
+    assert run(["collect", "--", sys.executable, "-c", program]) == 0
+    lines = (bundle() / "raw" / "trace.jsonl").read_text().splitlines()
+    (window,) = (event for event in map(json.loads, lines) if event["event_type"] == "profiler_window")
+    with open_bundle(Path(f"{bundle()}.zip")) as opened:
+        assert [path.relative_to(opened.root).as_posix() for path in opened.traces()] == [window["payload"]["trace"]]
+
+
 def test_folders_may_be_named_and_names_may_meet() -> None:
     arguments = ["--artifact-dir", "a", "--artifact-dir", "b", "--artifact-dir", "none"]
     assert run(["collect", *arguments, *writes("a/trace.json", "b/trace.json", "frx-job-run/trace.json")]) == 0

@@ -22,13 +22,14 @@ from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.passes.run.scopes import Scope
 from frx_graph.reports.explanation_texts import explanation_texts
+from frx_graph.reports.plain_text import encodable
 from frx_graph.reports.run_document import summary_text
 from frx_graph.reports.run_explanation import explain_run
 from frx_graph.reports.run_parts import RunDocument
 from frx_graph.run_advice import analyse_files
 from frx_graph.runs.collect import device_sampling, host_sampling
 from frx_graph.runs.collect.bundle_writing import bundle_files, make_folder, sha256_of, write_zip
-from frx_graph.runs.collect.imported_artifacts import import_traces
+from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
 from frx_graph.runs.collect.run_metadata import (
     Artifact,
     Host,
@@ -145,7 +146,9 @@ class _Collection:
         return end
 
     def import_profiles(self, since: float) -> None:
-        """What was written since then (seconds since the epoch)."""
+        """What was written since then (seconds since the epoch), and what is in the bundle already."""
+        with self._warned("traces may be missing"):
+            self.warnings += gather_traces(self.settings.folder)
         if not self.settings.import_profiles:
             return
         for given in self.settings.artifacts or ():
@@ -178,7 +181,7 @@ class _Collection:
             self._note(
                 state=State.COMPLETE,
                 artifacts=tuple(self._artifact(file) for file in files if file not in listed),
-                warnings=tuple(self.warnings),
+                warnings=self._said(),
             )
             manifest = Manifest(
                 run_id=self.settings.run_id,
@@ -191,7 +194,7 @@ class _Collection:
         self.metadata = self.metadata.model_copy(
             update={
                 "artifacts": tuple(self._artifact(file) for file in bundle_files(folder)),
-                "warnings": tuple(self.warnings),
+                "warnings": self._said(),
             }
         )
         return archive
@@ -227,10 +230,13 @@ class _Collection:
         if NO_GPU in self.warnings:
             yield NO_GPU
 
+    def _said(self) -> tuple[str, ...]:
+        return tuple(map(encodable, self.warnings))
+
     def _artifact(self, file: PurePosixPath) -> Artifact:
         source = self.imported.get(file)
         size = (self.settings.folder / file).stat().st_size
-        return Artifact(path=str(file), bytes=size, imported_from=None if source is None else str(source))
+        return Artifact(path=str(file), bytes=size, imported_from=None if source is None else encodable(str(source)))
 
     def _listed(self, file: PurePosixPath) -> ManifestFile:
         path = self.settings.folder / file

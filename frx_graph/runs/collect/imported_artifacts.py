@@ -1,4 +1,4 @@
-"""Copies what a workload's profiler has written into the bundle of its run."""
+"""Puts what a workload's profiler has written where the bundle of its run has traces."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
                     f"{found} is not imported: more than {MOST_TRACES} traces, or {MOST_IMPORTED >> 30} GiB"
                 )
                 continue
-            target = _free(bundle / bundle_layout.PROFILER / _ODD.sub("_", found.name)[-200:])
+            target = _free(bundle / bundle_layout.PROFILER / _plain(found.name))
             room -= _copied(found, target, state.st_size)
         except OSError as error:
             warnings.append(f"{found} is not imported: {error.strerror or error}")
@@ -67,6 +67,33 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
     if stale:
         warnings.append(f"{plural(stale, 'older trace')} not imported, of before the run")
     return tuple(imported), tuple(warnings)
+
+
+def gather_traces(bundle: Path) -> tuple[str, ...]:
+    """Put the traces that the workload has written into the bundle where the bundle has them, under names that a zip of
+    it may have; warnings of those that could not be."""
+    warnings = []
+    profiler = bundle / bundle_layout.PROFILER
+    beside = [path for path in bundle.iterdir() if _TRACE.fullmatch(path.name)]
+    # The workload may have done away with the folder.
+    odd = [path for path in profiler.iterdir() if not _may_be_member(path.name)] if profiler.is_dir() else []
+    for path in sorted((*beside, *odd)):
+        try:
+            if stat.S_ISREG(path.lstat().st_mode):
+                profiler.mkdir(exist_ok=True)
+                path.rename(_free(profiler / _plain(path.name)))
+        except OSError as error:
+            warnings.append(f"{path} is not in the bundle: {error.strerror or error}")
+    return tuple(warnings)
+
+
+def _may_be_member(name: str) -> bool:
+    return name.isprintable() and "\\" not in name
+
+
+def _plain(name: str) -> str:
+    """The same file's name where it may be shown, and be a member of an archive."""
+    return _ODD.sub("_", name)[-200:]
 
 
 def _traces(folder: Path, bundle: Path) -> Iterator[Path]:

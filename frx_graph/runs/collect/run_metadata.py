@@ -15,6 +15,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
 from frx_graph.evidence.gpus_present import gpu_names
+from frx_graph.reports.plain_text import encodable
 from frx_graph.version import __version__
 
 REDACTED: Final = "[redacted]"
@@ -111,10 +112,11 @@ def this_host() -> Host:
 
 
 def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
-    """The command, in which the values of `--api-key=X`, `--api-key X` and `API_KEY=X` are not told."""
+    """The command, in which the values of `--api-key=X`, `--api-key X` and `API_KEY=X` are not told. What is
+    given may be any bytes; this is text that can be encoded."""
     shown: list[str] = []
     hide = False
-    for word in command:
+    for word in map(encodable, command):
         name, is_set, _ = word.partition("=")
         if hide and not word.startswith("-"):
             shown.append(REDACTED)

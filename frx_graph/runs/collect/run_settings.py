@@ -15,6 +15,7 @@ import yaml
 
 from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
+from frx_graph.reports.plain_text import encodable
 from frx_graph.runs.collect.run_metadata import Host
 
 DEFAULT_NAME: Final = "frx-run"
@@ -103,7 +104,8 @@ class RunSettings:
             "environment": host.model_dump(mode="json"),
         }
         try:
-            return yaml.safe_dump(_merged(ours, self._given_config()), sort_keys=False, allow_unicode=True)
+            merged = _merged(ours, self._given_config())
+            return encodable(yaml.safe_dump(merged, sort_keys=False, allow_unicode=True))
         except (yaml.YAMLError, RecursionError) as error:
             raise self._unusable(error) from None
 

@@ -24,6 +24,7 @@ class KernelWindow:
     trace, and after `most_steps` of them the window closes before its block does."""
 
     def __init__(self, folder: Path, most_steps: int | None, *, record_shapes: bool, with_stack: bool) -> None:
+        self._folder = folder
         self.trace = folder / PROFILER_TRACE.name
         self._most_steps = most_steps
         self._record_shapes = record_shapes
@@ -87,6 +88,9 @@ class KernelWindow:
         self._recorder = AutopilotSession.from_env().recorder
         if self._recorder is not None:
             self._recorder.window = self
+            bundle = self._recorder.bundle
+            if bundle is not None and self._folder.resolve() == bundle.resolve():
+                self.trace = bundle / PROFILER_TRACE
 
     def _close(self) -> None:
         profiler, self._profiler = self._profiler, None
@@ -112,8 +116,8 @@ class KernelWindow:
         return self._steps or self._most_steps
 
     def _within_bundle(self, recorder: Recorder) -> str | None:
-        trace = self.trace.absolute()
-        return trace.relative_to(recorder.bundle).as_posix() if trace.is_relative_to(recorder.bundle) else None
+        trace, bundle = self.trace.absolute(), recorder.bundle
+        return trace.relative_to(bundle).as_posix() if bundle is not None and trace.is_relative_to(bundle) else None
 
 
 def profile_kernels(
@@ -124,7 +128,8 @@ def profile_kernels(
     with_stack: bool = False,
 ) -> KernelWindow:
     """Profile what runs in the `with` block, and write `profiler_trace.json` to `output_dir`, whole or not at all; by
-    default to `FRX_OUTPUT_DIR`, or `frx-job-run`. `steps` is how many steps to profile: with `step_context`, or
-    `step()` on what the block gives, only that many are; else it says how many the block has."""
+    default to `FRX_OUTPUT_DIR`, or `frx-job-run`. In the folder of the run that is recorded it is in `profiler/`.
+    `steps` is how many steps to profile: with `step_context`, or `step()` on what the block gives, only that many are;
+    else it says how many the block has."""
     folder = output_dir_now() if output_dir is None else Path(output_dir)
     return KernelWindow(folder, steps, record_shapes=record_shapes, with_stack=with_stack)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from frx_graph.errors import first_line
+from frx_graph.evidence.run.bundle_layout import EVENTS
 from frx_graph.evidence.run.events import SnapshotOf
 from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, layout_of
 from frx_graph.runs.sdk.event_lines import Event, shape_snapshot, system_info, warning
@@ -42,7 +43,8 @@ class Recorder:
         self._known_layout = self._layouts.known
         self._models = WatchedModels()
         self._numbering = threading.RLock()
-        self.bundle = path.parent.parent
+        self.bundle = path.parents[1] if path.parts[-len(EVENTS.parts) :] == EVENTS.parts else None
+        """The folder of the run, where the file is one's."""
         self.window: Marks | None = None
         """Where a profile is being made, which wants to know of steps."""
         self.writer = EventWriter(path, max_bytes=max_bytes, opening=self._opening)

@@ -37,8 +37,18 @@ def test_steps_of_the_run_are_marked_and_the_window_closes_after_them(recorded: 
     assert marks(window.trace) == ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"]
     assert operators(window.trace) == 3
     (event,) = recorded("profiler_window")
-    assert event["payload"] == {"window_state": "exported", "trace": "profiler_trace.json", "steps": 3}
-    assert [path.name for path in folder.glob("*profiler*")] == ["profiler_trace.json"]
+    assert event["payload"] == {"window_state": "exported", "trace": "profiler/profiler_trace.json", "steps": 3}
+    assert list(folder.rglob("*profiler_*")) == [folder / "profiler" / "profiler_trace.json"] == [window.trace]
+
+
+def test_file_of_events_that_is_in_no_bundle_makes_none(
+    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRX_RAW_TRACE_PATH", str(tmp_path / "a" / "b" / "events.jsonl"))
+    with profile_kernels(tmp_path / "a") as window:
+        torch.relu(torch.zeros(2))
+    assert window.trace == tmp_path / "a" / "profiler_trace.json"
+    assert operators(window.trace) == 1
 
 
 def test_block_without_told_steps_is_the_window(tmp_path: Path, recorded: Recorded) -> None:

@@ -31,8 +31,8 @@ def test_programs_run(run_program: RunProgram, trace: Path) -> None:
     ends = [event["payload"] for event in events if event["event_type"] == "step_end"]
     assert len(ends) == 4
     assert all(end["loss"] > 0 and end["batch_layout"] == 0 for end in ends)
-    assert events[-1]["payload"] == {"window_state": "exported", "trace": "profiler_trace.json", "steps": 3}
-    assert (folder / "profiler_trace.json").exists()
+    assert events[-1]["payload"] == {"window_state": "exported", "trace": "profiler/profiler_trace.json", "steps": 3}
+    assert (folder / "profiler" / "profiler_trace.json").exists()
 
 
 def test_calls_exist() -> None:
