@@ -61,7 +61,7 @@ def advise_on_run(bundle: OpenBundle) -> RunAdvice:
     if kept is not None:
         return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
     if why_not and not any(_raw(bundle)):
-        raise EvidenceError(f"{bundle.root / bundle_layout.SUMMARY}: {why_not}", _COLLECT)
+        raise EvidenceError(f"{bundle_layout.SUMMARY}: {why_not}", _COLLECT)
     document = analyse_files(bundle)
     read = ", ".join(source.path for source in document.result.sources)
     return RunAdvice(document, f"{read} ({why_not})" if why_not else read)

@@ -409,6 +409,15 @@ def test_a_bundle_that_is_too_large_has_no_zip(
     assert [path.suffix for path in Path("runs").iterdir()] == [""]
 
 
+def test_a_bundle_of_too_many_files_has_no_zip(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle_writing, "MOST_MEMBERS", 6)
+    assert run(["collect", *python("pass")]) == 0
+    assert "Warning: there is no zip: OSError: the bundle has more than 6 files" in capfd.readouterr().out
+    assert [path.suffix for path in Path("runs").iterdir()] == [""]
+
+
 def test_configuration_is_merged(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("collector: {job_name: theirs}\nmodel: {layers: 3}\n")
     assert run(["collect", "--config", "mine.yaml", *python("pass")]) == 0

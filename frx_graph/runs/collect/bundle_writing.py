@@ -19,7 +19,7 @@ from typing import Final
 from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_EXPANSION, SMALLEST_EXPANDED
+from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_EXPANSION, MOST_MEMBERS, SMALLEST_EXPANDED
 from frx_graph.reports import explanation_texts
 
 FOLDERS: Final = (bundle_layout.EVENTS.parent, bundle_layout.SUMMARY.parent, bundle_layout.PROFILER)
@@ -84,6 +84,8 @@ def write_zip(archive: Path, folder: Path, files: Iterable[PurePosixPath]) -> No
     """Put the files of the bundle into a zip, below the name of their folder, so that it can be opened again. Raises
     `OSError` with none left behind."""
     files = tuple(files)
+    if len(files) > MOST_MEMBERS:
+        raise OSError(f"the bundle has more than {MOST_MEMBERS} files")
     if sum((folder / file).stat().st_size for file in files) > MOST_BYTES:
         raise OSError(f"its files have more than {MOST_BYTES >> 30} GiB")
     with replaced_when_written(archive) as temporary, zipfile.ZipFile(temporary, "w", strict_timestamps=False) as made:
