@@ -133,7 +133,7 @@ def test_interrupted_it_leaves_no_process_and_a_report_of_what_is_known(tmp_path
     family = psutil.Process(process.pid).children(recursive=True)
     assert family
     process.send_signal(number)
-    process.stderr.read()
+    said = process.stderr.read()
     code = process.wait(timeout=30)
     process.stderr.close()
     _, alive = psutil.wait_procs(family, timeout=10)
@@ -142,3 +142,4 @@ def test_interrupted_it_leaves_no_process_and_a_report_of_what_is_known(tmp_path
     report = report_of(tmp_path)
     assert report["status"] == ("running" if number == signal.SIGKILL else "interrupted")
     assert report["baseline"]["steps"] > 0
+    assert ("Report saved" in said) is (number != signal.SIGKILL)

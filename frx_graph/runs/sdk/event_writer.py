@@ -65,6 +65,7 @@ class EventWriter:
         self._drops = itertools.count()
         self._drops_told = 0
         self._dropped_at: int | None = None
+        self._dropped_until = 0
         self._thread: threading.Thread | None = None
         self._beginning = threading.RLock()
         self._writing = threading.Lock()
@@ -149,6 +150,7 @@ class EventWriter:
     def _drop(self, event: Event) -> None:
         # A count that no other thread can spoil, without a lock, which a signal's handler would find taken.
         next(self._drops)
+        self._dropped_until = event[1]
         if self._dropped_at is None:
             self._dropped_at = event[1]
 
@@ -207,7 +209,7 @@ class EventWriter:
         counted = next(self._drops) - self._drops_told
         self._drops_told += counted + 1
         message = f"{counted} events were dropped: they came faster than they could be written"
-        self._append([(warning, at, None, message, counted)])
+        self._append([(warning, at, None, message, counted, max(at, self._dropped_until))])
 
     def _write_lines(self, lines: list[str]) -> None:
         if not lines:

@@ -48,6 +48,7 @@ def test_events_that_come_too_fast_are_counted_where_they_are_missing(tmp_path: 
     warnings = [event for event in events if event["event_type"] == "warning_annotation"]
     assert sum(event["payload"]["dropped"] for event in warnings) + len(events) - len(warnings) == 43
     assert (warnings[0]["timestamp_ns"], warnings[0]["payload"]["dropped"]) == (10, 15)
+    assert [event["payload"]["until_ns"] for event in warnings[:2]] == [24, 42]
     assert "15 events were dropped" in warnings[0]["payload"]["message"]
     assert len(writer._queue) == 0
 
