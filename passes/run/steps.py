@@ -49,8 +49,8 @@ _COMPUTING = (Activity.FORWARD, Activity.BACKWARD, Activity.OPTIMIZER)
 class RunStep:
     """One step. It lasts from `begin_ns`, where the one before it ended, to `end_ns`; the program marked it from
     `start_ns`, None if it did not say. `times` has what was recorded of the process at all, 0 where not in this step;
-    they may overlap. What none of them covers is `unexplained_ns`, of which `between_ns` is before the mark. Where it is
-    not `whole` events are missing since the step before, whole steps perhaps: its times are none."""
+    they may overlap. What none of them covers is `unexplained_ns`, of which `between_ns` is before the mark. Where it
+    is not `whole` events are missing since the step before, whole steps perhaps: its times are none."""
 
     process: int | None
     clock: int

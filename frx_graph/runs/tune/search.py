@@ -151,8 +151,13 @@ class Search:
 
     def _why_left(self, seen: RunSeen) -> str:
         if self._tried >= self._settings.max_trials:
-            return f"--max-trials {self._settings.max_trials} were tried"
+            return self._why_no_more()
         return f"it does nothing against {self._label(seen)}"
+
+    def _why_no_more(self) -> str:
+        if self._tried >= self._settings.max_trials:
+            return f"--max-trials {self._settings.max_trials} were tried"
+        return f"alpha was divided among {self._candidates - 1} candidates, and as many were tried"
 
     def _proposed(self, family: Family, facts: WorkloadFacts) -> list[Configuration]:
         """What of a family may be tried under these flags; what does more than they allow is not even named, but for
@@ -175,8 +180,8 @@ class Search:
             # Its folder from before stays.
             candidate = replace(proposed, id=f"{proposed.id}-again") if again else proposed
             reason = self._refusal(family, candidate, facts)
-            if reason is None and self._tried >= self._settings.max_trials:
-                self._left_out.append(f"{candidate.label}: --max-trials {self._settings.max_trials} were tried")
+            if reason is None and self._tried >= self._candidates - 1:
+                self._left_out.append(f"{candidate.label}: {self._why_no_more()}")
             elif reason is None:
                 self._tried += 1
                 able.append(candidate)

@@ -94,6 +94,19 @@ def test_step_whose_loss_is_on_its_way_is_written_when_it_has_come(tmp_path: Pat
     assert lines_in(path)[2]["payload"]["loss"] is None
 
 
+def test_steps_end_in_their_order_also_where_only_some_have_a_loss_that_is_on_its_way(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    writer, loss = EventWriter(path, max_bytes=10**9), Arriving()
+    writer.put((step_end, 1, 1, 1, '"train"', False, None, None, None))
+    writer.put_when_ready((step_end, 2, 2, 1, '"train"', False, loss, None, None), (loss,))
+    writer.put((step_end, 3, 3, 1, '"train"', False, None, None, None))
+    writer.flush()
+    assert [event["step_id"] for event in lines_in(path)] == [1]
+    loss.number = 2.5
+    writer.close()
+    assert [event["step_id"] for event in lines_in(path)] == [1, 2, 3]
+
+
 def tell_steps(writer: EventWriter, count: int) -> None:
     for number in range(count):
         writer.put((step_start, 10 * number, number, '"train"'))
