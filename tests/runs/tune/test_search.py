@@ -238,3 +238,17 @@ def test_no_more_are_tried_than_alpha_is_divided_by():
     assert found.candidates == 1 + (1 + 2) * 2
     assert len(tried) == found.candidates - 1
     assert any("alpha was divided" in text for text in found.left_out)
+
+
+def test_why_a_family_was_not_looked_at_is_not_only_that_there_were_enough():
+    bench = ScriptedBench({}, label=lambda _: "input_bound")
+    pinned = family("pinned", "yes")
+    risky = family("sizes", "16", tier=Tier.VALIDATED)
+    found = searched(bench, WORKERS, LAYOUT, pinned, risky, max_trials=2, race=False)
+    assert found.left_out == (
+        "workers:2: --max-trials 2 were tried",
+        "workers:4: --max-trials 2 were tried",
+        "layout: it does nothing against input_bound",
+        "pinned: --max-trials 2 were tried",
+        "sizes: it takes --no-safe",
+    )
