@@ -36,7 +36,7 @@ from frx_graph.version import __version__
 Role = Literal["events", "trace", "samples"]
 _LONGEST_SUMMARY = 64 << 20
 _MOST_WARNINGS = 20
-_ONE_TRACE = "one trace is read, the first by name: `frx analyze` on this one tells of it"
+_ONE_TRACE = "one trace is read, the first by name that can be: `frx analyze` on this one tells of it"
 _COLLECT = "frx collect -- python train.py writes a bundle"
 
 
@@ -60,7 +60,7 @@ def advise_on_run(bundle: OpenBundle) -> RunAdvice:
     kept, why_not = _summary(bundle)
     if kept is not None:
         return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
-    if why_not and not any(_raw(bundle)):
+    if why_not and not any(_raw(bundle, bundle.traces())):
         raise EvidenceError(f"{bundle_layout.SUMMARY}: {why_not}", _COLLECT)
     document = analyse_files(bundle)
     read = ", ".join(source.path for source in document.result.sources)
@@ -75,7 +75,10 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
     stream = EventStream(())
     samples: tuple[GpuSample, ...] = ()
     traced: TraceEvidence | None = None
-    for role, path in _raw(bundle):
+    for role, path in _raw(bundle, bundle.traces()):
+        if role == "trace" and traced is not None:
+            unread.append(MissingPart(subject=_inside(bundle, path), reason=_ONE_TRACE))
+            continue
         try:
             match role:
                 case "events":
@@ -93,17 +96,16 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
         raise EvidenceError(_said(bundle, errors[0]), errors[0].hint)
     record = analyse_record(stream.events, samples, None if traced is None else traced.run)
     missing = [*_of_stream(stream), *_of_record(record), *_of_sources(sources)]
-    unread += [MissingPart(subject=_inside(bundle, path), reason=_ONE_TRACE) for path in bundle.traces()[1:]]
     warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
     trace = _trace(bundle, traced)
     return run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
 
 
-def _raw(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
-    """What can be analysed, the best first. Of several traces it is the first by name."""
+def _raw(bundle: OpenBundle, traces: Sequence[Path]) -> Iterator[tuple[Role, Path]]:
+    """What can be analysed, the best first."""
     if (events := bundle.find(bundle_layout.EVENTS)) is not None and events.stat().st_size:
         yield "events", events
-    for trace in bundle.traces()[:1]:
+    for trace in traces:
         yield "trace", trace
     if (samples := bundle.find(bundle_layout.GPU_METRICS)) is not None and samples.stat().st_size:
         yield "samples", samples
@@ -120,7 +122,7 @@ def _summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
         kept = RunResult.model_validate_json(path.read_bytes())
     except ValidationError:
         return None, "the summary is none that this version of frx has written"
-    now = tuple(_source(bundle, role, file) for role, file in _raw(bundle))
+    now = tuple(_source(bundle, role, file) for role, file in _raw(bundle, bundle.traces()[:1]))
     if not now:
         return kept, "" if kept.frx_version == __version__ else f", as frx-graph {kept.frx_version} wrote it"
     if kept.frx_version != __version__:

@@ -136,6 +136,19 @@ def test_events_come_before_a_trace_which_tells_of_devices(tmp_path: Path, waiti
     assert scope.run_summary.gpu_busy_share is not None
 
 
+def test_of_several_traces_the_first_that_can_be_read_is(tmp_path: Path) -> None:
+    folder = waiting_run().write(tmp_path / "run")
+    (folder / "profiler").mkdir()
+    (folder / "profiler" / "rank0.pt.trace.json").write_text('{"traceEvents": [')
+    for rank in (1, 2):
+        shutil.copy(RESNET, folder / "profiler" / f"rank{rank}.pt.trace.json.gz")
+    found = result(folder)
+    assert [source.path for source in found.sources if source.role == "trace"] == ["profiler/rank1.pt.trace.json.gz"]
+    unread = {gap.subject: gap.reason for gap in found.unread}
+    assert "one trace is read" not in unread["profiler/rank0.pt.trace.json"]
+    assert "one trace is read" in unread["profiler/rank2.pt.trace.json.gz"]
+
+
 def test_a_summary_of_these_files_is_taken(tmp_path: Path) -> None:
     folder = summarised(waiting_run().write(tmp_path / "run"))
     changed(folder, run_id="as it was")

@@ -109,12 +109,14 @@ def tune(
     _said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
     _said(f"Workload : {one_line(' '.join(command))}")
     _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
-    try:
-        with cleaned_up_when_terminated(), stages() as progress:
-            document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress).run()
-    finally:
-        _said(f"Report saved: {folder.path / REPORT}")
-        _said(f"Markdown report saved: {folder.path / MARKDOWN}")
+    # A signal ends the process where this block ends: what is said of the report is said within.
+    with cleaned_up_when_terminated():
+        try:
+            with stages() as progress:
+                document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress).run()
+        finally:
+            _said(f"Report saved: {folder.path / REPORT}")
+            _said(f"Markdown report saved: {folder.path / MARKDOWN}")
     if as_document:
         print_document(as_json(document))
     else:

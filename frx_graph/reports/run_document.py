@@ -145,7 +145,8 @@ def _step(step: RunStep) -> StepPart:
         step=step.number,
         kind=None if step.kind is None else one_line(step.kind, _NAME),
         failed=step.failed,
-        wall_ms=step.wall_ns / 1e6,
+        incomplete=not step.whole,
+        wall_ms=step.wall_ns / 1e6 if step.whole else None,
         marked_ms=None if step.start_ns is None else (step.end_ns - step.start_ns) / 1e6,
         loader_wait_ms=ms(Activity.LOADER),
         h2d_ms=ms(Activity.H2D),
@@ -155,7 +156,7 @@ def _step(step: RunStep) -> StepPart:
         optimizer_ms=ms(Activity.OPTIMIZER),
         sync_ms=ms(Activity.SYNC),
         other_ms=ms(Activity.OTHER),
-        unexplained_ms=step.unexplained_ns / 1e6,
+        unexplained_ms=step.unexplained_ns / 1e6 if step.whole else None,
         loss=step.loss if step.loss is not None and math.isfinite(step.loss) else None,
     )
 
@@ -167,6 +168,7 @@ def _summary(figures: ScopeFigures) -> SummaryPart:
     return SummaryPart(
         steps=len(figures.steps),
         failed_steps=sum(step.failed for step in figures.steps),
+        incomplete_steps=sum(not step.whole for step in figures.steps),
         processes=tuple(_process(process, steps) for process, steps in processes(figures.timed).items()),
         step_ms=figures.step_ms,
         median_step_ms=figures.median_ms,

@@ -44,7 +44,8 @@ class StepPart(_Part):
     step: int | None
     kind: str | None
     failed: bool
-    wall_ms: float = Field(description="from where the step before ended to where this one did")
+    incomplete: bool = Field(description="events are missing since the step before: it is not timed")
+    wall_ms: float | None = Field(description="from where the step before ended to where this one did")
     marked_ms: float | None = Field(description="as the program marked it")
     loader_wait_ms: float | None
     h2d_ms: float | None
@@ -54,7 +55,7 @@ class StepPart(_Part):
     optimizer_ms: float | None
     sync_ms: float | None
     other_ms: float | None = Field(description="parts of the step by names of the program's own, and other copies")
-    unexplained_ms: float = Field(description="in nothing that was recorded")
+    unexplained_ms: float | None = Field(description="in nothing that was recorded")
     loss: float | None = Field(description="null: not recorded, or not finite")
 
 
@@ -78,10 +79,11 @@ class DeviceUsePart(_Part):
 
 
 class SummaryPart(_Part):
-    """A scope in figures. Shares are of the time of its steps that did not fail."""
+    """A scope in figures. Shares are of the time of its steps that are complete and did not fail."""
 
     steps: int
     failed_steps: int
+    incomplete_steps: int = Field(description="not timed, since events of them are missing")
     processes: tuple[ProcessPart, ...]
     step_ms: float | None = Field(description="mean, from batch to batch")
     median_step_ms: float | None

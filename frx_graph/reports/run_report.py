@@ -109,6 +109,8 @@ def _snapshot(console: Console, summary: SummaryPart, width: int) -> None:
         _row(console, key, value, width)
     if summary.failed_steps:
         _row(console, "Failed", plural(summary.failed_steps, "step"), width)
+    if summary.incomplete_steps:
+        _row(console, "Not timed", f"{plural(summary.incomplete_steps, 'step')} of which events are missing", width)
     if summary.last_loss is not None or summary.losses_not_finite:
         bad = f", {plural(summary.losses_not_finite, 'loss', 'losses')} not finite" if summary.losses_not_finite else ""
         last = UNKNOWN if summary.last_loss is None else f"{summary.last_loss:.4g}"

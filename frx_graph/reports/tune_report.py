@@ -9,7 +9,7 @@ from rich.text import Text
 
 from frx_graph.byte_text import bytes_text
 from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.quantities import UNKNOWN
+from frx_graph.reports.quantities import UNKNOWN, plural
 from frx_graph.reports.text_console import text_console
 from frx_graph.reports.tune_document import TuneDocument
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
@@ -93,7 +93,9 @@ def _why_none(document: TuneDocument) -> str:
     final = next((trial for trial in document.trials if trial.kind is Kind.FINAL), None)
     if final is not None:
         return f"what was found was not confirmed: {one_line(final.reason, 300)}"
-    return "no candidate was shown to be faster by enough"
+    unclear = sum(trial.fate is Fate.INCONCLUSIVE for trial in document.trials)
+    more = f"; {plural(unclear, 'trial')} could not tell: --measure-steps shows more, a quieter machine too"
+    return f"no candidate was shown to be faster by enough{more if unclear else ''}"
 
 
 def _baseline(seen: RunSeen | None) -> Iterator[str]:

@@ -122,7 +122,8 @@ def _neighbours(known: Layouts, steps: Sequence[RunStep]) -> Iterator[tuple[Shap
             chains[step.process, step.clock, step.kind].append((batch, step))
     for chain in chains.values():
         for (one, _), (other, step) in pairwise(chain):
-            yield one, other, step
+            if step.whole:
+                yield one, other, step
 
 
 def _shapes(batch: ShapeSnapshot) -> tuple[object, ...]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from frx_graph.evidence.run.events import GpuSample, RunEvent, RunWarning, StepEnd, SystemInfo
+from frx_graph.evidence.run.events import GpuSample, RunEvent, StepEnd, SystemInfo
 
-_OF_NO_PROCESS = (GpuSample, SystemInfo, RunWarning)
+_OF_NO_PROCESS = (GpuSample, SystemInfo)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class ProcessShare:
 @dataclass(frozen=True)
 class ScopeFigures:
     """The steps of a scope, with what devices did meanwhile. `trace` is what a profiler recorded of a part of the run.
-    Times and shares are of steps that did not fail and lasted; None where nothing was recorded."""
+    Times and shares are of steps that are whole, did not fail, and lasted; None where nothing was recorded."""
 
     steps: tuple[RunStep, ...]
     devices: tuple[DeviceUse, ...]
@@ -52,7 +52,7 @@ class ScopeFigures:
     @cached_property
     def timed(self) -> tuple[RunStep, ...]:
         """Steps that count."""
-        return tuple(step for step in self.steps if not step.failed and step.wall_ns > 0)
+        return tuple(step for step in self.steps if step.whole and not step.failed and step.wall_ns > 0)
 
     @cached_property
     def wall_ns(self) -> int:

@@ -17,6 +17,7 @@ from frx_graph.evidence.run.events import (
     LoaderWait,
     PhaseSpan,
     RunEvent,
+    RunWarning,
     StepEnd,
     StepStart,
     SyncWait,
@@ -48,13 +49,15 @@ _COMPUTING = (Activity.FORWARD, Activity.BACKWARD, Activity.OPTIMIZER)
 class RunStep:
     """One step. It lasts from `begin_ns`, where the one before it ended, to `end_ns`; the program marked it from
     `start_ns`, None if it did not say. `times` has what was recorded of the process at all, 0 where not in this step;
-    they may overlap. What none of them covers is `unexplained_ns`, of which `between_ns` is before the mark."""
+    they may overlap. What none of them covers is `unexplained_ns`, of which `between_ns` is before the mark. Where it
+    is not `whole` events are missing since the step before, whole steps perhaps: its times are none."""
 
     process: int | None
     clock: int
     number: int | None
     kind: str | None
     failed: bool
+    whole: bool
     begin_ns: int
     start_ns: int | None
     end_ns: int
@@ -74,6 +77,7 @@ def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
     """All steps of a process that ended, in order of time. An event that was written twice counts once."""
     ends = list(dict.fromkeys(event for event in record.events if isinstance(event, StepEnd)))
     spans = _spans(record.events)
+    gaps = _gaps(record.events)
     starts = _starts(record.events, ends)
     begins = [_first_begin(ends[0], starts[0], spans), *(end.at_ns for end in ends[:-1])]
     windows = list(zip(begins, (end.at_ns for end in ends), strict=True))
@@ -92,6 +96,7 @@ def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
             number=end.step,
             kind=end.kind,
             failed=end.failed,
+            whole=not any(gap.within(begin, end.at_ns) for gap in gaps),
             begin_ns=begin,
             start_ns=start,
             end_ns=end.at_ns,
@@ -106,8 +111,10 @@ def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
 
 
 def unfinished_steps(record: ProcessEvents) -> int:
-    """Steps that began and did not end, as far as they have numbers: at most those that ran when it was killed."""
-    begun = {event.step for event in record.events if isinstance(event, StepStart)}
+    """Steps that began and did not end, as far as they have numbers: at most those that ran when it was killed. Where
+    events are missing behind a beginning, so may be its end."""
+    lost = max((gap.until_ns for gap in _gaps(record.events)), default=-1)
+    begun = {event.step for event in record.events if isinstance(event, StepStart) and event.at_ns >= lost}
     ended = {event.step for event in record.events if isinstance(event, StepEnd)}
     return len(begun - ended)
 
@@ -125,6 +132,26 @@ def lengths_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:
             index += 1
         found.append(length)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """A time of which events are missing: from the first of them to the last, as far as that was told."""
+
+    since_ns: int
+    until_ns: int
+
+    def within(self, begin_ns: int, end_ns: int) -> bool:
+        """Whether one of the events that are missing may belong behind `begin_ns`, up to `end_ns`."""
+        return self.since_ns < end_ns and (self.since_ns >= begin_ns or self.until_ns > begin_ns)
+
+
+def _gaps(events: Iterable[RunEvent]) -> list[_Gap]:
+    return [
+        _Gap(event.at_ns, max(event.at_ns, event.until_ns or 0))
+        for event in events
+        if isinstance(event, RunWarning) and event.dropped is not None
+    ]
 
 
 def _spans(events: Iterable[RunEvent]) -> dict[Activity, tuple[Span, ...]]:

@@ -87,6 +87,29 @@ def test_a_faster_program_that_computes_worse_is_rejected(tmp_path, capsys):
     assert "a loss is not finite" in capsys.readouterr().err
 
 
+def test_a_program_that_makes_smaller_steps_is_not_faster(tmp_path, capsys):
+    assert tune(tmp_path, "--candidate", "TINY_FAST=1,TINY_SIZE=4", "--json") == 1
+    (trial,) = json.loads(capsys.readouterr().out)["trials"]
+    assert trial["by_sample"]
+    assert trial["gain"]["ratio"] < 1.05
+
+
+@pytest.mark.slow
+def test_a_trial_of_other_variables_is_made_again(tmp_path, capsys):
+    assert tune(tmp_path, *FAST) == 0
+    (folder,) = tmp_path.iterdir()
+    kept = folder / "final" / "metrics.json"
+    metrics = json.loads(kept.read_text())
+    metrics["trial"]["configuration"]["variables"] = [["TINY_FAST", "1"], ["TINY_OTHER", "1"]]
+    metrics["trial"]["gain"]["ratio"] = 9.0
+    kept.write_text(json.dumps(metrics))
+    capsys.readouterr()
+    assert tune(tmp_path, *FAST, "--resume", str(folder), "--json") == 0
+    winner = json.loads(capsys.readouterr().out)["winner"]
+    assert winner["environment"] == {"TINY_FAST": "1"}
+    assert winner["speedup"] < 2
+
+
 def test_a_candidate_that_fails_is_rejected_and_a_program_that_fails_is_an_error(tmp_path, capsys):
     assert tune(tmp_path / "a", "--candidate", "TINY_EXIT=3") == 1
     assert "it ends with exit code 3" in capsys.readouterr().err
@@ -133,7 +156,7 @@ def test_interrupted_it_leaves_no_process_and_a_report_of_what_is_known(tmp_path
     family = psutil.Process(process.pid).children(recursive=True)
     assert family
     process.send_signal(number)
-    process.stderr.read()
+    said = process.stderr.read()
     code = process.wait(timeout=30)
     process.stderr.close()
     _, alive = psutil.wait_procs(family, timeout=10)
@@ -142,3 +165,4 @@ def test_interrupted_it_leaves_no_process_and_a_report_of_what_is_known(tmp_path
     report = report_of(tmp_path)
     assert report["status"] == ("running" if number == signal.SIGKILL else "interrupted")
     assert report["baseline"]["steps"] > 0
+    assert ("Report saved" in said) is (number != signal.SIGKILL)

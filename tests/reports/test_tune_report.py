@@ -128,3 +128,10 @@ def test_strangers_names_reach_no_terminal_and_no_markup():
     assert "\x1b[31mred" not in text
     assert "[bold]second" in text
     assert render_markdown_report(document(*ALL)).count("```") == 2
+
+
+@pytest.mark.parametrize(
+    ("fate", "said"), [(Fate.INCONCLUSIVE, "1 trial could not tell: --measure-steps"), (Fate.EQUIVALENT, "by enough\n")]
+)
+def test_trials_that_could_not_tell_are_no_proof_that_nothing_helps(fate, said):
+    assert said in render_tune(document(trial("dl:nw=4", Kind.FULL, fate)), width=80, color=False)

@@ -13,6 +13,7 @@ from frx_graph.evidence.run.events import (
     CopySpan,
     EventType,
     GpuSample,
+    LoaderMark,
     LoaderWait,
     PhaseSpan,
     ProfilerWindow,
@@ -32,6 +33,8 @@ _LARGEST_SIZE = 1 << 48
 _HIGHEST_RANK = 64
 WAITING = "next"
 """The stage of a loader in which the program waits for a batch."""
+_MARKS = frozenset({"begin", "end"})
+"""Stages that are no wait: it begins to iterate, or has no further batch."""
 
 _Time = Annotated[int, Field(ge=0, le=_LARGEST)]
 _Number = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
@@ -114,18 +117,21 @@ class _SystemPayload(_Fields):
     python: str | None = None
     device_name: str | None = None
     job_name: str | None = None
+    rank: _Time | None = None
+    local_rank: _Time | None = None
 
 
 class _WarningPayload(_Fields):
     message: str = "something was not recorded"
     dropped: _Time | None = None
+    until_ns: _Time | None = None
 
 
 _Model = TypeVar("_Model", bound=_Fields)
 
 
 def parse_event(fields: object) -> RunEvent | None:
-    """The event in a line's JSON value. None: of a type that is not known, or of the loader and no wait. Raises
+    """The event in a line's JSON value. None: of a type, or a stage of the loader, that is not known. Raises
     `UnusableEventError`."""
     line = _checked(_Line, fields)
     try:
@@ -173,6 +179,8 @@ def _event(kind: EventType, line: _Line, payload: dict[str, Any]) -> RunEvent | 
             return PhaseSpan(at_ns=at_ns, process=process, step=step, phase=phase, duration_ns=_duration(line))
         case EventType.LOADER:
             loader = _checked(_LoaderPayload, payload)
+            if loader.stage in _MARKS:
+                return LoaderMark(at_ns=at_ns, process=process, step=step, workers=loader.num_workers)
             if loader.stage not in (None, WAITING):
                 return None
             return LoaderWait(

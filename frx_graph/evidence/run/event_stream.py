@@ -35,7 +35,7 @@ class EventStream:
     first_problem: str | None = None
     """Of these lines."""
     foreign: int = 0
-    """Events of types that are not known here, and of loaders' stages that are no wait."""
+    """Events of types, and of loaders' stages, that are not known here."""
     torn: bool = False
     """The last line ends in the middle: the program was killed while it wrote."""
     left_out: int = 0

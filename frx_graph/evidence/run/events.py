@@ -108,6 +108,13 @@ class LoaderWait(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderMark(RunEvent):
+    """A loader has begun to iterate, or had no further batch: `stage` is `begin` or `end`. No wait for a batch."""
+
+    workers: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopySpan(RunEvent):
     """A copy between host and device: `copy_kind` in the payload, `h2d`, `d2h` or another."""
 
@@ -182,8 +189,10 @@ class SystemInfo(RunEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWarning(RunEvent):
     """Something that makes the record less than whole, such as events that were dropped: `message` in the payload, and
-    `dropped`, how many events are missing, from `timestamp_ns` on. The steps of that process before it and after it do
-    not follow each other, so the time between their ends is none of a step."""
+    `dropped`, how many events are missing, from `timestamp_ns` on, and `until_ns`, when the last of them was. The steps
+    of that process before it and after it do not follow each other, so the time between their ends is none of a
+    step."""
 
     message: str
     dropped: int | None = None
+    until_ns: int | None = None

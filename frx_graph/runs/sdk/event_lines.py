@@ -136,9 +136,11 @@ def system_info(process: str, event: Event) -> str:
 
 
 def warning(process: str, event: Event) -> str:
-    """Something makes the record less than whole. Takes a message, and how many events are missing, or None."""
-    _, _, _, message, dropped = event
-    return _rare(EventType.WARNING, process, event, {"message": message[:_LONGEST_TEXT], "dropped": dropped})
+    """Something makes the record less than whole. Takes a message, how many events are missing, and the time of the
+    last of them; each may be None."""
+    _, _, _, message, dropped, until = event
+    payload = {"message": message[:_LONGEST_TEXT], "dropped": dropped, "until_ns": until}
+    return _rare(EventType.WARNING, process, event, payload)
 
 
 def loader_payload(stage: str, told: Mapping[str, int | bool | None]) -> str:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frx_graph.errors import first_line
-from frx_graph.runs.sdk.event_lines import Event, line_of, warning
+from frx_graph.runs.sdk.event_lines import Event, line_of, step_end, warning
 from frx_graph.runs.sdk.scalar_reading import PendingScalar
 from frx_graph.runs.sdk.stderr_warning import say_once
 from frx_graph.runs.sdk.trace_budget import TraceBudget
@@ -65,6 +65,7 @@ class EventWriter:
         self._drops = itertools.count()
         self._drops_told = 0
         self._dropped_at: int | None = None
+        self._dropped_until = 0
         self._thread: threading.Thread | None = None
         self._beginning = threading.RLock()
         self._writing = threading.Lock()
@@ -149,6 +150,7 @@ class EventWriter:
     def _drop(self, event: Event) -> None:
         # A count that no other thread can spoil, without a lock, which a signal's handler would find taken.
         next(self._drops)
+        self._dropped_until = event[1]
         if self._dropped_at is None:
             self._dropped_at = event[1]
 
@@ -175,15 +177,18 @@ class EventWriter:
         finally:
             self._writing.release()
 
-    def _append(self, events: list[Event]) -> None:
+    def _append(self, events: list[Event], *, late: bool = False) -> None:
         lines = []
         budget = self._budget
         for event in events:
-            if event[0] is _awaited:
+            # The end of a step that waits for nothing comes behind those that do: whoever reads while the file grows
+            # takes ends that follow each other for steps that do.
+            if event[0] is _awaited or (event[0] is step_end and self._late and not late):
+                end, awaited = (event[3], event[4]) if event[0] is _awaited else (event, ())
                 if len(self._late) < _MOST_LATE:
-                    self._late.append((event[3], event[4], time.monotonic() + _LATE_S))
+                    self._late.append((end, awaited, time.monotonic() + _LATE_S))
                     continue
-                event = event[3]
+                event = end
             for admitted in budget.admitted(event):
                 line = line_of(admitted, self._process)
                 budget.written += len(line)
@@ -198,7 +203,7 @@ class EventWriter:
             if not (everything or now > deadline or all(scalar.ready() for scalar in awaited)):
                 return
             self._late.popleft()
-            self._append([event])
+            self._append([event], late=True)
 
     def _tell_drops(self) -> None:
         if self._dropped_at is None:
@@ -207,7 +212,7 @@ class EventWriter:
         counted = next(self._drops) - self._drops_told
         self._drops_told += counted + 1
         message = f"{counted} events were dropped: they came faster than they could be written"
-        self._append([(warning, at, None, message, counted)])
+        self._append([(warning, at, None, message, counted, max(at, self._dropped_until))])
 
     def _write_lines(self, lines: list[str]) -> None:
         if not lines:

@@ -86,7 +86,7 @@ class Recorder:
             layout, new = self._layouts.number(tensors)
         if new and layout is None:
             message = f"batches have more than {MOST_LAYOUTS} different layouts; the others are not recorded"
-            self.put((warning, self.now(), None, message, None))
+            self.put((warning, self.now(), None, message, None, None))
         elif new:
             name = None if model is None else type(model).__name__
             of = SnapshotOf.BATCH

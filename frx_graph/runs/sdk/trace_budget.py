@@ -29,7 +29,7 @@ class TraceBudget:
         self._steps = 0
         self._keeping = True
         self._missing = 0
-        self._missing_since = 0
+        self._missing_since = self._missing_until = 0
 
     def admitted(self, event: Event) -> tuple[Event, ...]:
         """What to write for this event: itself, nothing, or itself behind a warning about those before it."""
@@ -45,12 +45,14 @@ class TraceBudget:
             return (event,)
         self._steps += ends
         if ends and self._steps >= self._thinned():
-            gap = warning, self._missing_since or event[1], None, self._message(), self._missing
+            since = self._missing_since or event[1]
+            gap = warning, since, None, self._message(), self._missing, max(since, self._missing_until)
             self._keeping = True
             self._steps = self._missing = 0
             return gap, event
         if not self._missing:
             self._missing_since = event[1]
+        self._missing_until = event[1]
         self._missing += 1
         return ()
 

@@ -14,7 +14,7 @@ from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart
 from frx_graph.runs.tune.paired_arms import AlternatingArms, SuccessiveArms
 from frx_graph.runs.tune.quality import MOST_MEMORY, failures
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.timed_trial import Arms, Timed, raced, timed_trial
+from frx_graph.runs.tune.timed_trial import Arms, Timed, other_sizes, raced, timed_trial
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
 from frx_graph.trials.schedule import Arm
@@ -72,7 +72,7 @@ class TuneBench:
 
     def race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
         """One short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
-        if (before := self.folder.trial(Kind.RACE, candidate.id)) is not None:
+        if (before := self._before(Kind.RACE, candidate, against)) is not None:
             return before
         settings = self.settings
         self.folder.begin(self.folder.of(Kind.RACE, candidate.id), dict(against) | dict(candidate.variables))
@@ -89,6 +89,7 @@ class TuneBench:
             )
         except ValueError as error:
             return self._kept(ConfigurationTrial(Kind.RACE, candidate, against, Fate.REJECT, str(error)))
+        by_sample = by_sample or bool(timed.quads and other_sizes(timed.quads[0].blocks))
         fate = Fate.RACED if timed.gain is not None else Fate.REJECT
         reason = "" if fate is Fate.RACED else timed.reason
         return self._kept(
@@ -110,7 +111,7 @@ class TuneBench:
         self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
     ) -> ConfigurationTrial:
         """A whole one, of one of `candidates`: the gates, then rule R."""
-        if (before := self.folder.trial(kind, candidate.id)) is not None:
+        if (before := self._before(kind, candidate, against)) is not None:
             return before
         place = self.folder.of(kind, candidate.id)
         variables = _joined(against, candidate.variables)
@@ -123,7 +124,7 @@ class TuneBench:
         if reasons:
             trial = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
             return self._kept(trial)
-        by_sample = _other_batch(candidate, against)
+        by_sample = _other_batch(candidate, against) or _other_size(seen, baseline)
         if by_sample and (seen.samples is None or baseline.samples is None):
             reason = "how many samples a step has is not told, and another batch size is compared by samples"
             return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REJECT, reason, seen))
@@ -230,6 +231,12 @@ class TuneBench:
         environment = {**self.environment, **told, **dict(variables)}
         return ArmStart(settings.command, environment, settings.time_budget_s, settings.ignore_load)
 
+    def _before(self, kind: Kind, candidate: Configuration, against: Variables) -> ConfigurationTrial | None:
+        """The same trial as it was finished before; one of other variables, or against others, is none."""
+        found = self.folder.trial(kind, candidate.id)
+        same = found is not None and (found.configuration, found.against) == (candidate, against)
+        return found if same else None
+
     def _kept(self, trial: ConfigurationTrial) -> ConfigurationTrial:
         self.folder.keep(trial)
         return trial
@@ -251,6 +258,11 @@ def _other_batch(candidate: Configuration, against: Variables) -> bool:
     name = "FRX_BATCH_SIZE"
     wanted = dict(candidate.variables).get(name)
     return wanted is not None and wanted != dict(against).get(name)
+
+
+def _other_size(seen: RunSeen, baseline: RunSeen) -> bool:
+    """Whether its steps have, as it tells, another number of samples, by whatever variable."""
+    return None not in (seen.batch_size, baseline.batch_size) and seen.batch_size != baseline.batch_size
 
 
 def _not_taken(candidate: Configuration, seen: RunSeen) -> list[str]:

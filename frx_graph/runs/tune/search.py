@@ -112,7 +112,9 @@ class Search:
                 self._against = _joined(self._against, promoted.configuration.variables)
                 seen = promoted.seen
             decided[family.name] = self._against
-        self._left_out += [f"{family.name}: {self._why_left(seen)}" for family in wanted if family.name not in decided]
+        self._left_out += [
+            f"{family.name}: {self._why_left(family, seen)}" for family in wanted if family.name not in decided
+        ]
         if self._against:
             self._final()
         return self._tell(complete=True)
@@ -141,18 +143,29 @@ class Search:
             and visits.get(family.name, 0) == 1
             and decided.get(family.name) != self._against
         ]
-        if any(label in family.bottlenecks for family in self._families):
-            new = [family for family in new if label in family.bottlenecks or not family.bottlenecks]
+        new = [family for family in new if self._may_help(family, label)]
         return next(iter((*new, *again)), None)
 
     def _label(self, seen: RunSeen) -> str | None:
         """What picks families; whoever names families needs no diagnosis to pick them."""
         return self._settings.bottleneck or (None if self._settings.families else seen.bottleneck)
 
-    def _why_left(self, seen: RunSeen) -> str:
+    def _may_help(self, family: Family, label: str | None) -> bool:
+        """Against what holds the program back; nobody knows where no family is for it."""
+        known = any(label in one.bottlenecks for one in self._families)
+        return not known or not family.bottlenecks or label in family.bottlenecks
+
+    def _why_left(self, family: Family, seen: RunSeen) -> str:
+        if not self._may_help(family, self._label(seen)):
+            return f"it does nothing against {self._label(seen)}"
+        if not self._proposed(family, self._facts(seen)):
+            return "it takes --no-safe" if self._settings.safe else "it has no candidates here"
+        return self._why_no_more()
+
+    def _why_no_more(self) -> str:
         if self._tried >= self._settings.max_trials:
             return f"--max-trials {self._settings.max_trials} were tried"
-        return f"it does nothing against {self._label(seen)}"
+        return f"alpha was divided among {self._candidates - 1} candidates, and as many were tried"
 
     def _proposed(self, family: Family, facts: WorkloadFacts) -> list[Configuration]:
         """What of a family may be tried under these flags; what does more than they allow is not even named, but for
@@ -175,8 +188,8 @@ class Search:
             # Its folder from before stays.
             candidate = replace(proposed, id=f"{proposed.id}-again") if again else proposed
             reason = self._refusal(family, candidate, facts)
-            if reason is None and self._tried >= self._settings.max_trials:
-                self._left_out.append(f"{candidate.label}: --max-trials {self._settings.max_trials} were tried")
+            if reason is None and self._tried >= self._candidates - 1:
+                self._left_out.append(f"{candidate.label}: {self._why_no_more()}")
             elif reason is None:
                 self._tried += 1
                 able.append(candidate)

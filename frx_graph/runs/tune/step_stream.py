@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from frx_graph.evidence.run.event_fields import UnusableEventError, parse_event
 from frx_graph.evidence.run.event_stream import LONGEST_LINE
-from frx_graph.evidence.run.events import LoaderWait, RunEvent, ShapeSnapshot, SnapshotOf, StepEnd
+from frx_graph.evidence.run.events import LoaderMark, LoaderWait, RunEvent, ShapeSnapshot, SnapshotOf, StepEnd
 
 _AT_ONCE = 1 << 24
 """Bytes that are read at a time."""
@@ -78,6 +78,8 @@ class StepStream:
                     self.layouts.add(layout)
                     if size:
                         self._batch_sizes[layout] = size
+            case LoaderMark(workers=workers):
+                self.workers = self.workers if workers is None else workers
             case LoaderWait(workers=workers, batch_size=size):
                 self.workers = self.workers if workers is None else workers
                 self._loader_batch = size or self._loader_batch

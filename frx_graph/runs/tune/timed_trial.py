@@ -100,11 +100,22 @@ def raced(arms: Arms, first: Arm, *, by_sample: bool = False) -> Timed:
         if ended.failed and ended.arm is Arm.BASELINE:
             raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
         return Timed(Outcome.REJECT, f"the {ended.arm} came to nothing: {ended.detail}", None, ())
-    measured = _measured(quad, blocks, by_sample=by_sample)
+    measured = _measured(quad, blocks, by_sample=by_sample or other_sizes(blocks))
     ratio = math.exp(measured.log_ratio)
     gain = Gain(ratio, None, None, 1, 1, (ratio,), int(measured.void))
     kept = StepQuad(0, 0, measured.log_ratio, measured.void, blocks)
     return Timed(Outcome.INCONCLUSIVE, "a race proves nothing", gain, (kept,))
+
+
+def other_sizes(blocks: Sequence[StepBlock]) -> bool:
+    """Whether the arms' steps, as they tell, have different numbers of samples."""
+    sizes: dict[Arm, float] = {}
+    for block in blocks:
+        if block.samples is None:
+            return False
+        size = block.samples / len(block.step_seconds)
+        sizes[block.arm] = max(size, sizes.get(block.arm, size))
+    return len({round(size) for size in sizes.values()}) > 1
 
 
 def _measured(quad: Quad, blocks: Sequence[StepBlock], *, by_sample: bool) -> MeasuredQuad:

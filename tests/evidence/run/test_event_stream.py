@@ -16,6 +16,7 @@ from frx_graph.evidence.run.events import (
     CopySpan,
     EventType,
     GpuSample,
+    LoaderMark,
     LoaderWait,
     PhaseSpan,
     ProfilerWindow,
@@ -77,7 +78,11 @@ EVENTS = [
         GpuSample(**ONE, device=1, busy_pct=50, memory_used=1, memory_total=2),
     ),
     (line("system_info", torch="2.13", device_name="cpu"), SystemInfo(**ONE, torch="2.13", device_name="cpu")),
-    (line("warning_annotation", message="full", dropped=3), RunWarning(**ONE, message="full", dropped=3)),
+    (line("system_info", rank=3, local_rank=1), SystemInfo(**ONE, rank=3, local_rank=1)),
+    (
+        line("warning_annotation", message="full", dropped=3, until_ns=9),
+        RunWarning(**ONE, message="full", dropped=3, until_ns=9),
+    ),
 ]
 
 
@@ -140,6 +145,13 @@ def test_losses_that_are_not_finite_are_kept(tmp_path: Path) -> None:
 def test_other_kinds_and_stages_are_passed_over(tmp_path: Path) -> None:
     found = read(tmp_path, line("telepathy", 5), line("dataloader_span", 5, stage="fetch"), line("sync_wait", 5))
     assert (len(found.events), found.foreign, found.unreadable) == (1, 2, 0)
+
+
+def test_where_a_loader_begins_and_ends_is_known_and_no_wait(tmp_path: Path) -> None:
+    begun = line("dataloader_span", 5, stage="begin", num_workers=4)
+    found = read(tmp_path, begun, line("dataloader_span", 0, stage="end"))
+    assert found.events == (LoaderMark(**ONE, workers=4), LoaderMark(**ONE))
+    assert found.foreign == 0
 
 
 def test_strides_that_do_not_fit_a_shape_are_unknown(tmp_path: Path) -> None:

@@ -64,7 +64,9 @@ def fail(error: Exception) -> None:
 
 def test_the_programs_own_channels_last_is_kept(rewrite: Any) -> None:
     model = network().to(memory_format=torch.channels_last)
-    stride, _, _ = norm_of(rewrite, model, far_from_zero().contiguous(memory_format=torch.channels_last))
+    # Not far from zero: there what the kernel loses depends on the last bits of what it is given.
+    image = torch.randn(2, 3, 10, 9).contiguous(memory_format=torch.channels_last)
+    stride, _, _ = norm_of(rewrite, model, image)
     assert stride == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frx_graph.evidence.run.events import LoaderWait, PhaseSpan, StepEnd
+from frx_graph.evidence.run.events import LoaderWait, PhaseSpan, RunWarning, StepEnd, StepStart
 from frx_graph.passes.run.analysis import analyse_record
 from frx_graph.passes.run.scopes import Scope, Selector
 from frx_graph.passes.run.steps import Activity, lengths_within
@@ -187,3 +187,63 @@ def test_time_within_windows() -> None:
     assert lengths_within(windows, [(5, 12), (15, 25), (40, 90)]) == [5, 7, 0, 15]
     assert lengths_within([], [(1, 2)]) == []
     assert analyse_record([], [], None).run.figures.steps == ()
+
+
+def test_nothing_is_timed_across_events_that_are_missing(run: Any) -> None:
+    for _ in range(4):
+        run.step(100, wait=30)
+    # Steps 4 to 8 were dropped, and so was the wait of the ninth.
+    run.add(RunWarning, run.now + 30, message="full", dropped=20)
+    run.now, run.number = run.now + 600, 9
+    for _ in range(4):
+        run.step(100, wait=30)
+    figures = run.analyse().run.figures
+    assert [step.number for step in figures.steps if not step.whole] == [9]
+    assert (figures.step_ms, figures.means[Activity.LOADER]) == (100, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "lost"),
+    [
+        (100, None, [1]),  # at the very end of a step that was written: what is missing comes behind it
+        (101, None, [1]),
+        (200, None, [2]),
+        (101, 200, [1]),
+        (101, 201, [1, 2]),
+        (101, 401, [1, 2, 3, 4]),
+        (99, 100, [0]),
+    ],
+)
+def test_which_steps_events_that_are_missing_may_belong_to(
+    run: Any, since: float, until: float | None, lost: list[int]
+) -> None:
+    for _ in range(5):
+        run.step(100, wait=30)
+    until_ns = None if until is None else run.at(until)
+    run.add(RunWarning, since, message="full", dropped=1, until_ns=until_ns)
+    assert [step.number for step in run.analyse().run.figures.steps if not step.whole] == lost
+
+
+def test_events_that_another_process_misses_do_not_matter(run: Any) -> None:
+    for _ in range(3):
+        run.step(100)
+    run.process = 8
+    run.add(RunWarning, 150, message="full", dropped=1)
+    assert len(run.analyse().run.figures.timed) == 2 + 1
+
+
+def test_a_warning_of_nothing_missing_voids_nothing(run: Any) -> None:
+    for _ in range(3):
+        run.step(100)
+    run.add(RunWarning, 150, message="the model could not be read")
+    assert all(step.whole for step in run.analyse().run.figures.steps)
+
+
+def test_a_step_whose_end_is_missing_is_not_called_unfinished(run: Any) -> None:
+    run.step(100)
+    run.add(StepStart, run.now, step=1)
+    run.add(RunWarning, 150, message="full", dropped=3)
+    run.now, run.number = 200, 2
+    run.step(100)
+    run.add(StepStart, run.now, step=3)
+    assert run.analyse().unfinished == 1

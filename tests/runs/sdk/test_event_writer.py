@@ -48,6 +48,7 @@ def test_events_that_come_too_fast_are_counted_where_they_are_missing(tmp_path: 
     warnings = [event for event in events if event["event_type"] == "warning_annotation"]
     assert sum(event["payload"]["dropped"] for event in warnings) + len(events) - len(warnings) == 43
     assert (warnings[0]["timestamp_ns"], warnings[0]["payload"]["dropped"]) == (10, 15)
+    assert [event["payload"]["until_ns"] for event in warnings[:2]] == [24, 42]
     assert "15 events were dropped" in warnings[0]["payload"]["message"]
     assert len(writer._queue) == 0
 
@@ -91,6 +92,19 @@ def test_step_whose_loss_is_on_its_way_is_written_when_it_has_come(tmp_path: Pat
     }
     writer.close()
     assert lines_in(path)[2]["payload"]["loss"] is None
+
+
+def test_steps_end_in_their_order_also_where_only_some_have_a_loss_that_is_on_its_way(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    writer, loss = EventWriter(path, max_bytes=10**9), Arriving()
+    writer.put((step_end, 1, 1, 1, '"train"', False, None, None, None))
+    writer.put_when_ready((step_end, 2, 2, 1, '"train"', False, loss, None, None), (loss,))
+    writer.put((step_end, 3, 3, 1, '"train"', False, None, None, None))
+    writer.flush()
+    assert [event["step_id"] for event in lines_in(path)] == [1]
+    loss.number = 2.5
+    writer.close()
+    assert [event["step_id"] for event in lines_in(path)] == [1, 2, 3]
 
 
 def tell_steps(writer: EventWriter, count: int) -> None:

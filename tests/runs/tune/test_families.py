@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -114,3 +115,13 @@ def test_the_users_own():
     assert candidate.label == "custom:A=1,B=x/y"
     assert "/" not in candidate.id
     assert candidate.variables == (("A", "1"), ("B", "x/y"))
+
+
+def test_candidates_of_the_users_own_have_folders_of_their_own():
+    values = ("a/b", "a:b", "a;b", "A/b", "é", "ü", "", "x" * 300, "x" * 301, ".2")
+    candidates = tuple((("X", value),) for value in values)
+    proposed = list(custom_family((*candidates, candidates[0])).propose(CPU))
+    assert [dict(one.variables)["X"] for one in proposed] == list(values)
+    assert len({one.id.lower() for one in proposed}) == len(values)
+    assert max(len(one.id) for one in proposed) < 100
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", one.id) for one in proposed)

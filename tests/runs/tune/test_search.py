@@ -221,3 +221,34 @@ def test_everything_is_told_as_soon_as_it_is_known_also_before_an_error():
         searched(Failing({}), family("workers", "1"), LAYOUT, notes=notes)
     assert [t.configuration.label for t in notes[-1].trials] == ["workers:1"]
     assert not notes[-1].complete
+
+
+def test_no_more_are_tried_than_alpha_is_divided_by():
+    def propose(facts):
+        # What a first winner changes makes room for more.
+        known = 2 if facts.seen.bottleneck == "input_bound" else 6
+        return (configuration("size", f"size:{n}", Tier.SAFE, {"SIZE": str(n)}) for n in range(known))
+
+    growing = Family("size", frozenset({"layout_churn", "input_bound"}), propose)
+    bench = ScriptedBench(
+        {("WORKERS", "1"): 2.0}, label=lambda chosen: "layout_churn" if "WORKERS" in chosen else "input_bound"
+    )
+    found = searched(bench, family("workers", "1"), growing, race=False)
+    tried = [trial for trial in found.trials if trial.kind is Kind.FULL]
+    assert found.candidates == 1 + (1 + 2) * 2
+    assert len(tried) == found.candidates - 1
+    assert any("alpha was divided" in text for text in found.left_out)
+
+
+def test_why_a_family_was_not_looked_at_is_not_only_that_there_were_enough():
+    bench = ScriptedBench({}, label=lambda _: "input_bound")
+    pinned = family("pinned", "yes")
+    risky = family("sizes", "16", tier=Tier.VALIDATED)
+    found = searched(bench, WORKERS, LAYOUT, pinned, risky, max_trials=2, race=False)
+    assert found.left_out == (
+        "workers:2: --max-trials 2 were tried",
+        "workers:4: --max-trials 2 were tried",
+        "layout: it does nothing against input_bound",
+        "pinned: --max-trials 2 were tried",
+        "sizes: it takes --no-safe",
+    )

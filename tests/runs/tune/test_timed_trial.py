@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -141,6 +142,16 @@ def test_a_race_is_one_quad_and_proves_nothing():
     failed = raced(Scripted(ends=(Arm.CANDIDATE, 0, 1)), Arm.BASELINE)
     assert failed.gain is None
     assert failed.outcome is Outcome.REJECT
+
+
+class HalfAsLarge(Scripted):
+    def block(self, arm):
+        block = super().block(arm)
+        return replace(block, samples=(4 if arm is Arm.CANDIDATE else 8) * len(block.step_seconds))
+
+
+def test_steps_with_fewer_samples_do_not_win_a_race():
+    assert raced(HalfAsLarge(gain=2.0), Arm.BASELINE).gain.ratio == pytest.approx(1.0, rel=0.15)
 
 
 @pytest.mark.parametrize(("minimum", "pairs", "agreement"), [(0.08, 3, 0.0), (0.03, 5, math.log1p(0.03))])

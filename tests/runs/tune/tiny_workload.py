@@ -1,7 +1,8 @@
 """A program that tells of its steps and does nothing else: each lasts as long as its environment says.
 
 `TINY_MS` is a step's time, `TINY_FAST=1` halves it; `TINY_EXIT`, the exit code at its end; `TINY_LOSS`, what it tells;
-`TINY_STEPS`, how many steps it has in all; `TINY_CHILD=1` starts a process in a session of its own."""
+`TINY_STEPS`, how many steps it has in all; `TINY_SIZE`, the samples of a step; `TINY_CHILD=1` starts a process in a
+session of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def main() -> None:
     if os.environ.get("TINY_CHILD") == "1":
         code = "import time\nwhile True: time.sleep(0.01)"
         subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
-    size = int(os.environ.get("FRX_BATCH_SIZE", "8"))
+    size = int(os.environ.get("FRX_BATCH_SIZE", os.environ.get("TINY_SIZE", "8")))
     print("hello")
     with Path(os.environ["FRX_RAW_TRACE_PATH"]).open("a", buffering=1) as events:
         write(events, "shape_snapshot", {"of": "batch", "layout": 0, "shapes": {"x": [size, 1]}, "batch_size": size})
