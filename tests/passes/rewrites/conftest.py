@@ -20,8 +20,8 @@ from frx_graph.eager_plan import EagerPlan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
 
 _TOLERANCES = {torch.bfloat16: 1.6e-2}
-"""`torch.testing`'s own for a format of 8 bits, of which less would ask for the same bits: on processors without AVX-512
-convolutions of the two layouts are summed in other orders."""
+"""`torch.testing`'s own for a format of 8 bits, of which less would ask for the same bits. Without
+AVX-512, convolutions of the two layouts are summed in other orders."""
 
 
 @dataclass
