@@ -40,7 +40,8 @@ from frx_graph.reports.run_parts import (
     TaxPart,
     WhyNotPart,
 )
-from frx_graph.reports.trace_parts import LabelPart, MissingPart, TraceResult
+from frx_graph.reports.trace_document import label_part
+from frx_graph.reports.trace_parts import MissingPart, TraceResult
 from frx_graph.version import __version__
 
 _STEPS_LISTED = 1000
@@ -121,7 +122,7 @@ def _name(label: RunLabel | None) -> str | None:
 
 def _scope(found: ScopeAnalysis) -> ScopePart:
     steps = found.figures.steps
-    labels = tuple(map(_label, found.labels))
+    labels = tuple(map(label_part, found.labels))
     return ScopePart(
         scope=found.scope,
         per_step=tuple(map(_step, steps[-_STEPS_LISTED:])),
@@ -213,17 +214,6 @@ def _process(process: int | None, steps: Sequence[RunStep]) -> ProcessPart:
         steps=len(steps),
         step_ms=wall / len(steps) / 1e6,
         loader_wait_share=sum(waits) / wall if len(waits) == len(steps) else None,
-    )
-
-
-def _label(label: RunLabel) -> LabelPart:
-    return LabelPart(
-        label=label.label,
-        answer=label.answer,
-        score=label.score,
-        confidence=label.confidence,
-        symptom=label.symptom,
-        evidence=label.evidence,
     )
 
 

@@ -78,7 +78,7 @@ def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Fi
                 label.label for label in run.present if not label.symptom and label is not primary
             ),
             symptom=None if run.symptom is None else run.symptom.label,
-            labels=tuple(map(_label, run.labels)),
+            labels=tuple(map(label_part, run.labels)),
             recommendations=tuple(map(recommendation_part, run.recommendations)),
             devices=tuple(map(_device, line.devices)),
             transfers=tuple(map(_transfer, line.transfers)),
@@ -133,7 +133,8 @@ def _site(site: CallSite | None) -> SitePart | None:
     return SitePart(file=site.file, line=site.line, function=site.function, module_path=site.module_path)
 
 
-def _label(label: RunLabel) -> LabelPart:
+def label_part(label: RunLabel) -> LabelPart:
+    """A label as documents have it, of a trace or of a run."""
     return LabelPart(
         label=label.label,
         answer=label.answer,

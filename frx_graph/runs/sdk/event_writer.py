@@ -31,6 +31,8 @@ from frx_graph.runs.sdk.trace_budget import TraceBudget
 
 CAPACITY = 32_768
 """Events. At eight a step and 5 ms a step, 20 seconds of a disk that does not answer; about 10 MB."""
+_AWAITED = object()
+"""In place of the function that makes the line, of an event that waits for values."""
 _WAKES_S = 0.1
 _AT_ONCE = 256
 """Lines between two chances for the program's threads to run."""
@@ -93,7 +95,7 @@ class EventWriter:
 
     def put_when_ready(self, event: Event, awaited: tuple[PendingScalar, ...]) -> None:
         """As `put`, of an event that has to wait for values; it is written when they have arrived."""
-        self.put((_awaited, event[1], event[2], event, awaited))
+        self.put((_AWAITED, event[1], event[2], event, awaited))
 
     def flush(self) -> None:
         """Write what is in the queue; returns when it is written, or after a second of waiting."""
@@ -183,8 +185,8 @@ class EventWriter:
         for event in events:
             # The end of a step that waits for nothing comes behind those that do: whoever reads while the file grows
             # takes ends that follow each other for steps that do.
-            if event[0] is _awaited or (event[0] is step_end and self._late and not late):
-                end, awaited = (event[3], event[4]) if event[0] is _awaited else (event, ())
+            if event[0] is _AWAITED or (event[0] is step_end and self._late and not late):
+                end, awaited = (event[3], event[4]) if event[0] is _AWAITED else (event, ())
                 if len(self._late) < _MOST_LATE:
                     self._late.append((end, awaited, time.monotonic() + _LATE_S))
                     continue
@@ -250,8 +252,3 @@ def _ends_in_the_middle(file: int) -> bool:
         before = size
         time.sleep(0.01)
     return True
-
-
-def _awaited(_process: str, _event: Event) -> str:
-    """Marks an event that waits for values; it has no line of its own."""
-    raise NotImplementedError
