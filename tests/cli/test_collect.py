@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
+import psutil
 import pytest
 import yaml
 
@@ -520,7 +522,11 @@ def collecting(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[byte
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "PYTHONFAULTHANDLER": "1",
+            },
             start_new_session=True,
         )
         started.append(process)
@@ -535,14 +541,45 @@ def collecting(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[byte
         process.communicate()
 
 
+def ended(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, str]:
+    """What it has written, and, of one that takes long, what its processes did meanwhile: that is all that is known of
+    a failure that happens once in many runs."""
+    seen = ""
+    for seconds in (15, 285):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return (*process.communicate(timeout=seconds), seen)
+        seen += f"after {seconds} s more:\n" + "".join(map(process_state, family(process.pid)))
+    process.send_signal(signal.SIGABRT)
+    err = process.communicate()[1]
+    pytest.fail(f"it does not end\n{seen}\n{err.decode()}")
+
+
+def family(number: int) -> list[psutil.Process]:
+    try:
+        leader = psutil.Process(number)
+        return [leader, *leader.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def process_state(process: psutil.Process) -> str:
+    """proc(5): whether it stands, and what signals it blocks, ignores, handles and still has to get."""
+    told = ("Name", "State", "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt")
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return f"{process.pid}: gone\n"
+    return f"{process.pid}: {'; '.join(line for line in lines if line.startswith(told))}\n"
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_the_workload_and_the_bundle_is_whole(
     collecting: Callable[[str], subprocess.Popen[bytes]],
 ) -> None:
     process = collecting(f"{EVENTS}\nprint('ready', flush=True); time.sleep(60)")
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    out, err, seen = ended(process)
+    assert process.returncode == 130, seen
     assert b"frx collect completed: the workload was ended by SIGINT" in out
     assert b"KeyboardInterrupt" in err
     assert told("metadata.json")["signal"] == signal.SIGINT
@@ -562,7 +599,7 @@ def test_a_workload_that_saves_its_work_on_sigterm_has_the_time(
     )
     process = collecting(program)
     process.terminate()
-    process.communicate(timeout=60)
-    assert process.returncode == 7
+    _, err, seen = ended(process)
+    assert process.returncode == 7, (seen, err, told("metadata.json"))
     assert (bundle() / "optional_logs.txt").read_text() == "ready\nsaved\n"
     assert told("metadata.json")["exit_code"] == 7
