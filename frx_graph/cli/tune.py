@@ -106,11 +106,11 @@ def tune(
         raise OptionError(f"{flag} {first['input']}: {first['msg']}", "frx tune --help") from None
     _check_families(settings)
     folder = _folder(resume, out, settings)
-    _said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
-    _said(f"Workload : {one_line(' '.join(command))}")
-    _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
     # A signal ends the process where this block ends: what is said of the report is said within.
-    with cleaned_up_when_terminated():
+    with folder.held(), cleaned_up_when_terminated():
+        _said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
+        _said(f"Workload : {one_line(' '.join(command))}")
+        _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
         try:
             with stages() as progress:
                 document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress).run()

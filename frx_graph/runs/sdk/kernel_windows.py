@@ -10,7 +10,7 @@ from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import first_line
 from frx_graph.evidence.run.bundle_layout import PROFILER_TRACE
 from frx_graph.runs.sdk.event_lines import profiler_window
-from frx_graph.runs.sdk.recorder import Recorder
+from frx_graph.runs.sdk.recorder import Recorder, launched_as
 from frx_graph.runs.sdk.recording_settings import output_dir as output_dir_now
 from frx_graph.runs.sdk.session import AutopilotSession
 from frx_graph.runs.sdk.stderr_warning import say_once
@@ -25,7 +25,7 @@ class KernelWindow:
 
     def __init__(self, folder: Path, most_steps: int | None, *, record_shapes: bool, with_stack: bool) -> None:
         self._folder = folder
-        self.trace = folder / PROFILER_TRACE.name
+        self.trace = folder / _trace_name(launched_as("RANK"))
         self._most_steps = most_steps
         self._record_shapes = record_shapes
         self._with_stack = with_stack
@@ -90,7 +90,7 @@ class KernelWindow:
             self._recorder.window = self
             bundle = self._recorder.bundle
             if bundle is not None and self._folder.resolve() == bundle.resolve():
-                self.trace = bundle / PROFILER_TRACE
+                self.trace = bundle / PROFILER_TRACE.parent / self.trace.name
 
     def _close(self) -> None:
         profiler, self._profiler = self._profiler, None
@@ -120,6 +120,11 @@ class KernelWindow:
         return trace.relative_to(bundle).as_posix() if bundle is not None and trace.is_relative_to(bundle) else None
 
 
+def _trace_name(rank: int | None) -> str:
+    """All ranks of a program have one folder; the first has the name that is looked for first."""
+    return f"{PROFILER_TRACE.stem}.rank{rank}{PROFILER_TRACE.suffix}" if rank else PROFILER_TRACE.name
+
+
 def profile_kernels(
     output_dir: str | Path | None = None,
     steps: int | None = None,
@@ -128,8 +133,9 @@ def profile_kernels(
     with_stack: bool = False,
 ) -> KernelWindow:
     """Profile what runs in the `with` block, and write `profiler_trace.json` to `output_dir`, whole or not at all; by
-    default to `FRX_OUTPUT_DIR`, or `frx-job-run`. In the folder of the run that is recorded it is in `profiler/`.
-    `steps` is how many steps to profile: with `step_context`, or `step()` on what the block gives, only that many are;
-    else it says how many the block has."""
+    default to `FRX_OUTPUT_DIR`, or `frx-job-run`. In the folder of the run that is recorded it is in `profiler/`. Rank
+    1 of a distributed program (`RANK`, as `torchrun` says) writes `profiler_trace.rank1.json`, and so on. `steps` is
+    how many steps to profile: with `step_context`, or `step()` on what the block gives, only that many are; else it
+    says how many the block has."""
     folder = output_dir_now() if output_dir is None else Path(output_dir)
     return KernelWindow(folder, steps, record_shapes=record_shapes, with_stack=with_stack)

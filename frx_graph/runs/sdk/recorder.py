@@ -103,8 +103,8 @@ class Recorder:
             "python": platform.python_version(),
             "device_name": _device_name(torch),
             "job_name": self._job_name,
-            "rank": _rank("RANK"),
-            "local_rank": _rank("LOCAL_RANK"),
+            "rank": launched_as("RANK"),
+            "local_rank": launched_as("LOCAL_RANK"),
         }
         return system_info, self.now(), None, told
 
@@ -130,7 +130,7 @@ def _device_name(torch: Any) -> str | None:
         return None
 
 
-def _rank(variable: str) -> int | None:
+def launched_as(variable: str) -> int | None:
     """Which of several processes this is, as launchers such as `torchrun` say."""
     given = os.environ.get(variable, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else None

@@ -14,9 +14,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,23 @@ class TuneFolder:
     def name(self) -> str:
         """The tune's id."""
         return self.path.name
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """No other tune writes here while the block runs. Raises `OptionError` where one does already. The lock goes
+        with its process, however that ends."""
+        with (self.path / _SETTINGS).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OptionError(
+                    f"{self.path}: another frx tune goes on with it", "wait for its end, or begin a new tune"
+                ) from None
+            except OSError as error:
+                # Some network file systems know no locks; whoever has his folder there goes without.
+                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise
+            yield
 
     def of(self, kind: Kind, candidate: str) -> Path:
         """A trial's own folder."""

@@ -76,6 +76,19 @@ def test_place_by_default_where_nothing_is_recorded(
     assert marks(trace) == ["ProfilerStep#1"]
 
 
+@pytest.mark.parametrize(
+    ("rank", "name"), [("0", "profiler_trace.json"), ("3", "profiler_trace.rank3.json"), ("x", "profiler_trace.json")]
+)
+def test_each_rank_writes_a_trace_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, name: str
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    with profile_kernels(tmp_path) as window:
+        torch.relu(torch.zeros(2))
+    assert window.trace == tmp_path / name
+    assert operators(window.trace) > 0
+
+
 def test_failed_block_is_profiled_and_its_exception_passes(tmp_path: Path) -> None:
     error = ValueError("the program's")
     with pytest.raises(ValueError) as raised, profile_kernels(tmp_path):

@@ -81,6 +81,16 @@ def test_other_arguments_are_refused_and_named(folder):
         resumed_folder(folder.path, SETTINGS)
 
 
+def test_two_tunes_do_not_write_into_one_folder(folder):
+    again = resumed_folder(folder.path, SETTINGS)
+    with folder.held():
+        with pytest.raises(OptionError, match="another frx tune goes on with it"), again.held():
+            pass
+        assert again.baseline() is None
+    with again.held():
+        pass
+
+
 def test_a_refused_candidate_has_its_folder_with_the_reason(folder):
     bench = TuneBench(SETTINGS, folder)
     bench.refused(Kind.FULL, CANDIDATE, (("B", "2"),), "there is no GPU")
