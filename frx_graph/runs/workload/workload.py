@@ -13,10 +13,8 @@ import dataclasses
 import functools
 import math
 import os
-import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +24,8 @@ from types import FrameType
 from typing import Final
 
 from frx_graph.errors import FrxError
-from frx_graph.runs.workload import workload_guard
 from frx_graph.runs.workload.adoption import adopting
+from frx_graph.runs.workload.guarded_process import GuardedProcess
 from frx_graph.runs.workload.workload_log import WorkloadLog
 from frx_graph.runs.workload.workload_output import WorkloadOutput
 
@@ -88,29 +86,23 @@ def run_workload(
     """
     with contextlib.ExitStack() as stack:
         kept = _opened_log(log)
-        control_read, control = os.pipe()
-        status, status_write = os.pipe()
-        stack.callback(os.close, status)
+        guarded = GuardedProcess()
         end_orphans = stack.enter_context(adopting())
-        signals = _Signals(control, patience_seconds)
+        signals = _Signals(guarded.send, patience_seconds)
         stack.enter_context(signals.handled())
         guard: subprocess.Popen[bytes] | None = None
         try:
-            try:
-                guard = _started_guard(command, environment, control_read, status_write)
-            finally:
-                os.close(control_read)
-                os.close(status_write)
+            guard = _started_guard(guarded, command, environment)
             assert guard.stdout is not None
             assert guard.stderr is not None
             output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
             stack.callback(output.close)
             tell = functools.partial(started or (lambda _: None), guard.pid)
-            end = _followed(_Status(status), command[0], signals, limit_seconds, tell)
+            end = _followed(guarded, command[0], signals, limit_seconds, tell)
             output.finish(signals.impatient)
         finally:
             # The guard ends whatever is left, and then itself.
-            signals.close()
+            guarded.close()
             if guard is not None and guard.wait() < 0:
                 # Somebody has killed it: what it would have ended is ours now.
                 end_orphans()
@@ -128,27 +120,18 @@ def _opened_log(path: Path | None) -> WorkloadLog | None:
 
 
 def _started_guard(
-    command: Sequence[str], environment: Mapping[str, str] | None, control: int, status: int
+    guarded: GuardedProcess, command: Sequence[str], environment: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
-    guard = [sys.executable, "-I", "-S", str(Path(workload_guard.__file__)), str(control), str(status)]
+    # A process outside of the terminal's session gets an error for what it reads there.
+    stdin = subprocess.DEVNULL if os.isatty(0) else None
     try:
-        return subprocess.Popen(
-            [*guard, *command],
-            # A process outside of the terminal's session gets an error for what it reads there.
-            stdin=subprocess.DEVNULL if os.isatty(0) else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=environment,
-            pass_fds=(control, status),
-            start_new_session=True,
-        )
+        return guarded.start(command, environment, stdin, subprocess.PIPE, subprocess.PIPE)
     except (OSError, ValueError) as error:
         raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
 
 
 def _followed(
-    status: _Status,
+    guarded: GuardedProcess,
     name: str,
     signals: _Signals,
     limit_seconds: float | None,
@@ -158,16 +141,16 @@ def _followed(
     deadline = math.inf if limit_seconds is None else begin + limit_seconds
     timed_out = False
     while True:
-        match (status.line() or "").split():
-            case ["started"]:
+        match guarded.line(_POLL_SECONDS):
+            case ["started", _]:
                 started()
             case ["failed", error]:
                 raise WorkloadError(f"{name} cannot be started: {os.strerror(int(error))}", _AFTER)
-            case ["ended", said, seconds]:
+            case ["ended", said, seconds, _]:
                 code = int(said)
                 exit_code, killer = (code, None) if code >= 0 else (None, -code)
                 return WorkloadEnd(exit_code, killer, float(seconds), timed_out)
-            case _ if status.closed:
+            case _ if guarded.silent:
                 # The workload was killed with its guard.
                 return WorkloadEnd(None, signal.SIGKILL, time.monotonic() - begin, timed_out)
         if not timed_out and time.monotonic() >= deadline:
@@ -176,31 +159,11 @@ def _followed(
         signals.look()
 
 
-class _Status:
-    """What the guard says, line by line."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._received = b""
-        self.closed = False
-
-    def line(self) -> str | None:
-        """The next; None where none has come for a while, or none will come."""
-        if b"\n" not in self._received and select.select([self._descriptor], [], [], _POLL_SECONDS)[0]:
-            chunk = os.read(self._descriptor, 4096)
-            self._received += chunk
-            self.closed = not chunk
-        if b"\n" not in self._received:
-            return None
-        line, _, self._received = self._received.partition(b"\n")
-        return line.decode()
-
-
 class _Signals:
-    """Tells the guard which signals the workload gets. `control` is closed by `close`."""
+    """Which signals the workload gets."""
 
-    def __init__(self, control: int, patience_seconds: float) -> None:
-        self._control: int | None = control
+    def __init__(self, send: Callable[[int], None], patience_seconds: float) -> None:
+        self._send = send
         self._patience = patience_seconds
         self._first: float | None = None
         self._kill_at = math.inf
@@ -237,12 +200,6 @@ class _Signals:
         """Whether somebody has said twice that it is to end."""
         return self._killed
 
-    def close(self) -> None:
-        """Nothing is sent any more."""
-        if self._control is not None:
-            control, self._control = self._control, None
-            os.close(control)
-
     def _came(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._first is None:
@@ -256,9 +213,3 @@ class _Signals:
     def _kill(self) -> None:
         self._killed, self._kill_at = True, math.inf
         self._send(signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
-        # The guard may have ended with the workload.
-        with contextlib.suppress(OSError):
-            if self._control is not None:
-                os.write(self._control, bytes([number]))

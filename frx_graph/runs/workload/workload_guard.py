@@ -3,9 +3,16 @@
     python -I -S workload_guard.py CONTROL STATUS PROGRAM [ARGUMENT...]
 
 It is a program of its own, of the standard library alone, since its parent may be killed at any moment. It reads from
-the descriptor CONTROL: each byte is a signal for the workload's process group, SIGKILL is for all that it has started,
-and the end of the file says that the parent has gone. It writes to STATUS: `started`, or `failed ERRNO`; when the
-workload has ended, and all that it has left behind has, too, `ended CODE SECONDS`, a signal's number being negative.
+the descriptor CONTROL: each byte is a signal for the workload's process group, or for all that it has started if it is
+SIGKILL, SIGSTOP or SIGCONT; and the end of the file says that the parent has gone. It writes lines to STATUS:
+
+    started PID                  or `failed ERRNO`, which is the last one
+    stopped NS CPU_SECONDS       all of its processes stand; NS since the epoch is before the first did
+    continued NS CPU_SECONDS     they go on; NS is before the first did
+    ended CODE SECONDS CPU_SECONDS
+
+CODE is minus the signal that has ended it. It is said when all that the workload has left behind has ended, too.
+CPU_SECONDS are of all processes so far.
 
 On Linux it adopts processes whose parents have ended, so that those that have left the group and the session are found,
 too; and the workload is killed where the guard is.
@@ -21,6 +28,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 """linux/prctl.h"""
@@ -28,9 +36,20 @@ _PATIENCE = 1.0
 """Seconds between SIGTERM and SIGKILL for what a workload has left behind, or what its parent has."""
 _GONE = 5.0
 """Seconds after which a process that SIGKILL does not end, as one in a system call that hangs, is left alone."""
-_POLL = 0.01
+_STANDS = 0.2
+"""Seconds that a process may take to stop, as one that waits for a disk; then it is left to stop when it can."""
+_POLL, _STOPPING_POLL = 0.01, 0.001
 _REPLACED = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores, and programs do not expect to be ignored."""
+
+
+class Process(NamedTuple):
+    """One of the workload's processes."""
+
+    number: int
+    state: str
+    ticks: int
+    """Of processor time, with that of children that it has waited for."""
 
 
 class Guard:
@@ -56,7 +75,7 @@ class Guard:
         if failure:
             self._say(f"failed {failure}")
             return
-        self._say("started")
+        self._say(f"started {self._child}")
         while self._wait_status is None:
             ready, _, _ = select.select([self._control, woken], [], [])
             if woken in ready:
@@ -71,7 +90,7 @@ class Guard:
         _end_descendants(self._reap)
         if self._wait_status is not None:
             code = os.waitstatus_to_exitcode(self._wait_status)
-            self._say(f"ended {code} {self._ended_at - begin!r}")
+            self._say(f"ended {code} {self._ended_at - begin!r} {_cpu_seconds([])!r}")
 
     def _start(self) -> int:
         """Fork the workload; the error's number where it cannot be."""
@@ -104,11 +123,41 @@ class Guard:
     def _send(self, number: int) -> None:
         if number == signal.SIGKILL:
             for process in _descendants():
-                _kill(process, number)
+                _kill(process.number, number)
+        elif number == signal.SIGSTOP:
+            self._stop()
+        elif number == signal.SIGCONT:
+            self._continue()
+        else:
+            self._send_group(number)
+
+    def _send_group(self, number: int) -> None:
         # A group's number is nobody else's while one process is in it, and the leader is until it is reaped.
-        elif self._wait_status is None:
+        if self._wait_status is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._child, number)
+
+    def _stop(self) -> None:
+        at = time.time_ns()
+        self._send_group(signal.SIGSTOP)
+        deadline = time.monotonic() + _STANDS
+        while True:
+            processes = _descendants()
+            running = [process for process in processes if process.state not in "Tt"]
+            if not running or time.monotonic() >= deadline:
+                break
+            for process in running:
+                _kill(process.number, signal.SIGSTOP)
+            time.sleep(_STOPPING_POLL)
+        self._say(f"stopped {at} {_cpu_seconds(processes)!r}")
+
+    def _continue(self) -> None:
+        processes = _descendants()
+        at = time.time_ns()
+        self._send_group(signal.SIGCONT)
+        for process in processes:
+            _kill(process.number, signal.SIGCONT)
+        self._say(f"continued {at} {_cpu_seconds(processes)!r}")
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -129,32 +178,43 @@ def _end_descendants(reap: Callable[[], None]) -> None:
     """First they are asked to end. Returns when there is none."""
     begin = time.monotonic()
     for process in _descendants():
-        _kill(process, signal.SIGTERM)
+        # One that stands gets a signal when it goes on.
+        _kill(process.number, signal.SIGTERM)
+        _kill(process.number, signal.SIGCONT)
     while left := _descendants():
         waited = time.monotonic() - begin
         if waited > _PATIENCE + _GONE:
             return
         if waited > _PATIENCE:
             for process in left:
-                _kill(process, signal.SIGKILL)
+                _kill(process.number, signal.SIGKILL)
         time.sleep(_POLL)
         # Those that were adopted would stay as zombies.
         reap()
+    reap()
 
 
-def _descendants() -> list[int]:
+def _descendants() -> list[Process]:
     """Of this process, without those that have ended and that their parents have not asked about."""
     children = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # proc(5): number, name in parentheses, which may hold any, state, parent.
-            state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-            if state not in "ZX":
-                children[int(parent)].append(int(folder.name))
+            # proc(5): number, name in parentheses, which may hold any, state, parent; from the 14th on, ticks.
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            if fields[0] not in "ZX":
+                ticks = sum(map(int, fields[11:15]))
+                children[int(fields[1])].append(Process(int(folder.name), fields[0], ticks))
     found = list(children[os.getpid()])
     for process in found:
-        found += children[process]
+        found += children[process.number]
     return found
+
+
+def _cpu_seconds(alive: list[Process]) -> float:
+    """Of those, and of those that were waited for."""
+    ended = os.times()
+    ticks = sum(process.ticks for process in alive)
+    return ticks / os.sysconf("SC_CLK_TCK") + ended.children_user + ended.children_system
 
 
 def _kill(process: int, number: int) -> None:

@@ -1,0 +1,91 @@
+"""A workload that a guard has started, from the side of whoever wants to know of it; `workload_guard` says what the
+guard does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from frx_graph.runs.workload import workload_guard
+
+Stream = int | IO[bytes] | None
+
+
+class GuardedProcess:
+    """What is sent before `start` comes to the workload when it is there. To be closed by `close`, which leaves the
+    guard to end what is left."""
+
+    def __init__(self) -> None:
+        control_read, control = os.pipe()
+        self._control: int | None = control
+        self._status, status_write = os.pipe()
+        self._theirs: tuple[int, ...] = (control_read, status_write)
+        self._received = b""
+        self.silent = False
+        """Whether the guard has gone: it says nothing any more."""
+
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None,
+        stdin: Stream,
+        stdout: Stream,
+        stderr: Stream,
+    ) -> subprocess.Popen[bytes]:
+        """The guard, which leads a session of its own. Raises `OSError` or `ValueError` where it cannot be started."""
+        guard = [sys.executable, "-I", "-S", str(Path(workload_guard.__file__)), *map(str, self._theirs)]
+        try:
+            return subprocess.Popen(
+                [*guard, *command],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                bufsize=0,
+                env=environment,
+                pass_fds=self._theirs,
+                start_new_session=True,
+            )
+        finally:
+            for descriptor in self._theirs:
+                os.close(descriptor)
+            self._theirs = ()
+
+    def send(self, number: int) -> None:
+        """A signal for the workload; SIGKILL, SIGSTOP and SIGCONT reach all that it has started."""
+        # The guard may have ended with the workload.
+        with contextlib.suppress(OSError):
+            if self._control is not None:
+                os.write(self._control, bytes([number]))
+
+    def line(self, seconds: float) -> list[str]:
+        """The words of what the guard says next; none where it says nothing for so long, or will say nothing."""
+        if b"\n" not in self._received and not self.silent and self._told_within(seconds):
+            chunk = os.read(self._status, 4096)
+            self._received += chunk
+            self.silent = not chunk
+        if b"\n" not in self._received:
+            return []
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode().split()
+
+    def _told_within(self, seconds: float) -> bool:
+        # Not `select`, which has an end to numbers of descriptors.
+        told = select.poll()
+        told.register(self._status, select.POLLIN)
+        return bool(told.poll(1000 * seconds))
+
+    def close(self) -> None:
+        """Nothing is sent any more."""
+        if self._control is not None:
+            control, self._control = self._control, None
+            os.close(control)
+            os.close(self._status)
+            for descriptor in self._theirs:
+                os.close(descriptor)
+            self._theirs = ()
