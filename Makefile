@@ -2,7 +2,8 @@
 #
 #   make demo [TARGET=file.py:callable]             installs, advises on ResNet-18, tries the fixes, applies what was
 #                                                   proved; records and analyses a training run; writes demo-report.html
-#   make test [TORCH=2.13.0] [SELECT='not slow']    installs, lints, type-checks, runs the tests
+#   make test [TORCH=2.13.0] [SELECT='not slow'] [SKIP='tests/rules ...']
+#                                                   installs, lints, type-checks, runs the tests
 #   make docs                                       installs, builds the documentation into build/docs
 #
 # Each torch version has its own virtual environment; constraints.txt names the default one.
@@ -17,6 +18,7 @@ DEFAULT_TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH ?= $(DEFAULT_TORCH)
 TARGET ?= benchmarks/zoo.py:resnet18
 SELECT ?=
+SKIP ?=
 JOBS ?= 2
 
 VENV := $(if $(filter $(DEFAULT_TORCH),$(TORCH)),.venv,.venv-$(TORCH))
@@ -50,7 +52,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n $(JOBS) $(if $(SELECT),-m "$(SELECT)")
+	$(BIN)/python -m pytest -n $(JOBS) $(if $(SELECT),-m "$(SELECT)") $(SKIP:%=--ignore=%)
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -250,6 +250,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_advise_mode_prints_at_exit_to_standard_error_without_an_import() -> None:
     done = _script(_PROGRAM.replace("MODE", "advise"))
     assert done.returncode == 0, done.stderr
@@ -257,6 +258,7 @@ def test_advise_mode_prints_at_exit_to_standard_error_without_an_import() -> Non
     assert "frx-graph" in done.stderr
 
 
+@pytest.mark.slow
 def test_apply_mode_prints_nothing() -> None:
     done = _script(_PROGRAM.replace("MODE", "apply"))
     assert done.returncode == 0, done.stderr
@@ -264,6 +266,7 @@ def test_apply_mode_prints_nothing() -> None:
     assert "frx" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 @pytest.mark.parametrize("plan", [None, "all"])
 @pytest.mark.parametrize("compiling", ["torch", "frx"])

@@ -102,6 +102,7 @@ class Counting(nn.Module):
         return self.convolution(x) * self.calls
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:frx. the weights are not frozen")
 def test_a_program_that_writes_into_its_buffers_is_not_frozen() -> None:
     model, other = Counting(), Counting()

@@ -144,6 +144,7 @@ def tried(model: tuple[nn.Module, Tensor], folder: Path, *, train: bool) -> Tria
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 def test_an_operator_of_the_script_is_tried_and_nothing_of_the_program_changes(
     model, tmp_path: Path, train: bool
@@ -160,6 +161,7 @@ def test_an_operator_of_the_script_is_tried_and_nothing_of_the_program_changes(
     assert found.requires_grad is train
 
 
+@pytest.mark.slow
 def test_a_wrong_candidate_is_rejected(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = answering_arm.planned_backend
 
@@ -182,6 +184,7 @@ def test_a_wrong_candidate_is_rejected(model, tmp_path: Path, monkeypatch: pytes
     assert run.quads == ()
 
 
+@pytest.mark.slow
 def test_kernels_and_memory_are_seen_from_the_trials_thread(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def strides(value: Any) -> list[tuple[int, ...]]:
     return [leaf.stride() for leaf in pytree.tree_leaves(value)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_outputs_have_the_strides_of_the_model_that_was_given(inner: str, train: bool) -> None:
@@ -84,6 +85,7 @@ def test_outputs_have_the_strides_of_the_model_that_was_given(inner: str, train:
     assert not any(r.subject == "kept_output_strides" for done in backend.rewritten() for r in done.refused)
 
 
+@pytest.mark.slow
 def test_symbolic_sizes_keep_strides_too() -> None:
     model = Returned().eval()
     twin = copy.deepcopy(model)
@@ -156,6 +158,7 @@ def test_prepare_by_itself_leaves_outputs_as_the_weights_make_them() -> None:
         assert model(IMAGE)["image"].is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_programs_that_are_frozen_later_keep_the_strides(inner: str) -> None:
     model = Returned().train()
@@ -325,6 +328,7 @@ def test_operators_whose_fakes_are_wrong_keep_strides_too(operator: str, batch: 
             torch.testing.assert_close(ours.grad, own.grad, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["all", "solved"])
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_what_a_compiler_decomposes_keeps_strides_too(inner: str, plan: str) -> None:
@@ -362,7 +366,7 @@ VIEWED = {
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("viewed", VIEWED)
-@pytest.mark.parametrize("inner", ["eager", "inductor"])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_outputs_share_memory_as_they_did(inner: str, viewed: str, batch: int, train: bool) -> None:
     class Viewed(nn.Module):
         def __init__(self) -> None:
@@ -395,6 +399,7 @@ ONE_CHANNEL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("behind", ONE_CHANNEL)
 @pytest.mark.parametrize("rank", [4, 5])

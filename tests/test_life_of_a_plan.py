@@ -385,7 +385,7 @@ class Lives(RuleBasedStateMachine):
             assert [event.decision.plan for event in found] == [event.plan for event in self.standing(environment)]
 
 
-TestLives = pytest.mark.filterwarnings("ignore:frx")(Lives.TestCase)
+TestLives = pytest.mark.slow(pytest.mark.filterwarnings("ignore:frx")(Lives.TestCase))
 TestLives.settings = settings(
     max_examples=SEQUENCES,
     stateful_step_count=20,

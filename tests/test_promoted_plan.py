@@ -231,6 +231,7 @@ def test_a_ledger_that_cannot_be_written_leaves_the_baseline_with_one_warning(
     assert len([w for w in warned if "promoted" in str(w.message)]) == 1
 
 
+@pytest.mark.slow
 def test_a_target_in_an_arm_and_the_same_model_in_a_program_have_one_signature(model, tmp_path: Path) -> None:
     base = Load(TargetWorkload("model.py:build"), False, "eager", seed=0)
     with start_arm() as arm:
@@ -240,6 +241,7 @@ def test_a_target_in_an_arm_and_the_same_model_in_a_program_have_one_signature(m
     assert [graph.signature for graph in answer.graphs] == [signature]
 
 
+@pytest.mark.slow
 def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> None:
     script = (
         "import sys, torch\n"
@@ -376,6 +378,7 @@ def test_what_was_tried_with_other_graphs_alone_says_nothing_about_this_one(
     assert seen == [signature]
 
 
+@pytest.mark.slow
 def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tmp_path: Path) -> None:
     signature, candidates = proposed(*model)
     ledger.append(rejected(signature, candidates, TrialPolicy()))

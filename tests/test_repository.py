@@ -66,6 +66,7 @@ def test_every_module_imports() -> None:
             importlib.import_module(name)
 
 
+@pytest.mark.slow
 def test_public_functions_are_not_hidden_by_modules_of_the_same_name() -> None:
     # In a fresh process, because importing a submodule replaces the package's attribute for good.
     program = (

@@ -89,6 +89,7 @@ def test_the_same_program_twice_has_the_same_facts(backend: str, nothing_compile
     assert FACTS.validate_json(FACTS.dump_json(first)) == first
 
 
+@pytest.mark.slow
 def test_another_process_has_the_same_guards() -> None:
     script = textwrap.dedent(
         """

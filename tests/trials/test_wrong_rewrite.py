@@ -72,6 +72,7 @@ def test_the_gate_that_is_for_it_rejects(inner: str, fault: str, gate: Gate, tmp
     assert [one.name for one in run.gates][:3] == BEFORE[: len(run.gates)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_as_it_is_it_passes_every_gate_before_it_is_timed(inner: str, tmp_path: Path) -> None:
     run = tried(inner, None, tmp_path)

@@ -160,6 +160,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_each_gradient_takes_its_own_fastest_form(rewrite, monkeypatch, form: str) -> None:
     prices = FORMS[form]
@@ -207,6 +208,7 @@ def test_what_cannot_be_timed_stays_and_is_told(rewrite, monkeypatch) -> None:
     assert [refusal.subject for refusal in graph.done.refused] == ["onednn_products"]
 
 
+@pytest.mark.slow
 def test_under_inductor() -> None:
     torch._dynamo.reset()
     backend.clear()

@@ -109,6 +109,7 @@ def test_what_a_cut_cannot_express_is_not_called_the_best(
     assert ticks_of(instance, moved) <= ticks_of(instance, (0,) * len(costs))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(instances())
 def test_expansion_is_never_dearer_than_the_program_nor_one_label_everywhere(instance: Instance) -> None:

@@ -63,6 +63,7 @@ def check_best(problem: Problem) -> None:
     assert problem.changes(answer.labels) == changes
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(problems(labels="abcd", allowed=4, nodes=5, maps=True))
 def test_up_to_four_labels_with_maps_and_ties(problem: Problem) -> None:

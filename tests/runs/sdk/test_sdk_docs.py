@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import frx_graph
 from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, MOST_TENSORS
 from frx_graph.runs.sdk.event_writer import CAPACITY
@@ -21,6 +23,7 @@ TEXT = DOCS.read_text()
 RunProgram = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.slow
 def test_programs_run(run_program: RunProgram, trace: Path) -> None:
     training, profile = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     folder = trace.parent.parent
