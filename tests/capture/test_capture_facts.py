@@ -244,6 +244,12 @@ def test_facts_of_other_numbers_of_steps_are_not_compared() -> None:
         ("___check_type_id(L['x'], 94328241216224)", "___check_type_id(L['x'])"),
         ("G['__builtins_dict___12']['len']", "G['__builtins_dict']['len']"),
         ("___check_type_id(G['___unnamed_scope_140098877775872_c0']), 1", "___check_type_id(G['___unnamed_scope']), 1"),
+        (
+            "___check_obj_id(G['_140271496230000_c0'].Tensor, 94328241216224), type=<class 'torch.Tensor'>",
+            "___check_obj_id(G['_#'].Tensor), type=<class 'torch.Tensor'>",
+        ),
+        ("___check_obj_id(G['mod_140271496230000_c12'].weight, 1)", "___check_obj_id(G['mod_#'].weight)"),
+        ("G['x_2_c3'] == 1", "G['x_2_c3'] == 1"),
         ("L['f'] is <function f at 0x7fb75ac22930>", "L['f'] is <function f at 0x>"),
         ("L['n'] == 140428489055488", "L['n'] == #"),
         ("size=[1048576, 3], stride=[3, 1]", "size=[1048576, 3], stride=[3, 1]"),
