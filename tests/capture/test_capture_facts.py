@@ -89,6 +89,19 @@ def test_the_same_program_twice_has_the_same_facts(backend: str, nothing_compile
     assert FACTS.validate_json(FACTS.dump_json(first)) == first
 
 
+class AsksForType(nn.Module):
+    """As models of transformers do; Dynamo then puts the module `torch` into globals under a name made of its id."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu() if type(x) is torch.Tensor else x
+
+
+def test_globals_that_are_named_by_an_id_are_the_same_guards() -> None:
+    first, second = captured(AsksForType()), captured(AsksForType())
+    assert any("G['_#']" in guard for frame in first.frames for guard in frame.guards)
+    assert worse_capture(first, second) == ()
+
+
 @pytest.mark.slow
 def test_another_process_has_the_same_guards() -> None:
     script = textwrap.dedent(
