@@ -99,10 +99,18 @@ def wait_for_arms(process: subprocess.Popen[str], count: int) -> None:
     """Until so many arms of a trial are running at the same time."""
     parent = psutil.Process(process.pid)
     deadline = time.monotonic() + 120
-    while sum(child.status() != psutil.STATUS_ZOMBIE for child in parent.children()) < count:
+    while sum(is_running(child) for child in parent.children()) < count:
         assert process.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def is_running(process: psutil.Process) -> bool:
+    """Neither a zombie nor gone; it may go while it is looked at."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def nothing_is_left(folder: Path) -> None:
