@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -28,9 +29,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from scipy.stats import t
 
 from frx_graph.reports.tune_document import TuneDocument, as_json
 from frx_graph.runs.tune.run_label import diagnose
@@ -43,6 +46,8 @@ from frx_graph.trials.configuration_trial import Kind
 SCRIPT = Path(__file__).with_name("tuned_training.py")
 TRUTH_STEPS = 200
 NEAR = 0.03
+COMPARED = 4
+"""So many times the rounds of the grid are those of what is compared in the end."""
 POINTS = 5.0
 NOOP_ARGUMENTS = ("--channels", "16", "--blocks", "0", "--wait-ms", "0")
 """A step of a few milliseconds: what does nothing does it in short steps, too."""
@@ -83,6 +88,23 @@ def in_turns(configurations: Sequence[Variables], rounds: int) -> list[list[floa
     return times
 
 
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Of two configurations' times: the geometric mean over rounds, with a 95 % interval (Student's t of the logs)."""
+
+    value: float
+    low: float
+    high: float
+
+
+def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
+    """Times of `first` over those of `second`, run in the same rounds. At least two rounds."""
+    logs = [math.log(a / b) for a, b in zip(first, second, strict=True)]
+    mean = statistics.fmean(logs)
+    reach = float(t.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
+
+
 def tuned(settings: TuneSettings, folder: Path, name: str, *, tell: bool) -> TuneDocument:
     def say(text: str) -> None:
         if tell:
@@ -109,20 +131,26 @@ def planted(folder: Path, *, rounds: int, ignore_load: bool) -> dict[str, Any]:
     found = dict(winner.environment) if winner is not None else {}
     grid = truth_grid()
     medians = [statistics.median(times) for times in in_turns(grid, rounds)]
-    default, chosen = list(map(statistics.median, in_turns(({}, found), 2 * rounds))) if found else (medians[0],) * 2
-    best = min(*medians, chosen)
-    gain = default / chosen - 1
-    claimed = winner.speedup if winner is not None else None
+    best = min(zip(medians, grid, strict=True), key=lambda row: row[0])[1]
+    default, chosen, fastest = in_turns(({}, found, best), COMPARED * rounds)
+    true, behind = ratio(default, chosen), ratio(chosen, fastest)
     return {
         "found": found,
-        "claimed_gain": claimed,
-        "true_gain": gain,
-        "points_apart": None if claimed is None else 100 * abs(claimed - gain),
-        "default_ms": default,
-        "found_ms": chosen,
-        "best_ms": best,
-        "truth_ms": [{"variables": dict(one), "ms": ms} for one, ms in zip(grid, medians, strict=True)],
-        "is_best": bool(found) and chosen <= (1 + NEAR) * best,
+        "best": best,
+        "claimed_gain": winner and winner.speedup,
+        "claimed_low": winner and winner.speedup_low,
+        "true_gain": true.value - 1,
+        "true_low": true.low - 1,
+        "true_high": true.high - 1,
+        "points_apart": winner and 100 * abs(winner.speedup - (true.value - 1)),
+        "found_over_best": asdict(behind),
+        "milliseconds": {
+            "default": statistics.median(default),
+            "found": statistics.median(chosen),
+            "best": statistics.median(fastest),
+        },
+        "grid_ms": [{"variables": dict(one), "ms": ms} for one, ms in zip(grid, medians, strict=True)],
+        "is_best": bool(found) and behind.value <= 1 + NEAR,
         "seconds": took,
         "document": as_json(document.model_copy(update={"trials": tuple(_without_samples(document))})),
     }
@@ -166,14 +194,17 @@ def table(results: Mapping[str, Any]) -> str:
     lines = []
     if (plant := results.get("planted")) is not None:
         lines += [f"{'configuration':<52} {'ms a step':>10}"]
-        for row in plant["truth_ms"]:
+        for row in plant["grid_ms"]:
             lines.append(f"{' '.join(f'{k}={v}' for k, v in row['variables'].items()):<52} {row['ms']:10.2f}")
         lines += [
             "",
             f"found: {' '.join(f'{k}={v}' for k, v in plant['found'].items()) or 'nothing'}",
-            f"  {plant['found_ms']:.2f} ms a step, the best of all {plant['best_ms']:.2f}: "
+            f"best of all: {' '.join(f'{k}={v}' for k, v in plant['best'].items())}",
+            f"  what was found takes {plant['found_over_best']['value']:.3f} times its time "
+            f"({plant['found_over_best']['low']:.3f} to {plant['found_over_best']['high']:.3f}): "
             f"{'the best' if plant['is_best'] else 'not the best'}",
-            f"  claimed {_percent(plant['claimed_gain'])}, in truth {_percent(plant['true_gain'])}",
+            f"  claimed {_percent(plant['claimed_gain'])} (at least {_percent(plant['claimed_low'])}), in truth "
+            f"{_percent(plant['true_gain'])} ({_percent(plant['true_low'])} to {_percent(plant['true_high'])})",
             f"  in {plant['seconds']:.0f} s",
         ]
     if (noop := results.get("noop")) is not None:

@@ -1,15 +1,28 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tune_truth
 
 
+NOTHING_FOUND = {"found": {}, "claimed_gain": None, "claimed_low": None, "points_apart": None, "is_best": False}
+
+
 def results(**changes):
     plant = {
-        "found": {"A": "1"}, "claimed_gain": 1.02, "true_gain": 1.0, "points_apart": 2.0, "default_ms": 20.0,
-        "found_ms": 10.0, "best_ms": 9.9, "truth_ms": [{"variables": {"A": "1"}, "ms": 9.9}], "is_best": True,
+        "found": {"A": "1"},
+        "best": {"A": "2"},
+        "claimed_gain": 1.02,
+        "claimed_low": 0.9,
+        "true_gain": 1.0,
+        "true_low": 0.95,
+        "true_high": 1.05,
+        "points_apart": 2.0,
+        "found_over_best": {"value": 1.01, "low": 0.97, "high": 1.05},
+        "grid_ms": [{"variables": {"A": "1"}, "ms": 9.9}],
+        "is_best": True,
         "seconds": 60.0,
-    }  # fmt: skip
+    }
     noop = {"runs": 30, "promoted": 0, "verdicts": {"equivalent": 30}, "ratios": [], "seconds": 1.0}
     return {"planted": plant | changes.get("planted", {}), "noop": noop | changes.get("noop", {})}
 
@@ -21,7 +34,18 @@ def results(**changes):
         ({"planted": {"points_apart": 5.0}}, True),
         ({"planted": {"points_apart": 5.01}}, False),
         ({"planted": {"is_best": False}}, False),
-        ({"planted": {"found": {}, "claimed_gain": None, "points_apart": None, "is_best": False}}, False),
+        (
+            {
+                "planted": {
+                    "found": {},
+                    "claimed_gain": None,
+                    "claimed_low": None,
+                    "points_apart": None,
+                    "is_best": False,
+                }
+            },
+            False,
+        ),
         ({"noop": {"promoted": 1}}, False),
     ],
 )
@@ -42,3 +66,20 @@ def test_every_planted_configuration_is_in_the_grid():
     grid = tune_truth.truth_grid()
     assert {"FRX_NUM_WORKERS": "0"} in grid
     assert {"FRX_NUM_WORKERS": "2", "FRX_CHANNELS_LAST": "true"} in grid
+
+
+def test_a_ratio_is_of_what_ran_in_the_same_round():
+    found = tune_truth.ratio([20.0, 40.0, 44.0], [10.0, 20.0, 20.0])
+    assert found.value == pytest.approx((2 * 2 * 2.2) ** (1 / 3))
+    assert found.low < 2 < found.high
+
+
+def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says():
+    made = np.random.default_rng(0)
+    held = 0
+    for _ in range(2000):
+        drift = made.normal(0, 0.2, 8)
+        first, second = (list(np.exp(drift + made.normal(shift, 0.1, 8))) for shift in (np.log(2), 0.0))
+        found = tune_truth.ratio(first, second)
+        held += found.low <= 2 <= found.high
+    assert 0.93 < held / 2000 < 0.97
