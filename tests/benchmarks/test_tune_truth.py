@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tune_truth
 
-
 NOTHING_FOUND = {"found": {}, "claimed_gain": None, "claimed_low": None, "points_apart": None, "is_best": False}
 
 
