@@ -152,7 +152,11 @@ def planted(folder: Path, *, rounds: int, ignore_load: bool) -> dict[str, Any]:
         "grid_ms": [{"variables": dict(one), "ms": ms} for one, ms in zip(grid, medians, strict=True)],
         "is_best": bool(found) and behind.value <= 1 + NEAR,
         "seconds": took,
-        "document": as_json(document.model_copy(update={"trials": tuple(_without_samples(document))})),
+        "document": as_json(
+            document.model_copy(
+                update={"trials": tuple(_without_samples(document)), "command": ("python", f"benchmarks/{SCRIPT.name}")}
+            )
+        ),
     }
 
 
