@@ -35,7 +35,7 @@ endef
 demo: $(VENV)/.installed-demo
 	$(call say,1. What does the layout of this network cost? frx advise)
 	$(BIN)/frx advise $(TARGET) --exit-zero --top 2
-	$(call say,2. Are the fixes right$(comma) and faster? frx trial: about a minute and a half)
+	$(call say,2. Are the fixes right$(comma) and faster? frx trial: about two minutes)
 	$(DEMO_LEDGER) $(BIN)/frx trial $(TARGET) || test $$? -eq 1
 	$(call say,3. What was promoted is applied$(comma) and nothing else: torch.compile(model$(comma) backend="frx"))
 	$(DEMO_LEDGER) $(BIN)/python examples/apply.py $(TARGET)
@@ -69,7 +69,7 @@ $(PIN): constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-demo: pyproject.toml $(PIN)
 	@echo "Installing frx-graph with torch $(TORCH) into $(VENV); the first time this downloads torch."
-	$(INSTALL) --editable '.[zoo]'
+	$(INSTALL) --editable '.[demo]'
 	touch $@
 
 $(VENV)/.installed-docs: pyproject.toml $(PIN)

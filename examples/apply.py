@@ -43,7 +43,10 @@ def main(target: str) -> None:
             for _ in range(ROUNDS)
         ]
     for graph in frx_graph.rewritten():
-        print(graph)
+        applied = ", ".join(f"{made.rewrite} of {len(made.nodes)} operators" for made in graph.applied)
+        print(
+            f"Graph {graph.graph_id}, {graph.phase}: {applied or 'nothing'}; {len(graph.conversions)} conversions added."
+        )
     if not frx_graph.rewritten():
         print("Nothing was promoted for this network, so nothing was applied.")
     before, after = (statistics.median(column) * 1e3 for column in zip(*times, strict=True))
