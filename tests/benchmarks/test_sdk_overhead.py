@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from sdk_overhead import StepCost, broken_bounds, main, network
 
-SHORT = StepCost(200_000, 100, 200e3, 300e3, 210e3, 310e3, 19_999.0, 1e9)
-LONG = StepCost(5_000_000, 100, 5e6, 6e6, 5.01e6, 6e6, 19_999.0, 1e9)
+SHORT = StepCost("python", 200_000, 100, 200e3, 300e3, 210e3, 310e3, 19_999.0, 1e9)
+LONG = StepCost("products", 5_000_000, 100, 5e6, 6e6, 5.01e6, 6e6, 19_999.0, 1e9)
 
 
 def test_bounds() -> None:
     assert broken_bounds([SHORT, LONG]) == []
-    assert broken_bounds([replace(SHORT, added_ns=20_000.0)]) == ["a step of 0.2 ms: 20.0 µs longer (bound 20)"]
+    assert broken_bounds([replace(SHORT, added_ns=20_000.0)]) == ["0.2 ms of python: 20.0 µs longer (bound 20)"]
     slow = replace(LONG, without_median_ns=1.9e6)
-    assert broken_bounds([slow]) == ["a step of 5 ms: 1.05% longer (bound 1%)"]
+    assert broken_bounds([slow]) == ["5 ms of products: 1.05% longer (bound 1%)"]
 
 
 def test_network_has_as_many_parameters_as_resnet_50() -> None:
@@ -32,7 +32,7 @@ def test_quick_run_writes_its_figures(
         monkeypatch.delenv(name)
     assert main(["--quick", "--json", str(tmp_path / "costs.json")]) == 0
     figures = json.loads((tmp_path / "costs.json").read_text())
-    assert [cost["steps"] for cost in figures["costs"]] == [100, 20]
+    assert [cost["steps"] for cost in figures["costs"]] == [100, 100, 20, 20]
     assert all(cost["with_p99_ns"] >= cost["with_median_ns"] > 0 for cost in figures["costs"])
     assert figures["broken"] == []
     assert "added µs" in capsys.readouterr().out
