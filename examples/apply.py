@@ -44,9 +44,8 @@ def main(target: str) -> None:
         ]
     for graph in frx_graph.rewritten():
         applied = ", ".join(f"{made.rewrite} of {len(made.nodes)} operators" for made in graph.applied)
-        print(
-            f"Graph {graph.graph_id}, {graph.phase}: {applied or 'nothing'}; {len(graph.conversions)} conversions added."
-        )
+        edges = f"{len(graph.conversions)} conversions added"
+        print(f"Graph {graph.graph_id}, {graph.phase}: {applied or 'nothing'}; {edges}.")
     if not frx_graph.rewritten():
         print("Nothing was promoted for this network, so nothing was applied.")
     before, after = (statistics.median(column) * 1e3 for column in zip(*times, strict=True))

@@ -68,11 +68,30 @@ class _Body(cst.CSTVisitor):
     def visit_For(self, node: cst.For) -> None:  # noqa: N802
         self.assigned |= target_names(node.target)
 
+    def visit_CompFor(self, node: cst.CompFor) -> None:  # noqa: N802
+        self.assigned |= target_names(node.target)
+
+    def visit_ImportAlias(self, node: cst.ImportAlias) -> None:  # noqa: N802
+        if node.asname is None:
+            self.assigned.add(name_parts(node.name)[0])
+
+    def visit_MatchAs(self, node: cst.MatchAs) -> None:  # noqa: N802
+        self._binds(node.name)
+
+    def visit_MatchStar(self, node: cst.MatchStar) -> None:  # noqa: N802
+        self._binds(node.name)
+
+    def visit_MatchMapping(self, node: cst.MatchMapping) -> None:  # noqa: N802
+        self._binds(node.rest)
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:  # noqa: N802
+        self._binds(node.name)
+
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:  # noqa: N802
-        self.assigned.add(node.name.value)
+        self._binds(node.name)
 
     def visit_Param(self, node: cst.Param) -> None:  # noqa: N802
-        self.assigned.add(node.name.value)
+        self._binds(node.name)
 
     def visit_If(self, node: cst.If) -> None:  # noqa: ARG002, N802
         self.branches += 1
@@ -85,3 +104,7 @@ class _Body(cst.CSTVisitor):
 
     def leave_IfExp(self, original_node: cst.IfExp) -> None:  # noqa: ARG002, N802
         self.branches -= 1
+
+    def _binds(self, name: cst.Name | None) -> None:
+        if name is not None:
+            self.assigned.add(name.value)

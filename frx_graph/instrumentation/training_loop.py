@@ -93,9 +93,13 @@ def _verdict(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
 
 
 def passes_on(iterable: cst.BaseExpression) -> cst.Call | None:
-    """A call that yields what its first argument yields, as `tqdm(loader)`; None for another expression."""
-    found = isinstance(iterable, cst.Call) and iterable.args and _called(iterable) in _AROUND
-    return iterable if found and isinstance(iterable, cst.Call) else None
+    """A call that yields what its first argument yields, as `tqdm(loader)`; None for another expression, as
+    `iter(function, sentinel)`."""
+    if not isinstance(iterable, cst.Call) or not iterable.args or _called(iterable) not in _AROUND:
+        return None
+    first = iterable.args[0]
+    calls = _called(iterable) == "iter" and len(iterable.args) > 1
+    return None if calls or first.star or first.keyword is not None else iterable
 
 
 def _counts(loop: cst.For) -> bool:

@@ -6,7 +6,7 @@ import libcst as cst
 import pytest
 from libcst.metadata import MetadataWrapper
 
-from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, training_loops
+from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, passes_on, training_loops
 
 
 def found(source: str) -> LoopsFound:
@@ -136,3 +136,31 @@ MODELS = {
 @pytest.mark.parametrize(("source", "model"), MODELS.values(), ids=MODELS.keys())
 def test_model(source: str, model: str | None) -> None:
     assert only(source).model == model
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    loss = sum(model(x) for model in models)\n",
+        "    losses = [model(x) for model in models]\n",
+        "    losses = {name: model(x) for name, model in models}\n",
+        "    from makers import model\n    loss = model(x)\n",
+        "    import model\n    loss = model(x)\n",
+        "    import model.inner\n    loss = model(x)\n",
+        "    import inner as model\n    loss = model(x)\n",
+        "    class model: pass\n    loss = model(x)\n",
+        "    match x:\n        case model:\n            pass\n    loss = model(x)\n",
+        "    match x:\n        case [*model]:\n            pass\n    loss = model(x)\n",
+        "    match x:\n        case {**model}:\n            pass\n    loss = model(x)\n",
+    ],
+)
+def test_a_model_that_the_turn_itself_names_is_not_there_when_it_begins(body: str) -> None:
+    assert only(f"for x in loader:\n{body}    loss.backward()\n    optimizer.step()\n").model is None
+
+
+def test_a_function_that_is_called_for_batches_is_no_loader() -> None:
+    loop = only(f"for x in iter(get, None):\n    if True:\n{STEP}")
+    assert passes_on(loop.node.iter) is None
+    assert passes_on(cst.parse_expression("iter(loader)")) is not None
+    assert passes_on(cst.parse_expression("tqdm(iterable=loader)")) is None
+    assert passes_on(cst.parse_expression("enumerate(*these)")) is None

@@ -38,10 +38,10 @@ from frx_graph.runs.collect.run_metadata import (
     RunMetadata,
     State,
     this_host,
-    without_secrets,
 )
 from frx_graph.runs.collect.run_settings import RunSettings
 from frx_graph.runs.collect.sampling import Sampler
+from frx_graph.runs.workload.shown_command import without_secrets
 from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload
 from frx_graph.termination import cleaned_up_when_terminated
 

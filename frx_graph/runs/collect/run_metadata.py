@@ -6,21 +6,14 @@ import enum
 import importlib.metadata
 import os
 import platform
-import re
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, Literal
+from typing import Literal
 
 import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
 from frx_graph.evidence.gpus_present import gpu_names
-from frx_graph.reports.plain_text import encodable
 from frx_graph.version import __version__
-
-REDACTED: Final = "[redacted]"
-_SECRET = re.compile(r"token|secret|passw|credential|api[-_]?key|access[-_]?key", re.IGNORECASE)
-"""Names of options, or variables, whose values are nobody's business."""
 
 
 class State(enum.StrEnum):
@@ -109,20 +102,3 @@ def this_host() -> Host:
         memory_bytes=psutil.virtual_memory().total,
         gpus=gpu_names(),
     )
-
-
-def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
-    """The command, in which the values of `--api-key=X`, `--api-key X` and `API_KEY=X` are not told. What is
-    given may be any bytes; this is text that can be encoded."""
-    shown: list[str] = []
-    hide = False
-    for word in map(encodable, command):
-        name, is_set, _ = word.partition("=")
-        if hide and not word.startswith("-"):
-            shown.append(REDACTED)
-            hide = False
-            continue
-        secret = _SECRET.search(name) is not None
-        hide = secret and not is_set and name.startswith("-")
-        shown.append(f"{name}={REDACTED}" if secret and is_set else word)
-    return tuple(shown)

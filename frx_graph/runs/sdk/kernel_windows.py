@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     from torch.profiler import profile
 
 
+_WRITTEN: Counter[Path] = Counter()
+"""Windows that this process has written, by the path of the first."""
+
+
 class KernelWindow:
     """What is profiled, as a context manager. Steps that are told, by `step_context` or by `step()`, are marked in the
     trace, and after `most_steps` of them the window closes before its block does."""
 
     def __init__(self, folder: Path, most_steps: int | None, *, record_shapes: bool, with_stack: bool) -> None:
         self._folder = folder
-        self.trace = folder / _trace_name(launched_as("RANK"))
+        self.trace = self._first = folder / _trace_name(launched_as("RANK"))
         self._most_steps = most_steps
         self._record_shapes = record_shapes
         self._with_stack = with_stack
@@ -91,6 +96,9 @@ class KernelWindow:
             bundle = self._recorder.bundle
             if bundle is not None and self._folder.resolve() == bundle.resolve():
                 self.trace = bundle / PROFILER_TRACE.parent / self.trace.name
+        self._first = self.trace.resolve()
+        if earlier := _WRITTEN[self._first]:
+            self.trace = self.trace.with_name(f"{self.trace.stem}.{earlier + 1}{self.trace.suffix}")
 
     def _close(self) -> None:
         profiler, self._profiler = self._profiler, None
@@ -105,6 +113,7 @@ class KernelWindow:
             self.trace.parent.mkdir(parents=True, exist_ok=True)
             with replaced_when_written(self.trace) as file:
                 profiler.export_chrome_trace(str(file))
+            _WRITTEN[self._first] += 1
         except Exception as error:  # noqa: BLE001 - a full disk, or a profiler that has failed
             say_once(f"the profile is not written to {self.trace}: {first_line(error)}")
             return
@@ -134,7 +143,8 @@ def profile_kernels(
 ) -> KernelWindow:
     """Profile what runs in the `with` block, and write `profiler_trace.json` to `output_dir`, whole or not at all; by
     default to `FRX_OUTPUT_DIR`, or `frx-job-run`. In the folder of the run that is recorded it is in `profiler/`. Rank
-    1 of a distributed program (`RANK`, as `torchrun` says) writes `profiler_trace.rank1.json`, and so on. `steps` is
+    1 of a distributed program (`RANK`, as `torchrun` says) writes `profiler_trace.rank1.json`, and so on; the second
+    window of a process `profiler_trace.2.json`. `steps` is
     how many steps to profile: with `step_context`, or `step()` on what the block gives, only that many are; else it
     says how many the block has."""
     folder = output_dir_now() if output_dir is None else Path(output_dir)

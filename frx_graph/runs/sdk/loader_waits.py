@@ -60,6 +60,17 @@ class TimedLoader:
         return _itself, (self._frx_loader,)
 
 
+class TimedIterating(TimedLoader):
+    """As `TimedLoader`, of what is an iterator, too: the program may call `next` on it without iterating it."""
+
+    def __init__(self, loader: Iterator[Any], recorder: CurrentRecorder) -> None:
+        super().__init__(loader, recorder)
+        self.__dict__["_frx_batches"] = TimedIterator(loader, recorder, _told(loader), None)
+
+    def __next__(self) -> Any:
+        return next(self.__dict__["_frx_batches"])
+
+
 class TimedIterator:
     """An iterator of batches that times each `next`."""
 

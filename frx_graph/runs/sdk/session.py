@@ -10,13 +10,13 @@ import contextlib
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 from frx_graph.errors import first_line
 from frx_graph.runs.sdk.event_lines import copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
-from frx_graph.runs.sdk.loader_waits import END, NEXT, TimedLoader, timed_in_place
+from frx_graph.runs.sdk.loader_waits import END, NEXT, TimedIterating, TimedLoader, timed_in_place
 from frx_graph.runs.sdk.recorder import Recorder
 from frx_graph.runs.sdk.recording_settings import RecordingSettings, settings_from
 from frx_graph.runs.sdk.stderr_warning import say_once
@@ -108,6 +108,8 @@ class AutopilotSession:
         Where nothing is recorded it is the given one."""
         if self._recorder is None:
             return loader
+        if isinstance(loader, Iterator):
+            return cast("Batches", TimedIterating(loader, lambda: self._recorder))
         return cast("Batches", TimedLoader(loader, lambda: self._recorder))
 
     def timed_in_place(self, loader: Any, seen: Callable[[Any], None] | None = None) -> AbstractContextManager[None]:

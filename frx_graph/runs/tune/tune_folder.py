@@ -29,6 +29,7 @@ from pydantic import TypeAdapter, ValidationError
 from frx_graph.atomic_file import write_atomically
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.runs.workload.shown_command import without_secrets
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Kind, RunSeen
 
 BASELINE = "baseline"
@@ -82,7 +83,7 @@ class TuneFolder:
         race = folder.parent.name == "race"
         config = {
             "name": settings.name,
-            "command": list(settings.command),
+            "command": list(without_secrets(settings.command)),
             "environment": dict(variables),
             "tune": settings.model_dump(mode="json", exclude={"command", "name"}),
         }

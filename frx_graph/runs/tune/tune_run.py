@@ -19,6 +19,7 @@ from frx_graph.runs.tune.search import Search, Searched
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder
 from frx_graph.runs.tune.workload_facts import workload_facts
+from frx_graph.runs.workload.shown_command import without_secrets
 from frx_graph.version import __version__
 
 REPORT, MARKDOWN = "autopilot_report.json", "report.md"
@@ -79,7 +80,7 @@ class TuneRun:
         return TuneDocument(
             id=self._folder.name,
             job=self._settings.name,
-            command=self._settings.command,
+            command=without_secrets(self._settings.command),
             status=status,
             frx_version=__version__,
             settings=self._settings.model_dump(mode="json", exclude={"command", "name"}),

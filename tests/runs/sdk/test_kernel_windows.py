@@ -115,3 +115,19 @@ def test_place_that_cannot_be_written_to_is_said(tmp_path: Path, capfd: pytest.C
     assert "frx: the profile is not written to " in capfd.readouterr().err
     with torch.profiler.profile():
         pass
+
+
+def test_a_later_window_leaves_the_earlier_ones_alone(recorded: Recorded, trace: Path) -> None:
+    folder = trace.parent.parent
+    windows = []
+    for count in (2, 1, 0):
+        with profile_kernels(folder) as window:
+            for _ in range(count):
+                torch.relu(torch.zeros(2))
+        windows.append(window.trace)
+    assert [path.name for path in windows] == [
+        "profiler_trace.json", "profiler_trace.2.json", "profiler_trace.3.json"
+    ]  # fmt: skip
+    assert [operators(path) for path in windows] == [2, 1, 0]
+    told = [event["payload"]["trace"] for event in recorded("profiler_window")]
+    assert told == [path.relative_to(folder).as_posix() for path in windows]

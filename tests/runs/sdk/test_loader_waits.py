@@ -118,3 +118,32 @@ def test_loader_with_lasting_workers_lasts(recorded: Recorded) -> None:
     assert stages(recorded) == ["begin", "next", "next", "end"] * 2
     payload = recorded("dataloader_span")[1]["payload"]
     assert (payload["num_workers"], payload["prefetch_factor"], payload["persistent_workers"]) == (1, 2, True)
+
+
+class Resets:
+    """An iterator that begins anew whenever it is iterated, as loaders that decode on a GPU do."""
+
+    def __iter__(self) -> Resets:
+        self.left = 2
+        return self
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+def test_an_iterator_stays_one(recorded: Recorded) -> None:
+    timed = frx_graph.instrument_dataloader(iter([1, 2, 3]))
+    assert next(timed) == 1
+    assert list(timed) == [2, 3]
+    assert stages(recorded) == ["next", "begin", "next", "next", "end"]
+    assert next(frx_graph.instrument_dataloader(number for number in (7, 8))) == 7
+
+
+def test_an_iterator_that_begins_anew_does(recorded: Recorded) -> None:
+    timed = frx_graph.instrument_dataloader(Resets())
+    assert [list(timed), list(timed)] == [[1, 0], [1, 0]]
+    assert next(iter(timed)) == 1
+    assert next(timed) == 0

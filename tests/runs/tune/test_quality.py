@@ -70,11 +70,19 @@ def test_outputs_may_drift_by_so_much(value, fails):
 
 
 def test_a_drift_that_the_program_tells_itself_counts_as_it_is():
-    assert "output_abs_drift is off by 0.006" in failed(outputs=(("output_abs_drift", 0.006),))
-    assert failed(outputs=(("output_abs_drift", 0.005),)) == ""
+    assert "output_abs_drift is off by 0.006" in failed(outputs=(*SEEN.outputs, ("output_abs_drift", 0.006)))
+    assert failed(outputs=(*SEEN.outputs, ("output_abs_drift", 0.005))) == ""
 
 
 def test_without_losses_there_is_nothing_to_compare():
-    assert failed(losses=()) == ""
+    assert failed(replace(SEEN, losses=()), losses=()) == ""
     assert final_loss(()) is None
     assert final_loss((9.0, 9.0, 9.0, 1.0)) == 1.0
+
+
+def test_what_no_longer_tells_what_the_baseline_tells_cannot_be_judged():
+    assert "no loss" in failed(losses=())
+    assert "no output_mean" in failed(outputs=())
+    assert failed(outputs=(), flags={"quality_checks": False}) == ""
+    assert failed(replace(SEEN, losses=()), losses=()) == ""
+    assert failed(replace(SEEN, losses=(), outputs=())) == ""
