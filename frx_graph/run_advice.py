@@ -122,7 +122,9 @@ def _summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
         kept = RunResult.model_validate_json(path.read_bytes())
     except ValidationError:
         return None, "the summary is none that this version of frx has written"
-    now = tuple(_source(bundle, role, file) for role, file in _raw(bundle, bundle.traces()[:1]))
+    unread = {part.subject for part in kept.unread}
+    raw = [(role, file) for role, file in _raw(bundle, bundle.traces()) if _inside(bundle, file) not in unread]
+    now = tuple(_source(bundle, role, file) for role, file in raw)
     if not now:
         return kept, "" if kept.frx_version == __version__ else f", as frx-graph {kept.frx_version} wrote it"
     if kept.frx_version != __version__:

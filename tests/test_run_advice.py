@@ -156,6 +156,18 @@ def test_a_summary_of_these_files_is_taken(tmp_path: Path) -> None:
     assert (advice.read_from, advice.document.result.run_id) == ("derived/summary.json", "as it was")
 
 
+def test_a_summary_is_taken_also_where_a_trace_could_not_be_read(tmp_path: Path) -> None:
+    folder = waiting_run().write(tmp_path / "run")
+    (folder / "profiler").mkdir()
+    (folder / "profiler" / "rank0.pt.trace.json").write_text('{"traceEvents": [')
+    for rank in (1, 2):
+        shutil.copy(RESNET, folder / "profiler" / f"rank{rank}.pt.trace.json.gz")
+    changed(summarised(folder), run_id="as it was")
+    assert analyze_bundle(folder).read_from == "derived/summary.json"
+    shutil.copy(RESNET, folder / "profiler" / "rank3.pt.trace.json.gz")
+    assert "of other files" in analyze_bundle(folder).read_from
+
+
 @pytest.mark.parametrize("what", ["events", "more", "version", "foreign", "damaged", "nan"])
 def test_a_summary_of_others_is_not(tmp_path: Path, what: str) -> None:
     run = waiting_run()

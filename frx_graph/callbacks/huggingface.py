@@ -2,7 +2,8 @@
 
 A step is one of the optimizer. Waits for batches, and what they look like, are seen as the Trainer iterates its loader;
 the loss, and how long forward passes take, through hooks of the model. A compiled model gets no hooks, since they would
-become part of what is compiled: the losses of its steps are unknown.
+become part of what is compiled: the losses of its steps are unknown. So they are where the Trainer computes the loss
+itself and not the model, as it does with `label_smoothing_factor`.
 """
 
 from __future__ import annotations

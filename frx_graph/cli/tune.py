@@ -51,10 +51,16 @@ def tune(
     ] = None,
     min_speedup: Annotated[float, typer.Option(help="Smallest gain worth a change: 0.08 is 8 %.")] = 0.08,
     quality_checks: Annotated[
-        bool, typer.Option("--quality-checks/--no-quality-checks", help="Whether precision needs a loss to go by.")
+        bool,
+        typer.Option(
+            "--quality-checks/--no-quality-checks",
+            help="Whether outputs may not drift, and precision needs a loss to go by.",
+        ),
     ] = True,
     max_final_loss_regression: Annotated[float, typer.Option(help="Beyond the baseline's final loss.")] = 0.05,
-    max_loss_divergence: Annotated[float, typer.Option(help="From a run's first loss to its last.")] = 0.5,
+    max_loss_divergence: Annotated[
+        float, typer.Option(help="Of the loss, from a run's first quarter to its last.")
+    ] = 0.5,
     output_abs_tolerance: Annotated[float, typer.Option(help="Of metrics named output...")] = 0.005,
     allow_nonfinite_loss: Annotated[bool, typer.Option("--allow-nonfinite-loss", help="NaN passes.")] = False,
     sample_interval_ms: Annotated[int, typer.Option(min=10, help="Between samples of memory.")] = 1000,
@@ -105,6 +111,7 @@ def tune(
         flag = "--" + str(first["loc"][0]).replace("_", "-")
         raise OptionError(f"{flag} {first['input']}: {first['msg']}", "frx tune --help") from None
     _check_families(settings)
+    _check_bottleneck(bottleneck)
     folder = _folder(resume, out, settings)
     # A signal ends the process where this block ends: what is said of the report is said within.
     with folder.held(), cleaned_up_when_terminated():
@@ -143,6 +150,12 @@ def _check_families(settings: TuneSettings) -> None:
     for name in settings.families:
         if name not in known:
             raise OptionError(f"no family {one_line(name)}", f"one of {', '.join(known)}")
+
+
+def _check_bottleneck(label: str | None) -> None:
+    known = {label for family in FAMILIES for label in family.bottlenecks}
+    if label is not None and label not in known:
+        raise OptionError(f"no family helps against {one_line(label)}", f"one of {', '.join(sorted(known))}")
 
 
 def _folder(resume: Path | None, out: Path, settings: TuneSettings) -> TuneFolder:

@@ -65,6 +65,11 @@ def rate(value: float | None, unit: str) -> str:
     return f"{three_digits(value)} {prefixes[index]}{unit}"
 
 
+def per_second(value: float, unit: str) -> str:
+    """How often: `0.0123 steps/s`, `8.45 steps/s`, `1,234 steps/s`."""
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """`1 copy`, `3 copies`."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -11,7 +11,7 @@ from rich.text import Text
 from frx_graph.passes.run.scopes import Scope
 from frx_graph.passes.timeline.labels import Answer
 from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.quantities import UNKNOWN, byte_count, percent, plural, seconds
+from frx_graph.reports.quantities import UNKNOWN, byte_count, per_second, percent, plural, seconds
 from frx_graph.reports.recommendation_part import RecommendationPart
 from frx_graph.reports.recommendation_text import INDENT, print_wrapped
 from frx_graph.reports.run_parts import (
@@ -96,7 +96,7 @@ def _snapshot(console: Console, summary: SummaryPart, width: int) -> None:
     sampled = summary.sampled_gpu_busy_share
     if sampled is not None and sampled != summary.gpu_busy_share:
         busy += f" in the profiled steps, {percent(100 * sampled)} by samples"
-    rate = UNKNOWN if summary.steps_per_s is None else f"{summary.steps_per_s:.3g} steps/s"
+    rate = UNKNOWN if summary.steps_per_s is None else per_second(summary.steps_per_s, "steps/s")
     rows = (
         ("GPU busy", busy),
         ("GPU memory busy", percent(_percent(summary.memory_busy_share))),

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from frx_graph.byte_text import bytes_text
 from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.quantities import UNKNOWN, plural
+from frx_graph.reports.quantities import UNKNOWN, per_second, plural
 from frx_graph.reports.text_console import text_console
 from frx_graph.reports.tune_document import TuneDocument
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
@@ -103,7 +103,7 @@ def _baseline(seen: RunSeen | None) -> Iterator[str]:
         yield "not measured"
         return
     step = seen.seconds_per_step
-    yield f"Throughput : {f'{1 / step:.3g} steps/sec' if step else UNKNOWN}"
+    yield f"Throughput : {per_second(1 / step, 'steps/sec') if step else UNKNOWN}"
     yield f"Avg step : {_milliseconds(None if step is None else 1e3 * step)}, batch to batch"
     yield f"Memory : {UNKNOWN if seen.peak_bytes is None else bytes_text(seen.peak_bytes)}"
     yield f"GPU util : {UNKNOWN if seen.device_busy_percent is None else f'{seen.device_busy_percent:.1f}%'}"

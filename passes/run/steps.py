@@ -7,7 +7,7 @@ the step it would not be there.
 from __future__ import annotations
 
 import enum
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -74,8 +74,9 @@ class RunStep:
 
 
 def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
-    """All steps of a process that ended, in order of time. An event that was written twice counts once."""
-    ends = list(dict.fromkeys(event for event in record.events if isinstance(event, StepEnd)))
+    """All steps of a process that ended, in order of time; a step within another one is a part of that. An event that
+    was written twice counts once."""
+    ends = list(dict.fromkeys(event for event in record.events if isinstance(event, StepEnd) and not event.depth))
     spans = _spans(record.events)
     gaps = _gaps(record.events)
     starts = _starts(record.events, ends)
@@ -111,12 +112,14 @@ def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
 
 
 def unfinished_steps(record: ProcessEvents) -> int:
-    """Steps that began and did not end, as far as they have numbers: at most those that ran when it was killed. Where
-    events are missing behind a beginning, so may be its end."""
+    """Steps that began and did not end: at most those that ran when it was killed. Numbers may begin anew in every
+    epoch. Where events are missing behind a beginning, so may be its end."""
     lost = max((gap.until_ns for gap in _gaps(record.events)), default=-1)
-    begun = {event.step for event in record.events if isinstance(event, StepStart) and event.at_ns >= lost}
-    ended = {event.step for event in record.events if isinstance(event, StepEnd)}
-    return len(begun - ended)
+    marks = [event for event in record.events if isinstance(event, (StepStart, StepEnd)) and event.at_ns >= lost]
+    once = dict.fromkeys(marks)
+    begun = Counter(event.step for event in once if isinstance(event, StepStart))
+    ended = Counter(event.step for event in once if isinstance(event, StepEnd))
+    return (begun - ended).total()
 
 
 def lengths_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:

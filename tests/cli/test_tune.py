@@ -127,6 +127,7 @@ def test_a_candidate_that_fails_is_rejected_and_a_program_that_fails_is_an_error
         (["--time-budget-s", "nan"], "--time-budget-s"),
         (["--candidate", "no equals sign"], "sets no variable"),
         (["--family", "nonesuch"], "no family nonesuch"),
+        (["--bottleneck", "input-bound"], "no family helps against input-bound"),
         (["--resume", "/nonexistent"], "name the folder of a tune"),
     ],
 )

@@ -64,6 +64,13 @@ def test_rate():
     assert quantities.rate(5.0, "FLOP/s") == "5.00 FLOP/s"
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.01234, "0.0123 steps/s"), (8.45, "8.45 steps/s"), (1510.4, "1,510 steps/s")]
+)
+def test_per_second(value, shown):
+    assert quantities.per_second(value, "steps/s") == shown
+
+
 def test_plural():
     assert quantities.plural(1, "copy", "copies") == "1 copy"
     assert quantities.plural(1200, "copy", "copies") == "1,200 copies"

@@ -68,6 +68,7 @@ class _StepPayload(_Fields):
     loss: float | None = None
     metrics: dict[str, float] | None = None
     batch_layout: _Number | None = None
+    depth: _Number | None = None
 
 
 class _PhasePayload(_Fields):
@@ -159,8 +160,8 @@ def _event(kind: EventType, line: _Line, payload: dict[str, Any]) -> RunEvent | 
     at_ns, process, step = line.timestamp_ns, line.pid, line.step_id
     match kind:
         case EventType.STEP_START:
-            kind_of_step = _checked(_StepPayload, payload).step_kind
-            return StepStart(at_ns=at_ns, process=process, step=step, kind=kind_of_step)
+            begun = _checked(_StepPayload, payload)
+            return StepStart(at_ns=at_ns, process=process, step=step, kind=begun.step_kind, depth=begun.depth or 0)
         case EventType.STEP_END:
             ended = _checked(_StepPayload, payload)
             return StepEnd(
@@ -173,6 +174,7 @@ def _event(kind: EventType, line: _Line, payload: dict[str, Any]) -> RunEvent | 
                 loss=ended.loss,
                 metrics=tuple((ended.metrics or {}).items()),
                 batch_layout=ended.batch_layout,
+                depth=ended.depth or 0,
             )
         case EventType.PHASE:
             phase = _checked(_PhasePayload, payload).phase_name

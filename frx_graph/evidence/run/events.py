@@ -63,9 +63,10 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStart(RunEvent):
-    """A step has begun. In the payload `step_kind`."""
+    """A step has begun. In the payload `step_kind` and, for one that is within others, `depth`: in how many."""
 
     kind: str | None = None
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ class StepEnd(RunEvent):
 
     In the payload `step_kind`, `status` (`ok` or `error`), `loss`, `metrics` (an object of numbers) and `batch_layout`:
     the `layout` of the snapshot that shows the step's batch. Numbers that are not finite are the strings `NaN`,
-    `Infinity` and `-Infinity`.
+    `Infinity` and `-Infinity`. Where it is within other steps `depth` says in how many.
     """
 
     duration_ns: int | None = None
@@ -84,6 +85,7 @@ class StepEnd(RunEvent):
     loss: float | None = None
     metrics: tuple[tuple[str, float], ...] = ()
     batch_layout: int | None = None
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,24 +50,29 @@ _SYNC = _head(EventType.SYNC)
 
 
 def step_start(process: str, event: Event) -> str:
-    """A step has begun. Takes its kind, quoted."""
-    _, at, step, kind = event
+    """A step has begun. Takes its kind, quoted, and how many steps it is in."""
+    _, at, step, kind, depth = event
     return (
         f'{_START}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":null,'
-        f'"payload":{{"step_kind":{kind}}}}}\n'
+        f'"payload":{{"step_kind":{kind}{_within(depth)}}}}}\n'
     )
 
 
 def step_end(process: str, event: Event) -> str:
     """A step has ended. Takes nanoseconds, its kind, quoted, whether it failed, its loss, a `Reading`, its metrics, a
-    dictionary of them, and its batch's layout; the last three may be None. What has not arrived is null."""
-    _, at, step, took, kind, failed, loss, metrics, layout = event
+    dictionary of them, and its batch's layout, each of which may be None, and how many steps it is in. What has not
+    arrived is null."""
+    _, at, step, took, kind, failed, loss, metrics, layout, depth = event
     told = ",".join([f"{quoted(name)}:{_number(value)}" for name, value in metrics.items()]) if metrics else ""
     return (
         f'{_END}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},"payload":{{'
         f'"step_kind":{kind},"status":"{"error" if failed else "ok"}","loss":{_number(loss)},"metrics":{{{told}}},'
-        f'"batch_layout":{"null" if layout is None else layout}}}}}\n'
+        f'"batch_layout":{"null" if layout is None else layout}{_within(depth)}}}}}\n'
     )
+
+
+def _within(depth: int) -> str:
+    return f',"depth":{depth}' if depth else ""
 
 
 def phase_span(process: str, event: Event) -> str:

@@ -59,7 +59,7 @@ class Step:
             HERE.step = self
             recorder = self._recorder
             self._start = start = perf_counter_ns()
-            recorder.put((step_start, start + recorder.epoch, self.number, self._kind))
+            recorder.put((step_start, start + recorder.epoch, self.number, self._kind, self.depth))
         except Exception as error:  # noqa: BLE001 - the program goes on
             say_once(f"a step is not recorded: {first_line(error)}")
         return self
@@ -75,7 +75,9 @@ class Step:
         try:
             recorder, failed = self._recorder, kind is not None
             at, took = end + recorder.epoch, end - start
-            event = step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout
+            event = (
+                step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout, self.depth
+            )  # fmt: skip
             if self._pending:
                 recorder.put_when_ready(event, self._pending)
             else:
@@ -123,14 +125,17 @@ class MarkedStep(Step):
         self._marks = marks
 
     def __enter__(self) -> Step:
-        self._marks.begin_step()
-        return super().__enter__()
+        super().__enter__()
+        if not self.depth:
+            self._marks.begin_step()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         super().__exit__(kind, error, traceback)
-        self._marks.end_step()
+        if not self.depth:
+            self._marks.end_step()
 
 
 class Span:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from frx_graph.reports.quantities import per_second
 from frx_graph.runs.tune.bench import Variables
 from frx_graph.runs.tune.families.family import Family
 from frx_graph.runs.tune.settings import TuneSettings
@@ -283,7 +284,7 @@ def _joined(against: Variables, variables: Variables) -> Variables:
 
 def _speed(seen: RunSeen) -> str:
     step = seen.seconds_per_step
-    return "unknown" if not step else f"{1 / step:.3g} steps/sec"
+    return "unknown" if not step else per_second(1 / step, "steps/sec")
 
 
 def _ended(seen: RunSeen) -> str:

@@ -86,7 +86,7 @@ class StepStream:
 
     def _ended(self, event: StepEnd) -> EndedStep | None:
         self._process = event.process if self._process is None else self._process
-        if event.process != self._process:
+        if event.process != self._process or event.depth:
             return None
         known = None if event.batch_layout is None else self._batch_sizes.get(event.batch_layout)
         samples = known or self._last_batch or self._loader_batch

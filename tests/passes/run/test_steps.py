@@ -88,6 +88,25 @@ def test_a_step_that_was_killed_did_not_end(run: Any) -> None:
     assert (record.unfinished, len(record.run.figures.steps)) == (1, 1)
 
 
+def test_numbers_may_begin_anew_in_every_epoch(run: Any) -> None:
+    for number in (0, 1, 2, 0, 1):
+        run.number = number
+        run.step(100)
+    del run.events[-1]
+    assert run.analyse().unfinished == 1
+
+
+@pytest.mark.parametrize("offset", [-1, 0])
+def test_a_step_within_another_one_is_part_of_it(run: Any, offset: float) -> None:
+    for _ in range(4):
+        run.add(StepStart, run.now + 10, step=0, depth=1)
+        run.add(StepEnd, run.now + 100 + offset, step=0, depth=1, duration_ns=round((90 + offset) * MS))
+        run.step(100, wait=5)
+    record = run.analyse()
+    assert [step.wall_ns for step in record.run.figures.steps] == [100 * MS] * 4
+    assert record.unfinished == 0
+
+
 @pytest.mark.parametrize("known", ["start", "neither"])
 def test_durations_may_be_missing(run: Any, known: str) -> None:
     for _ in range(3):

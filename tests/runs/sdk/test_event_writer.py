@@ -77,7 +77,7 @@ def test_step_whose_loss_is_on_its_way_is_written_when_it_has_come(tmp_path: Pat
     path = tmp_path / "t.jsonl"
     writer, loss, never = EventWriter(path, max_bytes=10**9), Arriving(), Arriving()
     for step, awaited in enumerate((loss, never)):
-        writer.put_when_ready((step_end, step, step, 1, '"train"', False, awaited, {"a": awaited}, None), (awaited,))
+        writer.put_when_ready((step_end, step, step, 1, '"train"', False, awaited, {"a": awaited}, None, 0), (awaited,))
     writer.put(phase(5))
     writer.flush()
     assert [event["event_type"] for event in lines_in(path)] == ["phase_span"]
@@ -97,9 +97,9 @@ def test_step_whose_loss_is_on_its_way_is_written_when_it_has_come(tmp_path: Pat
 def test_steps_end_in_their_order_also_where_only_some_have_a_loss_that_is_on_its_way(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     writer, loss = EventWriter(path, max_bytes=10**9), Arriving()
-    writer.put((step_end, 1, 1, 1, '"train"', False, None, None, None))
-    writer.put_when_ready((step_end, 2, 2, 1, '"train"', False, loss, None, None), (loss,))
-    writer.put((step_end, 3, 3, 1, '"train"', False, None, None, None))
+    writer.put((step_end, 1, 1, 1, '"train"', False, None, None, None, 0))
+    writer.put_when_ready((step_end, 2, 2, 1, '"train"', False, loss, None, None, 0), (loss,))
+    writer.put((step_end, 3, 3, 1, '"train"', False, None, None, None, 0))
     writer.flush()
     assert [event["step_id"] for event in lines_in(path)] == [1]
     loss.number = 2.5
@@ -109,9 +109,9 @@ def test_steps_end_in_their_order_also_where_only_some_have_a_loss_that_is_on_it
 
 def tell_steps(writer: EventWriter, count: int) -> None:
     for number in range(count):
-        writer.put((step_start, 10 * number, number, '"train"'))
+        writer.put((step_start, 10 * number, number, '"train"', 0))
         writer.put((phase_span, 10 * number + 4, number, 4, '"forward"'))
-        writer.put((step_end, 10 * number + 9, number, 9, '"train"', False, None, None, None))
+        writer.put((step_end, 10 * number + 9, number, 9, '"train"', False, None, None, None, 0))
         if number % 500 == 0:
             writer.flush()
     writer.close()

@@ -131,3 +131,12 @@ def test_a_later_window_leaves_the_earlier_ones_alone(recorded: Recorded, trace:
     assert [operators(path) for path in windows] == [2, 1, 0]
     told = [event["payload"]["trace"] for event in recorded("profiler_window")]
     assert told == [path.relative_to(folder).as_posix() for path in windows]
+
+
+def test_steps_within_steps_are_no_steps_of_the_window(recorded: Recorded, trace: Path) -> None:
+    with profile_kernels(trace.parent.parent, steps=2) as window:
+        for _ in range(3):
+            with frx_graph.step_context(), frx_graph.step_context():
+                torch.relu(torch.zeros(2))
+    assert marks(window.trace) == ["ProfilerStep#0", "ProfilerStep#1"]
+    assert [event["payload"].get("depth") for event in recorded("step_end")] == [1, None] * 3
