@@ -30,8 +30,10 @@ def report_of(out: Path) -> dict:
     return json.loads((folder / "autopilot_report.json").read_text())
 
 
-def workloads() -> list[int]:
-    return [p.pid for p in psutil.process_iter(["cmdline"]) if TINY in (p.info["cmdline"] or [])]
+def workloads(folder: Path) -> list[int]:
+    """Processes whose output goes there, or below."""
+    places = {p.pid: (p.info["environ"] or {}).get("FRX_OUTPUT_DIR", "") for p in psutil.process_iter(["environ"])}
+    return [pid for pid, place in places.items() if place.startswith(str(folder.resolve()))]
 
 
 @pytest.mark.slow
@@ -61,7 +63,7 @@ def test_what_is_faster_is_found_proved_and_recommended(tmp_path, capsys):
     window = json.loads((folder / "baseline" / "benchmark_window.json").read_text())
     assert window == {"warmup_steps": 1, "measurement_steps": 6, "repeat_count": 1, "timeout_s": 60.0}
     assert "TINY_FAST=1" in (folder / "report.md").read_text()
-    assert workloads() == []
+    assert workloads(tmp_path) == []
 
 
 @pytest.mark.slow
