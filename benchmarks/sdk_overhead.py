@@ -107,7 +107,7 @@ def spin(rounds: int) -> None:
 
 
 def products(rounds: int) -> None:
-    """Matrix products, of about 100 µs each."""
+    """Small matrix products, an operator each."""
     for _ in itertools.repeat(None, rounds):
         torch.mm(FACTOR, FACTOR, out=PRODUCT)
 
@@ -177,14 +177,14 @@ def told_block(
 
 def step_cost(session: AutopilotSession, work: str, work_ns: int, steps: int, blocks: int) -> StepCost:
     """Time `blocks` pairs of blocks of `steps` steps; the first pair is left out."""
-    model, works = network(), WORK[work]
-    rounds = rounds_for(works, work_ns)
+    model, do_work = network(), WORK[work]
+    rounds = rounds_for(do_work, work_ns)
     loader = Loader((torch.zeros(32, 3, 8, 8), torch.zeros(32, dtype=torch.int64)), steps)
     loss = torch.zeros((), requires_grad=True) * 2
     plain, told = [], []
     for _ in range(blocks + 1):
-        plain.append(plain_block(loader, works, rounds))
-        told.append(told_block(session, loader, works, rounds, model, loss))
+        plain.append(plain_block(loader, do_work, rounds))
+        told.append(told_block(session, loader, do_work, rounds, model, loss))
     pairs = list(zip(plain, told, strict=True))[1:]
     return StepCost(
         work,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from hypothesis import settings
@@ -46,6 +47,17 @@ def _no_ledger_of_the_user(
     """What somebody has promoted on this machine is not applied in tests."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "no-data"))
     monkeypatch.delenv("FRX_LEDGER", raising=False)
+
+
+@pytest.fixture
+def processes_of() -> Callable[[Path], list[int]]:
+    """Finds the processes whose output goes to a folder, or below."""
+
+    def running(folder: Path) -> list[int]:
+        places = {p.pid: (p.info["environ"] or {}).get("FRX_OUTPUT_DIR", "") for p in psutil.process_iter(["environ"])}
+        return [pid for pid, place in places.items() if place.startswith(str(folder.resolve()))]
+
+    return running
 
 
 LAUNCH_SECONDS = 240.0

@@ -136,12 +136,17 @@ def test_events_come_before_a_trace_which_tells_of_devices(tmp_path: Path, waiti
     assert scope.run_summary.gpu_busy_share is not None
 
 
-def test_of_several_traces_the_first_that_can_be_read_is(tmp_path: Path) -> None:
-    folder = waiting_run().write(tmp_path / "run")
+def with_three_traces(folder: Path) -> Path:
+    """Of which the first cannot be read."""
     (folder / "profiler").mkdir()
     (folder / "profiler" / "rank0.pt.trace.json").write_text('{"traceEvents": [')
     for rank in (1, 2):
         shutil.copy(RESNET, folder / "profiler" / f"rank{rank}.pt.trace.json.gz")
+    return folder
+
+
+def test_of_several_traces_the_first_that_can_be_read_is(tmp_path: Path) -> None:
+    folder = with_three_traces(waiting_run().write(tmp_path / "run"))
     found = result(folder)
     assert [source.path for source in found.sources if source.role == "trace"] == ["profiler/rank1.pt.trace.json.gz"]
     unread = {gap.subject: gap.reason for gap in found.unread}
@@ -157,11 +162,7 @@ def test_a_summary_of_these_files_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_summary_is_taken_also_where_a_trace_could_not_be_read(tmp_path: Path) -> None:
-    folder = waiting_run().write(tmp_path / "run")
-    (folder / "profiler").mkdir()
-    (folder / "profiler" / "rank0.pt.trace.json").write_text('{"traceEvents": [')
-    for rank in (1, 2):
-        shutil.copy(RESNET, folder / "profiler" / f"rank{rank}.pt.trace.json.gz")
+    folder = with_three_traces(waiting_run().write(tmp_path / "run"))
     changed(summarised(folder), run_id="as it was")
     assert analyze_bundle(folder).read_from == "derived/summary.json"
     shutil.copy(RESNET, folder / "profiler" / "rank3.pt.trace.json.gz")

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from frx_graph.passes.comparison.ncu_diff import NcuDiff
-from frx_graph.reports.compare_document import NcuDiffPart, ncu_diff_part
+from frx_graph.reports.compare_document import ncu_diff_part
+from frx_graph.reports.compare_parts import NcuDiffPart
 from frx_graph.reports.plain_text import encodable, lines, one_line
 from frx_graph.reports.published_schema import published_schema
 from frx_graph.reports.quantities import finite

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from frx_graph.passes.comparison.matching import MatchedBy
 from frx_graph.passes.comparison.sides import Change, Winner
-from frx_graph.reports.compare_document import (
+from frx_graph.reports.compare_parts import (
     ChangePart,
     CompareResult,
     DimensionPart,

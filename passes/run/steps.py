@@ -115,10 +115,9 @@ def unfinished_steps(record: ProcessEvents) -> int:
     """Steps that began and did not end: at most those that ran when it was killed. Numbers may begin anew in every
     epoch. Where events are missing behind a beginning, so may be its end."""
     lost = max((gap.until_ns for gap in _gaps(record.events)), default=-1)
-    marks = [event for event in record.events if isinstance(event, (StepStart, StepEnd)) and event.at_ns >= lost]
-    once = dict.fromkeys(marks)
-    begun = Counter(event.step for event in once if isinstance(event, StepStart))
-    ended = Counter(event.step for event in once if isinstance(event, StepEnd))
+    marks = {event for event in record.events if isinstance(event, (StepStart, StepEnd)) and event.at_ns >= lost}
+    begun = Counter(event.step for event in marks if isinstance(event, StepStart))
+    ended = Counter(event.step for event in marks if isinstance(event, StepEnd))
     return (begun - ended).total()
 
 

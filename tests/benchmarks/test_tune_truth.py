@@ -33,18 +33,7 @@ def results(**changes):
         ({"planted": {"points_apart": 5.0}}, True),
         ({"planted": {"points_apart": 5.01}}, False),
         ({"planted": {"is_best": False}}, False),
-        (
-            {
-                "planted": {
-                    "found": {},
-                    "claimed_gain": None,
-                    "claimed_low": None,
-                    "points_apart": None,
-                    "is_best": False,
-                }
-            },
-            False,
-        ),
+        ({"planted": NOTHING_FOUND}, False),
         ({"noop": {"promoted": 1}}, False),
     ],
 )

@@ -68,7 +68,7 @@ class TimedIterating(TimedLoader):
         self.__dict__["_frx_batches"] = TimedIterator(loader, recorder, _told(loader), None)
 
     def __next__(self) -> Any:
-        return next(self.__dict__["_frx_batches"])
+        return next(self._frx_batches)
 
 
 class TimedIterator:

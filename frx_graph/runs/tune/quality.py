@@ -67,7 +67,7 @@ def _drift(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator
     for name in before:
         if name not in after:
             yield f"quality: it tells no {name}, and the baseline does"
-    for name, value in seen.outputs:
+    for name, value in after.items():
         wanted = 0.0 if name in _DRIFT else before.get(name)
         if value is None:
             yield f"quality: {name} is not finite"

@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart
@@ -35,12 +34,6 @@ def step_ends(folder: Path) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def no_process_of(folder: Path) -> bool:
-    """Whose output goes there, or below."""
-    places = [(p.info["environ"] or {}).get("FRX_OUTPUT_DIR", "") for p in psutil.process_iter(["environ"])]
-    return not any(place.startswith(str(folder.resolve())) for place in places)
-
-
 def test_while_one_runs_the_other_makes_no_step(tmp_path):
     order = [*ABBA, *BAAB, *ABBA]
     with AlternatingArms(starts(), tmp_path, warmup=2, steps=4) as arms:
@@ -53,32 +46,32 @@ def test_while_one_runs_the_other_makes_no_step(tmp_path):
     assert turns == [f"00-{arm}" for arm in wanted]
 
 
-def test_each_pair_is_fresh_and_the_one_before_is_gone(tmp_path):
+def test_each_pair_is_fresh_and_the_one_before_is_gone(tmp_path, processes_of):
     with AlternatingArms(starts(), tmp_path, warmup=1, steps=2) as arms:
         arms.fresh(Arm.BASELINE)
         arms.block(Arm.CANDIDATE)
         arms.fresh(Arm.CANDIDATE)
         arms.block(Arm.CANDIDATE)
-        assert no_process_of(tmp_path / "00-candidate")
-        assert not no_process_of(tmp_path / "01-candidate")
-    assert no_process_of(tmp_path / "01-candidate")
+        assert not processes_of(tmp_path / "00-candidate")
+        assert processes_of(tmp_path / "01-candidate")
+    assert not processes_of(tmp_path / "01-candidate")
     assert (tmp_path / "01-baseline" / "raw" / "trace.jsonl").is_file()
 
 
-def test_a_candidate_that_fails_leaves_nobody(tmp_path):
+def test_a_candidate_that_fails_leaves_nobody(tmp_path, processes_of):
     with (
         pytest.raises(ArmEndedError) as ended,
         AlternatingArms(starts(TINY_STEPS="1", TINY_EXIT="1"), tmp_path, warmup=5, steps=2) as arms,
     ):
         arms.fresh(Arm.BASELINE)
     assert ended.value.arm is Arm.CANDIDATE
-    assert no_process_of(tmp_path / "00-baseline")
+    assert not processes_of(tmp_path / "00-baseline")
 
 
-def test_one_at_a_time_every_block_is_a_process_of_its_own(tmp_path):
+def test_one_at_a_time_every_block_is_a_process_of_its_own(tmp_path, processes_of):
     with SuccessiveArms(starts(), tmp_path, warmup=1, steps=3) as arms:
         arms.fresh(Arm.BASELINE)
         for arm in ABBA:
             assert len(arms.block(arm).step_seconds) == 3
-            assert no_process_of(tmp_path)
+            assert not processes_of(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["00-baseline", "01-candidate", "02-candidate", "03-baseline"]
