@@ -8,7 +8,7 @@ devices. A summary without the files that it was made of is taken as it stands.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -95,7 +95,8 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
     if not sources and errors:
         raise EvidenceError(_said(bundle, errors[0]), errors[0].hint)
     record = analyse_record(stream.events, samples, None if traced is None else traced.run)
-    missing = [*_of_stream(stream), *_of_record(record), *_of_sources(sources)]
+    there = {role for role, _ in _raw(bundle, bundle.traces())}
+    missing = [*_of_stream(stream), *_of_record(record), *_of_sources(there)]
     warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
     trace = _trace(bundle, traced)
     return run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
@@ -187,9 +188,9 @@ def _of_record(record: RunRecord) -> Iterator[MissingPart]:
         yield MissingPart(subject="whole run", reason="only the profiled steps are known: the program wrote no events")
 
 
-def _of_sources(sources: Sequence[SourcePart]) -> Iterator[MissingPart]:
-    roles = {source.role for source in sources}
-    if "samples" not in roles:
-        yield MissingPart(subject="samples of devices", reason=f"no {bundle_layout.GPU_METRICS} that could be read")
-    if "trace" not in roles:
+def _of_sources(there: Set[Role]) -> Iterator[MissingPart]:
+    """What the bundle does not have; of what cannot be read it is said why not."""
+    if "samples" not in there:
+        yield MissingPart(subject="samples of devices", reason=f"no {bundle_layout.GPU_METRICS}")
+    if "trace" not in there:
         yield MissingPart(subject="profiler's trace", reason="none, so kernels, launches and conversions are not seen")

@@ -27,6 +27,8 @@ from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
 from frx_graph.termination import cleaned_up_when_terminated
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NEXT = re.compile(r",(?=[^,]*=)")
+"""The commas before a name; one within a value, as in `CUDA_VISIBLE_DEVICES=0,1`, is before none."""
 
 
 def tune(
@@ -135,7 +137,7 @@ def tune(
 def _variables(text: str) -> tuple[tuple[str, str], ...]:
     """`A=1,B=2`. Raises `OptionError`."""
     pairs = []
-    for part in text.split(","):
+    for part in _NEXT.split(text):
         name, equals, value = part.partition("=")
         if not equals or _VARIABLE.fullmatch(name) is None:
             raise OptionError(

@@ -8,6 +8,7 @@ what yields its batches into a call that records how long they are waited for.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import libcst.matchers as m
 from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
+from frx_graph.instrumentation.framework_trainer import CALLBACKS, framework_of
 from frx_graph.instrumentation.script import Script, parsed
 from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, passes_on, training_loops
 
@@ -48,6 +50,12 @@ def patch(script: Script) -> Patch | None:
         return None
     wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
     found = training_loops(wrapper)
+    framework = framework_of(module)
+    if not found.loops and not found.left and framework is not None:
+        raise ScriptError(
+            f"{script.path}: the loop is that of {framework}",
+            f"give its Trainer callbacks=[FrxCallback()], of {CALLBACKS[framework]}",
+        )
     if not found.loops:
         first = f", line {found.left[0].line}: {found.left[0].reason}" if found.left else ": no loop in it trains"
         raise ScriptError(f"{script.path}{first}", _BY_HAND)
@@ -65,7 +73,7 @@ def patch(script: Script) -> Patch | None:
     counted = any(loop.step is None for loop in found.loops)
     inserted = _inserted(_job_name(script), counter if counted else None, module.config_for_parsing)
     at = _place(module, found.loops[0].node)
-    text = wrapped.with_changes(body=(*wrapped.body[:at], *inserted, *wrapped.body[at:])).code
+    text = wrapped.with_changes(body=(*wrapped.body[:at], *inserted, *wrapped.body[at:])).code + script.blank_end
     _check(script, text)
     return Patch(text, found)
 
@@ -75,7 +83,7 @@ def unpatch(script: Script) -> str | None:
     be left is no Python any more."""
     module = parsed(script)
     taken = _TakingOut()
-    text = _visited(module, taken)
+    text = _visited(module, taken) + script.blank_end
     if not taken.lines:
         return None
     try:
@@ -160,13 +168,24 @@ class _Wrapping(cst.CSTTransformer):
         line = f"with {_PACKAGE}.step_context({arguments}):  {MARK}\n    pass"
         statement = cst.ensure_type(_parsed_line(line, self.config), cst.With)
         header = cst.ensure_type(statement.body, cst.IndentedBlock).header
-        inner = cst.IndentedBlock(body=body.body, header=header, indent=body.indent, footer=body.footer)
+        guards = list(itertools.takewhile(_is_guard, body.body))
+        inner = cst.IndentedBlock(body=body.body[len(guards) :], header=header, indent=body.indent, footer=body.footer)
         timed = updated_node.iter
         if loop.over_batches and updated_node.asynchronous is None:
             timed = _timed(timed)
         return updated_node.with_changes(
-            iter=timed, body=body.with_changes(body=[statement.with_changes(body=inner)], footer=[])
+            iter=timed, body=body.with_changes(body=[*guards, statement.with_changes(body=inner)], footer=[])
         )
+
+
+def _is_guard(statement: cst.BaseStatement) -> bool:
+    """Whether it only ends the loop or the turn, as `if step == max_steps: break`: such a turn is no step."""
+    if not isinstance(statement, cst.If) or statement.orelse is not None:
+        return False
+    body = statement.body
+    alone = body.body[0] if isinstance(body, cst.IndentedBlock) and len(body.body) == 1 else body
+    leaves = [m.Break() | m.Continue()]
+    return m.matches(alone, m.SimpleStatementLine(body=leaves)) or m.matches(alone, m.SimpleStatementSuite(body=leaves))
 
 
 def _timed(iterable: cst.BaseExpression) -> cst.BaseExpression:

@@ -19,6 +19,7 @@ from frx_graph.instrumentation.source_encoding import declared_encoding
 
 LONGEST = 1 << 20
 """Bytes of a script that is looked at; what people write is far shorter."""
+_BLANKS = " \t\f\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,13 @@ class Script:
     path: Path
     data: bytes
     text: str
+
+    @property
+    def blank_end(self) -> str:
+        """The lines at its end that hold nothing but blanks, of which libcst does not keep all."""
+        behind = self.text[len(self.text.rstrip(_BLANKS)) :]
+        _, end, lines = behind.partition("\n")
+        return lines if end else ""
 
     def encoded(self, text: str) -> bytes:
         """Another text as bytes of such a file."""
@@ -62,14 +70,16 @@ def read_script(path: Path) -> Script:
 
 
 def parsed(script: Script) -> cst.Module:
-    """Its syntax, with every blank and comment. Raises `ScriptError` for what is not Python, or nested too deeply."""
+    """Its syntax, with every blank and comment but for its `blank_end`. Raises `ScriptError` for what is not Python, or
+    nested too deeply, and for lines that end with a carriage return alone, as none of today's systems ends them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # First by Python itself, which has a limit to how deeply things are nested.
             ast.parse(script.text)
-        module = cst.parse_module(script.text)
-        same = module.code == script.text
+        text = script.text.removesuffix(script.blank_end)
+        module = cst.parse_module(text)
+        same = module.code == text
     except (SyntaxError, cst.ParserSyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
         where = "" if line is None else f", line {line}"
@@ -77,6 +87,8 @@ def parsed(script: Script) -> cst.Module:
         raise ScriptError(f"{script.path}{where}: not Python: {said}", "mend it first") from error
     except (RecursionError, MemoryError) as error:
         raise ScriptError(f"{script.path} is nested too deeply", "instrument it by hand") from error
+    if not same and "\r" in script.text.replace("\r\n", ""):
+        raise ScriptError(f"{script.path}: a line ends with a carriage return alone", "end it with a line feed")
     if not same:
         raise ScriptError(f"{script.path} cannot be written as it was read", "instrument it by hand")
     return module

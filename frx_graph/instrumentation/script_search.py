@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
-import libcst.matchers as m
 from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
+from frx_graph.instrumentation.framework_trainer import framework_of
 from frx_graph.instrumentation.patch import is_instrumented
 from frx_graph.instrumentation.script import parsed, read_script
 from frx_graph.instrumentation.training_loop import training_loops
-from frx_graph.instrumentation.training_step import name_parts
 
 DEEPEST = 4
 """Folders below the one that is searched."""
@@ -27,7 +26,6 @@ _LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "node_modules", "__pycache__", "build", "dist", "tests", "test"}
 )
 _MAY_TRAIN = (b"backward", b".step(", b"Trainer", b".fit(")
-_FRAMEWORKS = frozenset({"transformers", "trl", "lightning", "pytorch_lightning"})
 _USUAL_NAMES = ("train", "main", "run", "finetune", "pretrain")
 
 
@@ -105,28 +103,10 @@ def _told(path: Path, module: cst.Module) -> FoundScript | None:
         return FoundScript(path, first.line, first.over, instrumented)
     if loops.left:
         return FoundScript(path, None, None, instrumented, f"line {loops.left[0].line}: {loops.left[0].reason}")
-    framework = _framework(module)
+    framework = framework_of(module)
     return (
         None if framework is None else FoundScript(path, None, None, instrumented, f"the loop is that of {framework}")
     )
-
-
-def _framework(module: cst.Module) -> str | None:
-    """Whose `Trainer` it makes."""
-    made = [name_parts(node.func) for node in m.findall(module, m.Call()) if isinstance(node, cst.Call)]
-    if not any(name and name[-1].endswith("Trainer") for name in made):
-        return None
-    return next((name for name in _imported(module) if name in _FRAMEWORKS), None)
-
-
-def _imported(module: cst.Module) -> Iterator[str]:
-    """The packages that it imports from, anywhere."""
-    for node in m.findall(module, m.Import() | m.ImportFrom()):
-        if isinstance(node, cst.Import):
-            names: list[cst.BaseExpression] = [alias.name for alias in node.names]
-        else:
-            names = [node.module] if isinstance(node, cst.ImportFrom) and node.module is not None else []
-        yield from (parts[0] for parts in map(name_parts, names) if parts)
 
 
 def _likelihood(script: FoundScript) -> tuple[bool, bool, int, str]:

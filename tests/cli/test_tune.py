@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from frx_graph.cli.main import run
+from frx_graph.cli.tune import _variables
 
 TINY = str(Path(__file__).parent.parent / "runs" / "tune" / "tiny_workload.py")
 SCHEMA = Path(__file__).parents[2] / "frx_graph" / "reports" / "frx_tune_v1.schema.json"
@@ -118,6 +119,18 @@ def test_a_candidate_that_fails_is_rejected_and_a_program_that_fails_is_an_error
     assert report_of(tmp_path / "b")["status"] == "failed"
     assert tune(tmp_path / "c", *FAST, command=(sys.executable, "-c", "pass")) == 2
     assert "told of 0 steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "variables"),
+    [
+        ("A=1", [("A", "1")]),
+        ("A=1,B=x=y,C=", [("A", "1"), ("B", "x=y"), ("C", "")]),
+        ("CUDA_VISIBLE_DEVICES=0,1,OMP_NUM_THREADS=2", [("CUDA_VISIBLE_DEVICES", "0,1"), ("OMP_NUM_THREADS", "2")]),
+    ],
+)
+def test_a_value_may_have_commas(text, variables):
+    assert _variables(text) == tuple(variables)
 
 
 @pytest.mark.parametrize(

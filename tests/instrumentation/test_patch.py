@@ -341,10 +341,50 @@ def test_a_script_that_does_it_already_is_left_alone(line: str) -> None:
     assert unpatch(script(f"{line}\n{PLAIN}")) is None
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", ["   \n", "\n    \n\t\n", "\n \f\n  ", "    "])
+def test_blanks_at_the_end_stay(end: str, newline: str) -> None:
+    text = (PLAIN.removesuffix('print("done", len(text), i)\n') + end).replace("\n", newline)
+    assert patched(text).endswith(end.replace("\n", newline))
+    assert unpatch(script(patched(text))) == text
+
+
+GUARDED = """import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i, x in enumerate([torch.ones(2, 4)] * 5):
+    # enough
+    if i == 3:
+        break
+    if i == 1: continue
+    # a step
+    optimizer.zero_grad()
+    if i == 7:
+        break
+    else:
+        model(x).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_ends_a_turn_before_it_begins_is_no_step() -> None:
+    new = patched(GUARDED)
+    assert "\n    if i == 1: continue\n    with frx_graph.step_context(step=i, batch=x):" in new
+    assert "\n        optimizer.zero_grad()\n        if i == 7:\n" in new
+    assert unpatch(script(new)) == GUARDED
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("print(1)\n", "no loop in it trains"),
+        (
+            "from transformers import Trainer\nTrainer(model).train()\n",
+            "the loop is that of transformers (give its Trainer callbacks=[FrxCallback()], "
+            "of frx_graph.callbacks.huggingface)",
+        ),
+        ("import lightning as L\nL.Trainer().fit(model)\n", "of frx_graph.callbacks.lightning"),
+        (PLAIN.replace("\n", "\r"), "a line ends with a carriage return alone"),
         ("while True:\n    loss.backward()\n", "line 1: it is a while loop"),
         ("for x in loader: model(x).backward()\n", "line 1: the loop's body is on the line of its for"),
         ("for x in loader:\n", "not Python"),
@@ -355,7 +395,7 @@ def test_a_script_that_does_it_already_is_left_alone(line: str) -> None:
         ("-" * 90000 + "1", "nested too deeply"),
         ("x = " + "1+" * 20000 + "1", "nested too deeply"),
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_what_cannot_be_done_is_said_in_a_line(text: str, said: str) -> None:
     with pytest.raises(ScriptError, match=r"train\.py") as raised:

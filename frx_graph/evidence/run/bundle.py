@@ -8,10 +8,11 @@ files that are read (`bundle_layout`) are extracted into a private folder, which
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -42,6 +43,8 @@ _ANALYSABLE: Final = frozenset(
 )
 """Each of them makes a bundle. Samples alone tell little, and the analysis says so: they are all that there is of a run
 that was killed before it had begun."""
+_DEEPEST = max(len(file.parts) for file in _ANALYSABLE)
+"""How many folders above a file of it may be the bundle's."""
 _NOTHING = "holds nothing to analyse: no events (raw/trace.jsonl), no trace (profiler/), no summary, no samples"
 
 
@@ -89,13 +92,13 @@ class OpenBundle:
 def open_bundle(path: Path) -> Iterator[OpenBundle]:
     """The bundle at `path`, a folder or a zip, while the block runs.
 
-    In the zip the files are at the root, or in one folder. Raises `EvidenceError` for what is no bundle, or could be
-    harmful; nothing was written then.
+    In the zip the files are in one folder, its root or any other. Raises `EvidenceError` for what is no bundle, or
+    could be harmful; nothing was written then.
     """
     if path.is_dir():
         bundle = OpenBundle(path.resolve().name, path.resolve())
-        if not any(bundle.find(file) for file in _ANALYSABLE) and not bundle.traces():
-            raise EvidenceError(f"{path}: {_NOTHING}")
+        if not _is_analysable(bundle):
+            raise _no_run(path)
         yield bundle
         return
     with BundleZip(path) as archive:
@@ -111,21 +114,40 @@ def open_bundle(path: Path) -> Iterator[OpenBundle]:
             yield OpenBundle(prefix.name or path.name.removesuffix(".zip"), root)
 
 
-def _prefix(path: Path, names: Iterable[str]) -> PurePosixPath:
-    """The folder in the archive that holds the files, `.` for none: where something to analyse is."""
+def _is_analysable(bundle: OpenBundle) -> bool:
+    return any(bundle.find(file) for file in _ANALYSABLE) or bool(bundle.traces())
+
+
+def _no_run(folder: Path) -> EvidenceError:
+    """What is said of a folder without a run: where the runs are, if they are in it, the latest first."""
+    with os.scandir(folder) as entries:
+        below = [Path(entry.path) for entry in itertools.islice(entries, MOST_MEMBERS) if entry.is_dir()]
+    runs = []
+    for each in below:
+        with contextlib.suppress(EvidenceError, OSError):
+            if _is_analysable(OpenBundle(each.name, each.resolve())):
+                runs.append((each.stat().st_mtime, each))
+    if not runs:
+        return EvidenceError(f"{folder}: {_NOTHING}")
+    _, latest = max(runs)
+    return EvidenceError(f"{folder}: is no run, but a folder of runs ({len(runs)})", f"the latest is {latest}")
+
+
+def _prefix(path: Path, names: Sequence[str]) -> PurePosixPath:
+    """The folder in the archive that holds the files, `.` for its root: where something to analyse is."""
     found = set()
     for name in map(PurePosixPath, names):
-        for prefix in (PurePosixPath(), PurePosixPath(name.parts[0])):
-            inside = _inside(str(name), prefix)
+        for prefix in name.parents[:_DEEPEST]:
+            inside = name.relative_to(prefix)
             if inside in _ANALYSABLE or _is_profile(inside):
                 found.add(prefix)
-    if not found:
+    # The folder of traces looks like a run whose trace is at its root.
+    outermost = {prefix for prefix in found if found.isdisjoint(prefix.parents)}
+    if not outermost:
         raise EvidenceError(f"{path}: {_NOTHING}")
-    if PurePosixPath() in found:
-        return PurePosixPath()
-    if len(found) > 1:
-        raise EvidenceError(f"{path}: holds {len(found)} runs", "unpack it, and analyse one at a time")
-    return found.pop()
+    if len(outermost) > 1:
+        raise EvidenceError(f"{path}: holds {len(outermost)} runs", "unpack it, and analyse one at a time")
+    return outermost.pop()
 
 
 def _inside(name: str, prefix: PurePosixPath) -> PurePosixPath | None:

@@ -28,6 +28,8 @@ def failures(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterat
         yield f"{seen.ending}: raise --time-budget-s"
     if seen.steps < FEWEST_STEPS:
         yield f"only {seen.steps} steps were seen, and {FEWEST_STEPS} are needed"
+    elif seen.exit_code == 0 and seen.steps < _as_many(seen, baseline):
+        yield f"it ends after {seen.steps} steps, and the baseline makes {baseline.steps}"
     if seen.memory_ratio is not None and seen.memory_ratio >= MOST_MEMORY:
         yield f"memory: it takes {100 * seen.memory_ratio:.0f} % of all there is"
     yield from _losses(seen, baseline, settings)
@@ -40,6 +42,13 @@ def final_loss(losses: Sequence[float | None]) -> float | None:
     last = losses[-max(1, len(losses) // _FINAL_SHARE) :]
     known = [loss for loss in last if loss is not None]
     return statistics.fmean(known) if known and len(known) == len(last) else None
+
+
+def _as_many(seen: RunSeen, baseline: RunSeen) -> int:
+    """The steps that it takes at least to do what the baseline has done: fewer of larger batches."""
+    if not (seen.batch_size and baseline.batch_size):
+        return baseline.steps
+    return int(baseline.steps * min(1.0, baseline.batch_size / seen.batch_size))
 
 
 def _losses(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:

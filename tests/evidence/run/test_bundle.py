@@ -85,7 +85,7 @@ def refused(tmp_path: Path) -> Callable[..., str]:
     return check
 
 
-@pytest.mark.parametrize(("prefix", "name"), [("run-abc/", "run-abc"), ("", "bundle"), ("mine/", "mine")])
+@pytest.mark.parametrize(("prefix", "name"), [("run-abc/", "run-abc"), ("", "bundle"), ("mine/runs/run-1/", "run-1")])
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_zip_is_open_while_the_block_runs(tmp_path: Path, prefix: str, name: str, method: int) -> None:
     path = tmp_path / "bundle.zip"
@@ -165,6 +165,18 @@ def test_a_folder_without_anything_to_analyse_is_refused(tmp_path: Path) -> None
     (tmp_path / "metadata.json").write_text("{}")
     with pytest.raises(EvidenceError, match="holds nothing to analyse"), open_bundle(tmp_path):
         pass
+
+
+def test_a_folder_of_runs_says_which_is_the_latest(tmp_path: Path) -> None:
+    for age, name in enumerate(("run-b", "run-a", "run-c")):
+        (tmp_path / name / "raw").mkdir(parents=True)
+        (tmp_path / name / bundle_layout.EVENTS).write_bytes(EVENTS)
+        os.utime(tmp_path / name, (10**9 - age, 10**9 - age))
+    (tmp_path / "other").mkdir()
+    with pytest.raises(EvidenceError) as raised, open_bundle(tmp_path):
+        pass
+    assert raised.value.message == f"{tmp_path}: is no run, but a folder of runs (3)"
+    assert raised.value.hint == f"the latest is {tmp_path / 'run-b'}"
 
 
 def test_a_folder_of_too_many_traces_is_refused(tmp_path: Path) -> None:
@@ -350,11 +362,12 @@ def test_what_is_no_zip_is_refused(refused: Callable[..., str], content: bytes) 
 def test_an_empty_zip_and_one_without_a_run_are_refused(refused: Callable[..., str]) -> None:
     assert "holds nothing to analyse" in refused(archive({}))
     assert "holds nothing to analyse" in refused(archive({"readme.md": b"x", "run-1/metadata.json": b"{}"}))
-    assert "holds nothing to analyse" in refused(archive(FILES, "too/deep/"))
 
 
 def test_two_runs_in_one_zip_are_refused(refused: Callable[..., str]) -> None:
-    assert "holds 2 runs" in refused(archive({"run-1/raw/trace.jsonl": b"", "run-2/raw/trace.jsonl": b""}))
+    for folder in ("", "runs/"):
+        two = {f"{folder}run-{number}/raw/trace.jsonl": b"" for number in (1, 2)}
+        assert "holds 2 runs" in refused(archive(two))
 
 
 def test_what_comes_before_the_archive_or_behind_it_is_refused(refused: Callable[..., str]) -> None:

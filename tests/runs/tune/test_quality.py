@@ -27,9 +27,18 @@ def test_what_is_as_the_baseline_passes():
 def test_it_must_end_well_and_make_some_steps():
     assert "it ends" in failed(exit_code=1)
     assert failed(exit_code=None) == ""
-    assert failed(steps=3) == ""
+    assert failed(steps=3, exit_code=None) == ""
     assert "only 2 steps" in failed(steps=2)
     assert "raise --time-budget-s" in failed(steps=2, in_time=False)
+
+
+def test_one_that_ends_before_the_baseline_has_not_done_its_work():
+    assert failed(steps=25) == "it ends after 25 steps, and the baseline makes 26"
+    assert failed(replace(SEEN, steps=25), steps=26) == ""
+    assert failed(steps=13, batch_size=16) == ""
+    assert "it ends after 12 steps" in failed(steps=12, batch_size=16)
+    assert "it ends after 25 steps" in failed(steps=25, batch_size=4)
+    assert "it ends after 13 steps" in failed(steps=13, batch_size=None)
 
 
 def test_memory_from_nine_tenths_on_is_too_much():
