@@ -33,6 +33,7 @@ def page_environment() -> Environment:
         label=label_title,
         most=_most,
         figure=_figure,
+        side=lambda winner: {"a": "A", "b": "B"}.get(winner, str(winner)),
         step_bars=step_bars,
         layout_bars=layout_bars,
     )
@@ -65,4 +66,4 @@ def _figure(value: float | None, unit: str) -> str:
         case "%":
             return quantities.percent(value)
         case _:
-            return f"{value:,.4g}"
+            return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -121,5 +121,6 @@ def _static_files() -> dict[str, tuple[str, str]]:
     return {
         "report.css": (report_source("report.css"), "text/css; charset=utf-8"),
         "service.css": (page_source("service.css"), "text/css; charset=utf-8"),
+        "icon.svg": (page_source("icon.svg"), "image/svg+xml"),
         "service.js": (script, "text/javascript; charset=utf-8"),
     }

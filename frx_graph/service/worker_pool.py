@@ -13,6 +13,7 @@ import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import psutil
 from pydantic import TypeAdapter, ValidationError
@@ -24,6 +25,8 @@ from frx_graph.service.settings import ServiceSettings
 from frx_graph.service.worker import READY
 
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+WORKER: Final[tuple[str, ...]] = ("-m", "frx_graph.service.worker")
+"""What Python runs."""
 _START_SECONDS = 120.0
 """In which a worker has imported what it needs, on a busy machine."""
 _SPARE_SECONDS = 5.0
@@ -60,7 +63,7 @@ class _Worker:
         paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         # -P: what lies in a job's folder is imported by nobody.
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "frx_graph.service.worker"),
+            *(sys.executable, "-P", *WORKER),
             *(str(self.settings.analysis_bytes), str(self.settings.analysis_seconds + _SPARE_SECONDS)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
