@@ -19,6 +19,8 @@ from frx_graph.reports.svg import element, picture, text, title
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 12.0, 40.0
 _SMALLEST, _LARGEST = 4.0, 18.0
+_LEAST = 1e-9
+"""Of the ridge or the peak: beyond it stands no kernel, but a mistake in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def kernel_roofline(kernels: Sequence[KernelPart], width: float, height: float) 
     drawn.append(element("polyline", points=" ".join(f"{a:.2f},{b:.2f}" for a, b in roof), class_="roof"))
     most = max((point.kernel.seconds or 0.0 for point in points), default=0.0)
     for point in sorted(points, key=lambda point: -(point.kernel.seconds or 0.0)):
-        share = math.sqrt((point.kernel.seconds or 0.0) / most) if most else 0.0
+        share = math.sqrt((point.kernel.seconds or 0.0) / most) if 0 < most < math.inf else 0.0
         radius = _SMALLEST + (_LARGEST - _SMALLEST) * share
         drawn.append(
             element(
@@ -78,8 +80,8 @@ def _placed(kernel: KernelPart) -> _Point | None:
     if gpu is None or not gpu.flops_per_byte or not gpu.ridge_flops_per_byte or not gpu.mfu_pct:
         return None
     intensity, reached = gpu.flops_per_byte / gpu.ridge_flops_per_byte, gpu.mfu_pct / 100
-    finite = math.isfinite(intensity) and math.isfinite(reached)
-    return _Point(kernel, intensity, min(reached, 1.0)) if finite and intensity > 1e-12 and reached > 1e-12 else None
+    drawable = _LEAST < intensity < 1 / _LEAST and _LEAST < reached < math.inf
+    return _Point(kernel, intensity, min(reached, 1.0)) if drawable else None
 
 
 def _decades(values: Sequence[float], at_most: float, at_least: float) -> tuple[float, float]:

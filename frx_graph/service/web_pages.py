@@ -47,14 +47,12 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
     @router.get("/decisions")
     def decisions(
         signature: Annotated[str, Query(pattern="^([0-9a-f]{16})?$")] = "",
-        kind: Annotated[Kind | str, Query()] = "",
+        kind: str = "",
         before: Before = None,
     ) -> Response:
-        if kind and not isinstance(kind, Kind):
+        if kind and kind not in list(Kind):
             raise ProblemError(422, "there is no such kind of event", ", ".join(Kind))
-        found = book.last(
-            signature=signature or None, kind=kind if isinstance(kind, Kind) else None, before=before, limit=_PAGE
-        )
+        found = book.last(signature=signature or None, kind=Kind(kind) if kind else None, before=before, limit=_PAGE)
         return _page(
             "decisions",
             ledger=str(book.location),
@@ -62,7 +60,7 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
             events=found.events[::-1],
             older=found.older,
             signature=signature,
-            kind=str(kind),
+            kind=kind,
             kinds=[one.value for one in Kind],
         )
 

@@ -32,6 +32,10 @@ _REPORTS = runpy.run_path(str(Path(__file__).parents[1] / "reports" / "conftest.
 """Hand-made advice stands there."""
 
 
+_LEDGER = runpy.run_path(str(Path(__file__).parents[1] / "ledger" / "conftest.py"))
+decide = _LEDGER["decide"]
+
+
 @pytest.fixture
 def advice() -> Advice:
     return _REPORTS["sample_advice"]()
@@ -99,8 +103,8 @@ def ledger_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def service(ledger_file: Path) -> Iterator[Running]:
-    """With one worker."""
-    with started("--workers", "1", "--ledger", str(ledger_file)) as running:
+    """With one worker, and time enough for it beside other tests."""
+    with started("--workers", "1", "--time-limit-s", "300", "--ledger", str(ledger_file)) as running:
         yield running
 
 
