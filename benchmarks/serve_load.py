@@ -5,8 +5,8 @@
 Each client sends one file after another and compares what comes back with what the analysis says in this process; who
 is told to come back later does. Prints latencies, how many answers were lost or wrong, and the peak of the service's
 memory with its workers; then how long a body without end is read until it is cut off, and how long an upload takes
-while so many clients send next to nothing. Exit code 1: an answer was lost or wrong, memory was over its bound, or a bound of
-time was broken.
+while so many clients send next to nothing. Exit code 1: an answer was lost or wrong, memory was over its bound, or a
+bound of time was broken.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Takes advice and trials to where a team keeps its results already."""

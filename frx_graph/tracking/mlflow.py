@@ -1,0 +1,144 @@
+"""Advice and trials as runs of MLflow: figures to compare runs by, and the whole document beside them.
+
+from frx_graph.tracking.mlflow import log_advice
+log_advice(frx_graph.advise(model, (x,)))           # into the active run, else into one of its own
+
+python -m frx_graph.tracking.mlflow trial.json      # what `frx trial --format json` or `frx advise` has written
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic import ValidationError
+
+from frx_graph.advice import Advice
+from frx_graph.errors import EvidenceError, FrxError
+from frx_graph.records import Severity
+from frx_graph.reports.advice_file import advice_of, is_advice, read_advice_document
+from frx_graph.reports.json_report import to_document
+from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.quantities import finite
+from frx_graph.reports.trial_document import TrialDocument
+from frx_graph.reports.trial_document import as_json as trial_as_json
+
+try:
+    import mlflow
+except ImportError as error:
+    raise ImportError(f"frx_graph.tracking.mlflow needs MLflow: pip install 'frx-graph[mlflow]' ({error})") from None
+
+ADVICE_FILE: Final = "frx/advice.json"
+TRIAL_FILE: Final = "frx/trial.json"
+_LONGEST_PARAMETER = 250
+"""Characters; the shortest limit of MLflow's stores."""
+
+
+def log_advice(advice: Advice) -> str:
+    """Log `advice` to the active run, else to one of its own; the run's id. What is unknown is not logged."""
+    environment, totals = advice.environment, advice.totals
+    figures: dict[str, float | None] = {
+        "frx.copies_per_step": totals.copies_per_step,
+        "frx.copy_bytes_per_step": totals.copy_bytes_per_step,
+        "frx.bandwidth_overhead_pct": totals.bandwidth_overhead_pct,
+        "frx.quick_wins": totals.quick_wins,
+        "frx.findings": len(advice.findings),
+        "frx.refusals": len(advice.refusals),
+    }
+    for severity in Severity:
+        count = sum(finding.severity is severity for finding in advice.findings)
+        figures[f"frx.findings.{severity.value}"] = count
+    for rule in sorted({finding.rule for finding in advice.findings}):
+        figures[f"frx.findings.{rule}"] = sum(finding.rule == rule for finding in advice.findings)
+    parameters = {
+        "frx.target": advice.target,
+        "frx.device": f"{environment.device}, {environment.device_name}",
+        "frx.inner": environment.inner,
+        "frx.torch": environment.torch_version,
+        "frx.version": environment.frx_version,
+    }
+    document = to_document(advice).model_dump(mode="json", by_alias=True)
+    return _log("frx advice", parameters, figures, {"frx.kind": "advice"}, ADVICE_FILE, document)
+
+
+def log_trial(trial: TrialDocument) -> str:
+    """Log a trial to the active run, else to one of its own; the run's id. What was not measured is not logged."""
+    stats = trial.stats
+    figures: dict[str, float | None] = {} if stats is None else {
+        "frx.ratio_median": stats.ratio_median,
+        "frx.ratio_low": stats.ci_low,
+        "frx.ratio_high": stats.ci_high,
+        "frx.quads": stats.quads,
+        "frx.void_quads": stats.void,
+    }  # fmt: skip
+    for gate in trial.gates:
+        figures[f"frx.gate.{gate.name}"] = None if gate.passed is None else float(gate.passed)
+    parameters = {
+        "frx.target": trial.target,
+        "frx.train": str(trial.train),
+        "frx.inner": trial.arms[0].inner,
+        "frx.rewrites": ", ".join(candidate.rewrite for arm in trial.arms for candidate in arm.candidates),
+    }
+    tags = {"frx.kind": "trial", "frx.verdict": trial.verdict, "frx.reason": one_line(trial.reason, 1000)}
+    return _log("frx trial", parameters, figures, tags, TRIAL_FILE, trial_as_json(trial))
+
+
+def log_file(path: Path) -> str:
+    """Log the advice or trial that was written to `path`. Raises `EvidenceError` for another file."""
+    if is_advice(path):
+        return log_advice(advice_of(read_advice_document(path)))
+    try:
+        return log_trial(TrialDocument.model_validate_json(path.read_bytes()))
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValidationError:
+        raise EvidenceError(
+            f"{path}: is neither advice nor a trial", "frx advise or frx trial with --format json writes one"
+        ) from None
+
+
+def _log(
+    name: str,
+    parameters: Mapping[str, str],
+    figures: Mapping[str, float | None],
+    tags: Mapping[str, str],
+    file: str,
+    document: Mapping[str, Any],
+) -> str:
+    with _run(name) as run:
+        mlflow.log_params({key: one_line(value, _LONGEST_PARAMETER) for key, value in parameters.items()})
+        known = {key: finite(value) for key, value in figures.items()}
+        mlflow.log_metrics({key: float(value) for key, value in known.items() if value is not None})
+        mlflow.set_tags(dict(tags))
+        mlflow.log_text(json.dumps(document, indent=2, allow_nan=False), file)
+        found: str = run.info.run_id
+        return found
+
+
+@contextmanager
+def _run(name: str) -> Iterator[Any]:
+    active = mlflow.active_run()
+    if active is not None:
+        yield active
+        return
+    with mlflow.start_run(run_name=name) as run:
+        yield run
+
+
+def main(
+    file: Annotated[Path, typer.Argument(help="What frx advise or frx trial has written with --format json.")],
+) -> None:
+    """Log advice or a trial to MLflow, as its own variables say where: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME."""
+    try:
+        typer.echo(log_file(file))
+    except FrxError as error:
+        typer.echo(f"frx: {one_line(str(error), 1000)}", err=True)
+        raise typer.Exit(2) from None
+
+
+if __name__ == "__main__":
+    typer.run(main)
