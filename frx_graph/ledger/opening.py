@@ -9,10 +9,12 @@ from sqlalchemy import Connection, Engine, func, insert, inspect, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.ledger.access import Access
 from frx_graph.ledger.database_errors import explained
-from frx_graph.ledger.engine import Access, holds_something_else, ledger_engine
+from frx_graph.ledger.engine import ledger_engine
 from frx_graph.ledger.location import ELSEWHERE, Location, check_there, missing
 from frx_graph.ledger.plain_file import TABLES_VERSION
+from frx_graph.ledger.sqlite_engine import holds_something_else
 from frx_graph.ledger.store import PATIENCE_SECONDS, Ledger
 from frx_graph.ledger.tables import METADATA, VERSIONS
 from frx_graph.ledger.transaction import in_turn

@@ -22,6 +22,8 @@ from frx_graph.ledger.plain_file import NotPlainError, plain_file
 from frx_graph.ledger.quickly import append, promotions, stands_only_elsewhere
 from frx_graph.ledger.verification import verify
 
+pytestmark = pytest.mark.in_a_file
+
 GRAPH, HERE, THERE = "a" * 16, "b" * 16, "c" * 16
 
 
