@@ -91,14 +91,11 @@ class PostgresServer:
         self._process.wait(_END_SECONDS)
 
     def stop(self) -> None:
-        """End it, whatever is under way there."""
+        """End it, whatever is under way there; its files are not needed any more."""
         if self._process is None:
             return
-        for number in (signal.SIGINT, signal.SIGQUIT):
-            if self._process.poll() is None:
-                self._process.send_signal(number)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_END_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.crash()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -108,7 +105,7 @@ class PostgresServer:
         assert self._process is not None
         with contextlib.suppress(OSError):
             lines = (self._data / "postmaster.pid").read_text().split()
-            return lines[0] == str(self._process.pid) and lines[-1] == "ready"
+            return lines[:1] == [str(self._process.pid)] and lines[-1] == "ready"
         return False
 
     def _as_its_user(self, program: str, *arguments: str) -> list[str]:
@@ -130,8 +127,8 @@ def postgres_server(*, durable: bool) -> Iterator[PostgresServer]:
             os.chown(folder, owner.pw_uid, owner.pw_gid)
         server = PostgresServer(folder)
         server.initialise()
-        server.start(durable=durable)
         try:
+            server.start(durable=durable)
             yield server
         finally:
             server.stop()

@@ -73,7 +73,7 @@ def test_without_a_command_the_help_is_printed(frx: Frx) -> None:
     code, out, err = frx()
     assert (code, out) == (2, "")
     assert err.startswith("Usage: ")
-    for command in ("list", "show", "rollback", "export", "verify"):
+    for command in ("list", "show", "rollback", "export", "verify", "upgrade"):
         assert f"\n  {command} " in err
 
 
