@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +84,12 @@ class PostgresServer:
         """Run these statements as its owner."""
         with psycopg.connect(host=str(self._folder), user="postgres", autocommit=True) as connection:
             connection.execute(sql.encode())
+
+    def new_schema(self) -> str:
+        """Make a schema, a place for one ledger; its name."""
+        name = f"ledger_{uuid.uuid4().hex}"
+        self.execute(f"CREATE SCHEMA {name}")
+        return name
 
     def crash(self) -> None:
         """End it at once, without its saying goodbye to anybody or writing what it has in memory."""

@@ -1,7 +1,7 @@
 """Brings the tables of an older ledger to those of this version, by the Alembic migrations in `migrations/versions`.
 
-`frx_ledger_version` says what a frx-graph must know to use the tables, and is what every version looks at. Each revision
-is named after the number that it writes there, so that a ledger without Alembic's own table, which all are that
+`frx_ledger_version` says what a frx-graph must know to use the tables, and is what every version looks at. Each
+revision is named after the number that it writes there, so that a ledger without Alembic's own table, which all are that
 were never upgraded, is known to be at that revision. There is no way back: what a newer version has written stays.
 """
 
@@ -29,8 +29,8 @@ _FOLDER = Path(__file__).parent / "migrations"
 
 def upgrade_ledger(location: Location) -> int | None:
     """Give the ledger there this version's tables, all of them or none; which version they had before, None where there
-    were none. Raises LedgerMissingError for a file that is not there, and LedgerError for newer tables and for what goes
-    wrong in the database."""
+    were none. Raises LedgerMissingError for a file that is not there, and LedgerError for newer tables and for what
+    goes wrong in the database."""
     check_there(location)
 
     def upgrade(connection: Connection) -> int | None:

@@ -15,8 +15,8 @@ _LINK = {
     "tcp_user_timeout": 20_000,
     "application_name": "frx",
 }
-"""How long a server that does not answer is waited for: seconds, `tcp_user_timeout` milliseconds. Without these a writer
-whose server is cut off would wait for hours (https://www.postgresql.org/docs/current/libpq-connect.html)."""
+"""How long a server that does not answer is waited for: seconds, `tcp_user_timeout` milliseconds. Without these who has
+been cut off from it would wait for hours (https://www.postgresql.org/docs/current/libpq-connect.html)."""
 
 _WRITE = """
 SET LOCAL lock_timeout = '2s';
@@ -25,9 +25,12 @@ SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synch
 SELECT pg_advisory_xact_lock(7382095146166544242)
 """
 """Writers wait for each other, in the order in which they came, instead of being undone: as under SQLite the lock is
-taken before the last event is read. It is of frx alone ("frxledgr" in ASCII), needs no right on a table, and goes with
-the transaction, so also with a writer that is killed; of one that is cut off the server waits ten seconds. Who waits two
-seconds asks again. What is committed is on disk before we are told, whatever the database's default."""
+taken before the last event is read. Whoever has it knows that no transaction of before is still being committed, so that
+what a lost connection may have left is there or will never be.
+
+The lock is of frx alone ("frxledgr" in ASCII), needs no right on a table, and goes with its transaction: at once where
+its writer is killed, after ten seconds where that is cut off. Who waits for two seconds asks again. What is committed is
+on disk before we are told, whatever the database's default."""
 
 
 def postgres_engine(url: URL, access: Access) -> Engine:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,12 +84,7 @@ def new_location(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[],
         return lambda: parse_location(str(tmp_path / f"data{next(numbers)}" / "ledger.sqlite3"))
     server: PostgresServer = request.getfixturevalue("postgres")
 
-    def schema() -> Location:
-        name = f"t{uuid.uuid4().hex}"
-        server.execute(f"CREATE SCHEMA {name}")
-        return parse_location(server.url(schema=name))
-
-    return schema
+    return lambda: parse_location(server.url(schema=server.new_schema()))
 
 
 @pytest.fixture

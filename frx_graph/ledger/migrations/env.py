@@ -1,4 +1,4 @@
-"""Alembic's environment: migrations are made on the connection, and in the transaction, of `frx_graph.ledger.migration`."""
+"""Alembic's environment: migrations are made in the transaction that `frx_graph.ledger.migration` has begun."""
 
 from __future__ import annotations
 
