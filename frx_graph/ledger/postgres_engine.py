@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool
 
@@ -35,7 +37,12 @@ on disk before we are told, whatever the database's default."""
 
 def postgres_engine(url: URL, access: Access) -> Engine:
     """An engine for the database there. Nothing is opened yet."""
-    reading = access is Access.READ
+    return _engine(url, access is Access.READ)
+
+
+@functools.cache
+def _engine(url: URL, reading: bool) -> Engine:
+    # Once in a process: an engine asks a server of what kind it is, which takes longer than an append.
     engine = create_engine(
         url,
         poolclass=NullPool,
@@ -44,6 +51,7 @@ def postgres_engine(url: URL, access: Access) -> Engine:
         # level would show what was there when it asked for it.
         isolation_level="REPEATABLE READ" if reading else "READ COMMITTED",
         execution_options={"postgresql_readonly": reading},
+        use_native_hstore=False,
     )
     event.listen(engine, "begin", _begin)
     return engine
