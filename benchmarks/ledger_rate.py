@@ -4,9 +4,9 @@
 
 Every writer is a process of its own that appends one event after the other, each about another graph, as fast as they
 are acknowledged: "kept open" opens the ledger once, "opened each time" for every event, as programs do that start and
-record that a plan is applied. Both databases are as safe as in use: what is acknowledged is on the disk. PostgreSQL is a
-server of its own, on the same machine. Prints JSON with rates, and milliseconds of an append; exit code 1 where an event
-that was acknowledged is not there, or a ledger not sound.
+record that a plan is applied. Both databases are as safe as in use: what is acknowledged is on the disk. PostgreSQL is
+a server of its own, on the same machine. Prints JSON with rates, and milliseconds of an append; exit code 1 where an
+event that was acknowledged is not there, or a ledger not sound.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def append_until(name: str, way: str, number: int, start: float, end: float) -> 
     place = parse_location(name)
     append: Append = open_ledger(place).append if way == KEPT_OPEN else functools.partial(quickly.append, place)
     time.sleep(max(0.0, start - time.monotonic()))
-    told = []
+    told: list[tuple[str, float]] = []
     while (begun := time.monotonic()) < end:
         (event,) = append([decision(f"{number:04x}{len(told):012x}")])
         told.append((event.hash, time.monotonic() - begun))
@@ -121,19 +121,20 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, postgres_server(durable=True) as server:
-        figures = {"schema": "frx_ledger_rate_v1", "machine": machine(server), "seconds": options.seconds, "results": []}
+        results = []
         for writers in WRITERS:
             for way in (KEPT_OPEN, EACH_TIME):
                 file = str(Path(folder) / f"{writers} {way}" / "ledger.sqlite3")
                 for database, name in (("SQLite", file), ("PostgreSQL", server.url(schema=server.new_schema()))):
-                    figures["results"].append(measured(database, name, way, writers, options.seconds))
-                    print(figures["results"][-1], file=sys.stderr)
-    text = json.dumps(figures, indent=2) + "\n"
+                    results.append(measured(database, name, way, writers, options.seconds))
+                    print(results[-1], file=sys.stderr)
+        figures = {"machine": machine(server), "seconds": options.seconds, "results": results}
+    text = json.dumps({"schema": "frx_ledger_rate_v1", **figures}, indent=2) + "\n"
     if options.output is None:
         print(text, end="")
     else:
         options.output.write_text(text)
-    return 0 if all(result["sound"] and not result["lost"] for result in figures["results"]) else 1
+    return 0 if all(result["sound"] and not result["lost"] for result in results) else 1
 
 
 if __name__ == "__main__":

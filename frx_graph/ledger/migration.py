@@ -1,8 +1,8 @@
 """Brings the tables of an older ledger to those of this version, by the Alembic migrations in `migrations/versions`.
 
 `frx_ledger_version` says what a frx-graph must know to use the tables, and is what every version looks at. Each
-revision is named after the number that it writes there, so that a ledger without Alembic's own table, which all are that
-were never upgraded, is known to be at that revision. There is no way back: what a newer version has written stays.
+revision is named after the number that it writes there, so that a ledger without Alembic's own table, which all are
+that were never upgraded, is known to be at that revision. There is no way back: what a newer version has written stays.
 """
 
 from __future__ import annotations

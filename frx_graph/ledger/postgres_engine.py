@@ -27,12 +27,12 @@ SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synch
 SELECT pg_advisory_xact_lock(7382095146166544242)
 """
 """Writers wait for each other, in the order in which they came, instead of being undone: as under SQLite the lock is
-taken before the last event is read. Whoever has it knows that no transaction of before is still being committed, so that
-what a lost connection may have left is there or will never be.
+taken before the last event is read. Whoever has it knows that no transaction of before is still being committed, so
+that what a lost connection may have left is there or will never be.
 
 The lock is of frx alone ("frxledgr" in ASCII), needs no right on a table, and goes with its transaction: at once where
-its writer is killed, after ten seconds where that is cut off. Who waits for two seconds asks again. What is committed is
-on disk before we are told, whatever the database's default."""
+its writer is killed, after ten seconds where that is cut off. Who waits for two seconds asks again. What is committed
+is on disk before we are told, whatever the database's default."""
 
 
 def postgres_engine(url: URL, access: Access) -> Engine:

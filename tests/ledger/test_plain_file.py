@@ -154,7 +154,7 @@ def test_the_short_way_imports_no_database(location, promoted) -> None:
         f"(found,) = promotions(place, {GRAPH!r}, {HERE!r})\n"
         "import dataclasses\n"
         "append(place, [dataclasses.replace(found.decision, kind=Kind.APPLIED)])\n"
-        "heavy = {'sqlalchemy', 'scipy.stats', 'frx_graph.autopilot'} & set(sys.modules)\n"
+        "heavy = {'sqlalchemy', 'alembic', 'psycopg', 'scipy.stats', 'frx_graph.autopilot'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     command = [sys.executable, "-c", script, str(location.file)]
