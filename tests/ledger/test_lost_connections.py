@@ -200,7 +200,7 @@ def test_16_writers_a_crash_and_lost_connections(ledger, linked, place, postgres
     postgres.start(durable=True)
     draw = random.Random(1)
     link = linked(then=lambda: draw.choice([Loss.COMMIT, Loss.ANSWER]) if draw.random() < 0.1 else Loss.NONE)
-    writers, events = 16, 8
+    writers, events = 16, 6
     program = [sys.executable, str(HERE / "writer_processes.py"), str(writers), str(events), str(place(link).url)]
     acknowledged = []
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
