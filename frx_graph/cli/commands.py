@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, Home] = {
     "bench": Home("bench:bench", "Time two CUDA programs against each other."),
     "trial": Home("trial:trial", "Is what frx makes of a model right, and faster?"),
     "ledger": Home("ledger:ledger", "What was decided about layouts, and why."),
+    "serve": Home("serve:serve", "The analyses over HTTP, and a page for people."),
     "rules": Home("rules:rules", "The rules, or the card of one."),
     "probe": Home("probe:probe", "Measure which operators copy which operands."),
     "doctor": Home("doctor:doctor", "Check versions, devices, compilers and caches."),
