@@ -77,6 +77,13 @@ class LedgerMissingError(LedgerError):
     """There is no ledger yet, so nothing was decided."""
 
 
+class LedgerUncertainError(LedgerError):
+    """The connection was lost while an append was committed, and not found again: it may have been kept or not."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message}; whether what was to be appended was kept is not known", hint)
+
+
 class AgreementError(FrxError):
     """The ranks of a distributed program did not agree on a plan; all of them go on with the baseline."""
 

@@ -645,7 +645,7 @@ def test_a_rollback_that_another_writer_is_in_the_way_of_is_recorded_when_the_pr
     at_exit: list[Callable[[], None]] = []
     monkeypatch.setattr(backend, "atexit", SimpleNamespace(register=at_exit.append, unregister=at_exit.remove))
     monkeypatch.setattr(backend._session, "_unrecorded", [])
-    monkeypatch.setattr("frx_graph.ledger.engine.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("frx_graph.ledger.sqlite_engine.BUSY_SECONDS", 0.05)
     given: list[float] = []
     append = promotion.append
 

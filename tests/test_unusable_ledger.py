@@ -49,7 +49,7 @@ def file(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         folder.chmod(0o755)
         monkeypatch.setenv("FRX_LEDGER", str(folder / "ledger.sqlite3"))
         # Nobody has all day.
-        monkeypatch.setattr("frx_graph.ledger.engine.BUSY_SECONDS", 0.05)
+        monkeypatch.setattr("frx_graph.ledger.sqlite_engine.BUSY_SECONDS", 0.05)
         monkeypatch.setattr("frx_graph.ledger.opening.CHECK_SECONDS", 0.2)
         monkeypatch.setattr("frx_graph.promoted_plan._PATIENCE_SECONDS", 0.2)
         yield folder / "ledger.sqlite3"

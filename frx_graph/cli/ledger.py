@@ -31,6 +31,7 @@ from frx_graph.ledger.event_text import render_event, render_list
 from frx_graph.ledger.export import exported_lines
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
+from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.schema import ledger_document
 from frx_graph.ledger.standing import Standing, fold
@@ -179,6 +180,27 @@ def verify(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
     sound = "" if found.problem.position is None else f" ({plural(found.sound, 'event')} before it sound)"
     print_report(f"{name}: {where}{one_line(found.problem.what, 1000)}{sound}", color=False)
     raise typer.Exit(1)
+
+
+@ledger.command()
+def upgrade(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
+    """Give a ledger that an earlier version made this version's tables; earlier versions cannot use it any more. A file
+    is upgraded by whoever appends to it; a database on a server only by this."""
+    from frx_graph.ledger.migration import upgrade_ledger  # Alembic takes long to import
+
+    place = _place(at)
+    try:
+        before = upgrade_ledger(place)
+    except LedgerMissingError:
+        if place.named:
+            raise
+        print_report(_NOTHING_YET.format(place), color=False)
+        return
+    if before == TABLES_VERSION:
+        print_report(f"{place}: has the tables of this version already", color=False)
+    else:
+        was = "none" if before is None else f"version {before}"
+        print_report(f"{place}: tables of version {TABLES_VERSION}; it had {was}", color=False)
 
 
 def _place(option: str | None) -> Location:

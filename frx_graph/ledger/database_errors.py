@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from frx_graph.errors import LedgerError, first_line
 from frx_graph.ledger.location import ELSEWHERE, Location
@@ -13,8 +13,18 @@ PRIMARY_CODE = 0xFF
 """The part of SQLite's extended error codes that names the error (https://sqlite.org/rescode.html)."""
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-_UNDONE_STATES = frozenset({"40001", "40P01"})
-"""SQL's serialization failure and PostgreSQL's deadlock: the transaction was undone, and may be made again."""
+
+# PostgreSQL's codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
+_LOCKED_STATE = "55P03"
+_UNDONE_STATES = frozenset({"40001", "40P01", _LOCKED_STATE})
+"""Serialization failure, deadlock, a lock that was not given in time: the transaction was undone, and may be made
+again."""
+_UNIQUE_STATE = "23505"
+_CONNECTION_CLASS = "08"
+_LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "53300"})
+"""The server is shut down, has crashed, does not take connections yet, has waited too long for us, or has too many."""
+_FOR_NOW = ("starting up", "shutting down", "recovery mode", "not yet accepting", "too many", "remaining connection")
+"""What a server says that will take connections later. Before there is one, no code comes with it."""
 
 _SQLITE = {
     sqlite3.SQLITE_FULL: ("cannot be written: the disk is full", f"free some space, or {ELSEWHERE}"),
@@ -26,16 +36,35 @@ _SQLITE = {
     sqlite3.SQLITE_CORRUPT: ("is damaged", f"keep a copy and put it aside, or {ELSEWHERE}"),
     **dict.fromkeys(_BUSY, ("is locked by another process", "try again when that has ended")),
 }
+_POSTGRES = {
+    "25006": ("cannot be written: the database is read-only", ELSEWHERE),
+    "53100": ("cannot be written: the disk is full", f"free some space, or {ELSEWHERE}"),
+    _LOCKED_STATE: ("is locked by another process", "try again when that has ended"),
+}
 
 
 def was_first(error: SQLAlchemyError) -> bool:
     """Whether another writer came first and nothing of the transaction was kept, so that it may be made again."""
+    state = _state(error)
     if isinstance(error, IntegrityError):
-        return True
+        return state in (None, _UNIQUE_STATE)
+    return _sqlite_code(error) in _BUSY or state in _UNDONE_STATES
+
+
+def was_lost(error: SQLAlchemyError) -> bool:
+    """Whether the connection to a server was lost, or there is none for now: it may be asked again. Of a transaction
+    that was being committed nobody knows then whether it was kept."""
     if not isinstance(error, DBAPIError):
         return False
-    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-    return _sqlite_code(error) in _BUSY or state in _UNDONE_STATES
+    if error.connection_invalidated:
+        return True
+    state = _state(error)
+    if state is not None:
+        return state.startswith(_CONNECTION_CLASS) or state in _LOST_STATES
+    if not isinstance(error, OperationalError) or _sqlite_code(error) is not None:
+        return False
+    text = str(error.orig)
+    return "FATAL" not in text or any(words in text for words in _FOR_NOW)
 
 
 def damage(error: SQLAlchemyError) -> str | None:
@@ -51,10 +80,21 @@ def explained(error: SQLAlchemyError, location: Location) -> LedgerError:
         return LedgerError(f"the ledger {location} {what}", hint)
     if isinstance(error, IntegrityError):
         return LedgerError(f"the ledger {location} is appended to by others all the time", "try again")
+    if (state := _state(error)) in _POSTGRES:
+        what, hint = _POSTGRES[state]
+        return LedgerError(f"the ledger {location} {what}", hint)
     text = first_line(error.orig if isinstance(error, DBAPIError) and error.orig is not None else error)
     if location.url.password:
         text = text.replace(str(location.url.password), "***")
+    if was_lost(error):
+        return LedgerError(f"the ledger {location} cannot be reached: {text}", f"try again later, or {ELSEWHERE}")
     return LedgerError(f"the ledger {location} cannot be used: {text}", ELSEWHERE)
+
+
+def _state(error: SQLAlchemyError) -> str | None:
+    """SQL's code of five characters, where the driver tells it."""
+    state = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+    return state if isinstance(state, str) else None
 
 
 def _sqlite_code(error: SQLAlchemyError) -> int | None:

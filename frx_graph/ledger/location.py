@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
 ELSEWHERE = "name another ledger with --ledger or FRX_LEDGER"
-_HINT = "name a file, or a SQLAlchemy URL such as postgresql+psycopg://user@host/database"
+_HINT = "name a file, or a SQLAlchemy URL such as postgresql://user@host/database"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,10 @@ def parse_location(text: str) -> Location:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
         raise LedgerError(f"the ledger's URL ({scheme}://…) cannot be understood", _HINT) from error
+    if url.drivername in ("postgresql", "postgres"):  # SQLAlchemy's default driver changes with its version
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername.startswith("postgresql+") and url.drivername != "postgresql+psycopg":
+        raise LedgerError(f"a ledger cannot use {scheme}", "write postgresql://, which uses psycopg")
     if url.get_backend_name() != "sqlite":
         return Location(None, url)
     if url.drivername not in ("sqlite", "sqlite+pysqlite"):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from sqlalchemy import Connection, Engine, func, insert, inspect, select, update
+from sqlalchemy import Connection, Engine, insert, inspect, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.ledger.access import Access
 from frx_graph.ledger.database_errors import explained
-from frx_graph.ledger.engine import Access, holds_something_else, ledger_engine
+from frx_graph.ledger.engine import ledger_engine
 from frx_graph.ledger.location import ELSEWHERE, Location, check_there, missing
 from frx_graph.ledger.plain_file import TABLES_VERSION
+from frx_graph.ledger.sqlite_engine import holds_something_else
 from frx_graph.ledger.store import PATIENCE_SECONDS, Ledger
 from frx_graph.ledger.tables import METADATA, VERSIONS
+from frx_graph.ledger.tables_version import check_this, tables_version
 from frx_graph.ledger.transaction import in_turn
 
 CHECK_SECONDS = 5.0
@@ -22,7 +25,8 @@ CHECK_SECONDS = 5.0
 
 
 def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECONDS) -> Ledger:
-    """The ledger there, made if it is missing. Raises LedgerError where that cannot be done."""
+    """The ledger there, made if it is missing; a file's tables are upgraded. Raises LedgerError where that cannot be
+    done."""
     if location.file is not None:
         try:
             location.file.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +42,7 @@ def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECOND
         if made is None:
             raise
         version = made
-    _check_version(version, location)
+    check_this(version, location)
     return Ledger(location, ledger_engine(location, Access.WRITE), patience_seconds=patience_seconds)
 
 
@@ -49,14 +53,14 @@ def open_to_read(location: Location) -> Ledger:
     engine = ledger_engine(location, Access.READ)
     try:
         with engine.begin() as connection:
-            version = _version(connection)
+            version = tables_version(connection)
             if version is None and location.file is not None and inspect(connection).get_table_names():
                 raise holds_something_else(location.file)
     except SQLAlchemyError as error:
         raise explained(error, location) from error
     if version is None:
         raise missing(location)
-    _check_version(version, location)
+    check_this(version, location)
     return Ledger(location, engine)
 
 
@@ -84,29 +88,21 @@ def _write_again(connection: Connection) -> None:
 
 
 def _prepare(connection: Connection) -> int:
-    version = _version(connection)
+    version = tables_version(connection)
     if version is not None:
+        if version < TABLES_VERSION and connection.dialect.name == "sqlite":
+            # Somebody's own file; on a server others may still need the tables as they are, and are asked first.
+            from frx_graph.ledger.migration import upgrade_tables
+
+            upgrade_tables(connection, version)
+            return TABLES_VERSION
         return version
     METADATA.create_all(connection)
     connection.execute(insert(VERSIONS).values(version=TABLES_VERSION))
     return TABLES_VERSION
 
 
-def _version(connection: Connection) -> int | None:
-    """The version of the tables; None where there are none."""
-    if not inspect(connection).has_table(VERSIONS.name):
-        return None
-    version: int | None = connection.execute(select(func.max(VERSIONS.c.version))).scalar_one()
-    return version
-
-
 def _version_there(engine: Engine) -> int | None:
     with suppress(SQLAlchemyError), engine.begin() as connection:
-        return _version(connection)
+        return tables_version(connection)
     return None
-
-
-def _check_version(version: int, location: Location) -> None:
-    if version > TABLES_VERSION:
-        message = f"the ledger {location} has tables of version {version}, and this frx-graph knows {TABLES_VERSION}"
-        raise LedgerError(message, f"update frx-graph, or {ELSEWHERE}")

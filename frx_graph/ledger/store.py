@@ -43,7 +43,8 @@ ALL = EventFilter()
 class Ledger:
     """A ledger's events, in their order; `open_ledger` and `open_to_read` make one.
 
-    Every method raises LedgerError, and changes nothing, where the ledger cannot be reached, written or understood. No
+    Every method raises LedgerError, and changes nothing, where the ledger cannot be reached, written or understood. An
+    append whose connection is lost for good raises LedgerUncertainError. No
     connection is kept: an instance may be used in a forked process.
     """
 
@@ -60,8 +61,15 @@ class Ledger:
         if not decisions:
             return ()
 
+        attempts: list[tuple[Recorded, ...]] = []
+
         def add(connection: Connection) -> tuple[Recorded, ...]:
-            recorded = chained(_EventsThere(connection), decisions)
+            there = _EventsThere(connection)
+            for earlier in attempts:
+                if there.holds(earlier[-1]):  # and so all of them: it was kept, and the answer got lost
+                    return earlier
+            recorded = chained(there, decisions)
+            attempts.append(recorded)
             connection.execute(insert(EVENTS), [event_row(event) for event in recorded])
             return recorded
 
@@ -171,6 +179,10 @@ class _EventsThere:
         query = select(EVENTS.c.position, EVENTS.c.hash).order_by(EVENTS.c.position.desc()).limit(1)
         row = self.connection.execute(query).one_or_none()
         return None if row is None else (row.position, row.hash)
+
+    def holds(self, event: Recorded) -> bool:
+        query = select(EVENTS.c.position).where(EVENTS.c.hash == event.hash)
+        return self.connection.execute(query).one_or_none() is not None
 
     def steps(self, signature: str, environment: str) -> Iterator[Step]:
         here = (EVENTS.c.signature == signature, EVENTS.c.environment == environment)

@@ -2,6 +2,8 @@
 
 An event's row is its document and what events are looked up by. `position` and `previous` are both unique, so that of
 two writers who saw the same last event only one can append: the events are one chain without gaps.
+
+Whoever changes a table adds a migration to `migrations/versions` that does the same to the tables that are there.
 """
 
 from __future__ import annotations

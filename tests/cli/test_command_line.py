@@ -16,7 +16,7 @@ from frx_graph.cli.main import run
 ROOT = Path(__file__).parent.parent.parent
 TREE = {" ".join(each.path): each for each in command_tree()}
 LEAVES = {name: command for name, command in TREE.items() if not command.below}
-NO_JSON = {"serve", "completion", "explain", "ledger export", "ledger rollback", "ledger verify"}
+NO_JSON = {"serve", "completion", "explain", "ledger export", "ledger rollback", "ledger upgrade", "ledger verify"}
 """A service; a script for a shell; files, of which one is JSON; JSON Lines; and two that say one line."""
 NOT_QUIET = {"rules", "ledger list", "ledger show", "ncu-command"}
 """What they print is all that they are for."""

@@ -73,7 +73,7 @@ def test_without_a_command_the_help_is_printed(frx: Frx) -> None:
     code, out, err = frx()
     assert (code, out) == (2, "")
     assert err.startswith("Usage: ")
-    for command in ("list", "show", "rollback", "export", "verify"):
+    for command in ("list", "show", "rollback", "export", "verify", "upgrade"):
         assert f"\n  {command} " in err
 
 
@@ -270,3 +270,16 @@ def test_a_kind_of_two_words(frx: Frx, ledger: Ledger, kind: str) -> None:
     frx("rollback", "1")
     assert frx("list", "--kind", kind)[1].startswith("#7 rolled back ")
     assert open_to_read(ledger.location).count() == 7
+
+
+def test_upgrade_says_what_it_did(frx: Frx, home: Path) -> None:
+    file = home / "data" / "frx-graph" / "ledger.sqlite3"
+    assert frx("upgrade") == (0, f"{file}: no decisions yet\n", "")
+    assert not file.parent.exists()
+    assert frx("upgrade", "--ledger", str(file))[0] == 2
+    open_ledger(parse_location(str(file))).append(promoted())
+    assert frx("upgrade") == (0, f"{file}: has the tables of this version already\n", "")
+    empty = home / "empty"
+    empty.touch()
+    assert frx("upgrade", "--ledger", str(empty)) == (0, f"{empty}: tables of version 1; it had none\n", "")
+    assert open_to_read(parse_location(str(empty))).count() == 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
+from postgres_server import NoPostgresError, PostgresServer, postgres_server
+from sqlalchemy.pool import NullPool
 
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import Location, parse_location
@@ -54,10 +59,49 @@ def promoted(decide: Callable[..., Decision]) -> Callable[..., list[Decision]]:
     ]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test of a ledger runs on each database, unless its mark says that it is about files."""
+    if "new_location" in metafunc.fixturenames and metafunc.definition.get_closest_marker("in_a_file") is None:
+        metafunc.parametrize("new_location", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A running PostgreSQL."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(postgres_server(durable=False))
+        except NoPostgresError as error:
+            pytest.skip(f"no PostgreSQL: {error}")
+        yield server
+
+
 @pytest.fixture
-def location(tmp_path: Path) -> Location:
-    """A SQLite file that is not there yet, in a folder that is not there yet."""
-    return parse_location(str(tmp_path / "data" / "ledger.sqlite3"))
+def new_location(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Location]:
+    """Places where there is no ledger yet: SQLite files in folders that are not there yet, or schemas in PostgreSQL."""
+    numbers = itertools.count()
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return lambda: parse_location(str(tmp_path / f"data{next(numbers)}" / "ledger.sqlite3"))
+    server: PostgresServer = request.getfixturevalue("postgres")
+
+    return lambda: parse_location(server.url(schema=server.new_schema()))
+
+
+@pytest.fixture
+def location(new_location: Callable[[], Location]) -> Location:
+    """One of them."""
+    return new_location()
+
+
+@pytest.fixture
+def changed_by_hand(location: Location) -> Callable[[str], None]:
+    """Changes the ledger behind its back."""
+
+    def change(sql: str) -> None:
+        with sqlalchemy.create_engine(location.url, poolclass=NullPool).begin() as connection:
+            connection.exec_driver_sql(sql)
+
+    return change
 
 
 @pytest.fixture

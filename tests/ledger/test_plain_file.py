@@ -22,6 +22,8 @@ from frx_graph.ledger.plain_file import NotPlainError, plain_file
 from frx_graph.ledger.quickly import append, promotions, stands_only_elsewhere
 from frx_graph.ledger.verification import verify
 
+pytestmark = pytest.mark.in_a_file
+
 GRAPH, HERE, THERE = "a" * 16, "b" * 16, "c" * 16
 
 
@@ -152,7 +154,7 @@ def test_the_short_way_imports_no_database(location, promoted) -> None:
         f"(found,) = promotions(place, {GRAPH!r}, {HERE!r})\n"
         "import dataclasses\n"
         "append(place, [dataclasses.replace(found.decision, kind=Kind.APPLIED)])\n"
-        "heavy = {'sqlalchemy', 'scipy.stats', 'frx_graph.autopilot'} & set(sys.modules)\n"
+        "heavy = {'sqlalchemy', 'alembic', 'psycopg', 'scipy.stats', 'frx_graph.autopilot'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     command = [sys.executable, "-c", script, str(location.file)]

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import ledger_kills
+import pytest
 import trial_writer
 
 from frx_graph.arms import where_this_is
-from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_to_read
 from frx_graph.ledger.verification import Verification, verify
 
@@ -21,8 +21,8 @@ HERE = Path(__file__).parent
 
 
 def write(processes, events, *locations):
-    files = [str(location.file) for location in locations]
-    program = [sys.executable, str(HERE / "writer_processes.py"), str(processes), str(events), *files]
+    places = [str(location.file or location.url) for location in locations]
+    program = [sys.executable, str(HERE / "writer_processes.py"), str(processes), str(events), *places]
     ran = subprocess.run(program, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.split()
@@ -42,9 +42,10 @@ def test_eight_writers_make_one_chain_without_a_loss(location):
     assert verify(ledger).problem is None
 
 
-def test_new_ledgers_that_all_open_at_once_are_made_once(tmp_path):
-    locations = [parse_location(str(tmp_path / str(number) / "ledger.sqlite3")) for number in range(6)]
-    assert len(write(8, 1, *locations)) == 8 * 6
+def test_new_ledgers_that_all_open_at_once_are_made_once(new_location):
+    first = new_location()
+    locations = [first, *(new_location() for _ in range(5 if first.file else 1))]
+    assert len(write(8, 1, *locations)) == 8 * len(locations)
     assert {verify(open_to_read(location)) for location in locations} == {Verification(8, None)}
 
 
@@ -81,6 +82,7 @@ def test_an_arm_that_is_left_would_be_seen(monkeypatch):
     assert trial_writer.seconds_until_gone(mark) is not None
 
 
+@pytest.mark.in_a_file
 def test_what_is_lost_or_broken_would_be_seen(location):
     write(1, 3, location)
     figures = ledger_kills.Figures()

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
-import sqlite3
 from datetime import timedelta
 
 import pytest
 import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.pool import NullPool
 
 from frx_graph.errors import LedgerError
 from frx_graph.ledger import chain, store
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.standing import NOTHING, Step, elsewhere, fold
@@ -134,11 +133,9 @@ def test_more_rows_than_are_read_at_once(ledger, decide, monkeypatch):
         assert [row["position"] for row in ledger.rows()] == list(range(1, ledger.count() + 1))
 
 
-def test_a_kind_that_this_version_does_not_know(ledger, location, decide):
+def test_a_kind_that_this_version_does_not_know(ledger, changed_by_hand, decide):
     ledger.append([decide(Kind.PROPOSED)])
-    with sqlite3.connect(location.file) as connection:
-        connection.execute("UPDATE frx_ledger_events SET kind = 'dreamt'")
-    connection.close()
+    changed_by_hand("UPDATE frx_ledger_events SET kind = 'dreamt'")
     with pytest.raises(LedgerError, match=r"event 1 is not what it should be.*verify"):
         ledger.standing(GRAPH, HERE)
 
@@ -149,7 +146,7 @@ def without_locks(location):
     open_ledger(location)
 
     def made(**fields) -> Ledger:
-        return Ledger(location, sqlalchemy.create_engine(location.url), **fields)
+        return Ledger(location, sqlalchemy.create_engine(location.url, poolclass=NullPool), **fields)
 
     return made
 
@@ -201,10 +198,20 @@ choices = st.lists(
 )
 
 
+@pytest.mark.in_a_file
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(choices)
-def test_a_ledger_holds_what_may_be_decided_and_nothing_else(tmp_path_factory, decide, promoted, chosen):
-    location = parse_location(str(tmp_path_factory.mktemp("ledger") / "l.db"))
+def test_a_ledger_holds_what_may_be_decided_and_nothing_else(new_location, decide, promoted, chosen):
+    decide_and_compare(new_location(), decide, promoted, chosen)
+
+
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(choices)
+def test_so_does_one_in_any_database(new_location, decide, promoted, chosen):
+    decide_and_compare(new_location(), decide, promoted, chosen)
+
+
+def decide_and_compare(location, decide, promoted, chosen):
     ledger = open_ledger(location)
     ledger.append(promoted())
     accepted: list[Decision] = []

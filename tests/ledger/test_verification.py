@@ -136,16 +136,15 @@ def test_applied_in_one_environment_after_a_promotion_in_another(rows):
     assert verify_rows(chained(documents)).problem.position == 4
 
 
-def test_a_file_that_was_changed_by_hand(location, promoted):
+def test_a_ledger_that_was_changed_by_hand(location, promoted, changed_by_hand):
     open_ledger(location).append(promoted())
-    with sqlite3.connect(location.file) as connection:
-        connection.execute("UPDATE frx_ledger_events SET document = replace(document, 'reason 2', 'reason 9')")
-    connection.close()
+    changed_by_hand("UPDATE frx_ledger_events SET document = replace(document, 'reason 2', 'reason 9')")
     assert verify(open_to_read(location)) == Verification(
         1, Problem(2, "it was changed: its hash is not that of its content")
     )
 
 
+@pytest.mark.in_a_file
 def test_bytes_that_are_no_text(location, promoted):
     open_ledger(location).append(promoted())
     content = location.file.read_bytes()
@@ -154,6 +153,7 @@ def test_bytes_that_are_no_text(location, promoted):
     assert verify(open_to_read(location)).problem.position == 2
 
 
+@pytest.mark.in_a_file
 def test_sqlites_own_check(location, decide):
     open_ledger(location).append([decide(Kind.PROPOSED, reason="r" * 3000) for _ in range(20)])
     with sqlite3.connect(location.file) as connection:
@@ -166,6 +166,7 @@ def test_sqlites_own_check(location, decide):
     assert "the database's own check says" in found.problem.what
 
 
+@pytest.mark.in_a_file
 def test_an_index_that_lies_is_found(location, promoted):
     """All rows are right, and a query by their signature would not find them."""
     open_ledger(location).append(promoted())
@@ -181,6 +182,7 @@ def test_an_index_that_lies_is_found(location, promoted):
     assert "own check" in verify(open_to_read(location)).problem.what
 
 
+@pytest.mark.in_a_file
 def test_a_ledger_that_went_away(location, promoted):
     ledger = open_ledger(location)
     location.file.unlink()

@@ -1,6 +1,6 @@
 """Processes that open a new ledger at the same moment and write to it, each its own events, one at a time.
 
-    python writer_processes.py PROCESSES EVENTS FILE...
+    python writer_processes.py PROCESSES EVENTS LEDGER...
 
 One ledger after the other. Prints the hash of every event that was acknowledged. The processes are forked, so that
 torch is imported only once.
@@ -12,14 +12,16 @@ import os
 import sys
 from datetime import UTC, datetime
 
+from frx_graph.ledger.access import Access
 from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.engine import ledger_engine
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
 
 
-def write(file: str, number: int, events: int, start: int) -> None:
+def write(ledger_name: str, number: int, events: int, start: int) -> None:
     os.read(start, 1)  # the end of the pipe, when all are there
-    ledger = open_ledger(parse_location(file))
+    ledger = open_ledger(parse_location(ledger_name))
     for count in range(events):
         (event,) = ledger.append(
             [
@@ -39,7 +41,8 @@ def write(file: str, number: int, events: int, start: int) -> None:
         os.write(sys.stdout.fileno(), f"{event.hash}\n".encode())
 
 
-def main(file: str, processes: int, events: int) -> int:
+def main(ledger_name: str, processes: int, events: int) -> int:
+    ledger_engine(parse_location(ledger_name), Access.READ)  # so that the driver, too, is imported only once
     waiting, start = os.pipe()
     children = []
     for number in range(processes):
@@ -48,7 +51,7 @@ def main(file: str, processes: int, events: int) -> int:
             status = 1
             try:
                 os.close(start)
-                write(file, number, events, waiting)
+                write(ledger_name, number, events, waiting)
                 status = 0
             finally:
                 os._exit(status)
@@ -58,4 +61,4 @@ def main(file: str, processes: int, events: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(max(main(file, int(sys.argv[1]), int(sys.argv[2])) for file in sys.argv[3:]))
+    sys.exit(max(main(name, int(sys.argv[1]), int(sys.argv[2])) for name in sys.argv[3:]))

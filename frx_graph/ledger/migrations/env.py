@@ -1,0 +1,17 @@
+"""Alembic's environment: migrations are made in the transaction that `frx_graph.ledger.migration` has begun."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from frx_graph.ledger.migration import REVISION_TABLE
+from frx_graph.ledger.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    version_table=REVISION_TABLE,
+    render_as_batch=True,  # SQLite changes a table by making it anew
+)
+with context.begin_transaction():
+    context.run_migrations()
