@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +18,8 @@ from frx_graph.ledger.location import choose_location
 
 TOKEN_VARIABLE = "FRX_SERVE_TOKEN"
 _MEGABYTE = 1 << 20
+_LONGEST_HEAD = 1 << 16
+"""Bytes of a request's line and headers."""
 
 
 def serve(
@@ -68,22 +72,32 @@ def serve(
     server = uvicorn.Server(
         uvicorn.Config(
             create_app(settings, location),
-            host=settings.host,
-            port=settings.port,
             access_log=False,
             log_level="warning",
             server_header=False,
             timeout_graceful_shutdown=round(settings.shutdown_seconds),
-            h11_max_incomplete_event_size=1 << 16,
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
         )
     )
-    with server.config.bind_socket() as socket:
-        shown = socket.getsockname()
+    with _listening(settings.host, settings.port) as listening:
         secured = "" if settings.token is None else ", with the token"
-        notice(f"frx: serving at http://{_address(shown)}{secured}; Ctrl-C stops")
-        server.run(sockets=[socket])
+        notice(f"frx: serving at http://{_address(listening)}{secured}; Ctrl-C stops")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # The server handles them, and raises again what it has handled: it has stopped then, and all is well.
+            signal.signal(number, lambda _number, _frame: None)
+        server.run(sockets=[listening])
     if not server.started:
         raise OptionError("the service could not start", "look at what is said above")
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+    except OSError as error:
+        raise OptionError(
+            f"frx serve cannot listen on {host}, port {port}: {error.strerror or error}", "--port 0 takes any free one"
+        ) from None
 
 
 def _token(file: Path | None) -> SecretStr | None:
@@ -97,6 +111,6 @@ def _token(file: Path | None) -> SecretStr | None:
         raise OptionError(f"--token-file {file} cannot be read: {error}", "name a file of one line") from None
 
 
-def _address(name: tuple[object, ...]) -> str:
-    host, port = str(name[0]), name[1]
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
