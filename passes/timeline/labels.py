@@ -11,12 +11,15 @@ import enum
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from frx_graph.evidence.trace.intervals import length_ns
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import MEDIUM_SHARE
 from frx_graph.passes.timeline.shapes import FEWEST_STEPS
-from frx_graph.passes.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from frx_graph.passes.timeline.timeline import Timeline
 
 INSUFFICIENT = "insufficient_telemetry"
 INPUT_WAIT = 0.20
