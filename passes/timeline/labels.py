@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from frx_graph.passes.timeline.timeline import Timeline
 
 INSUFFICIENT = "insufficient_telemetry"
+REMOVABLE = frozenset(
+    {"input_bound", "copy_bound", "sync_bound", "communication_bound", "launch_bound", "layout_churn"}
+)
+"""Labels whose score is a part of the time that nothing else fills, so that a run cannot gain more than that."""
 INPUT_WAIT = 0.20
 COPY_TIME = 0.15
 SYNC_WAIT = 0.10

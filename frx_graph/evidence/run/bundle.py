@@ -106,15 +106,17 @@ def open_bundle(path: Path) -> Iterator[OpenBundle]:
         yield bundle
         return
     with BundleZip(path) as archive:
-        with extracted(archive, _prefix(path, archive.names), path) as bundle:
+        with extracted(archive, _prefix(path, archive.names), path, archive.names) as bundle:
             yield bundle
 
 
 @contextlib.contextmanager
-def extracted(archive: BundleZip, prefix: PurePosixPath, path: Path) -> Iterator[OpenBundle]:
-    """The bundle in the folder `prefix` of the archive at `path`, in a private folder while the block runs. Raises
-    `EvidenceError` for what cannot be extracted."""
-    inside = ((name, _inside(name, prefix)) for name in archive.names)
+def extracted(
+    archive: BundleZip, prefix: PurePosixPath, path: Path, names: Sequence[str]
+) -> Iterator[OpenBundle]:
+    """Of the archive at `path` the bundle in the folder `prefix`, in a private folder while the block runs; `names`
+    are its files, among others or not. Raises `EvidenceError` for what cannot be extracted."""
+    inside = ((name, _inside(name, prefix)) for name in names)
     wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
     with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
         root = Path(folder).resolve()
