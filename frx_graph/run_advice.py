@@ -25,7 +25,7 @@ from frx_graph.reports.run_parts import RunDocument, SourcePart
 from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.trace_document import trace_document
 from frx_graph.reports.trace_parts import MissingPart, TraceResult
-from frx_graph.run_summary import kept_summary, raw_in, source_part
+from frx_graph.run_summary import Role, kept_summary, raw_in, source_part
 from frx_graph.trace_evidence import TraceEvidence, analyze_run
 
 _MOST_WARNINGS = 20

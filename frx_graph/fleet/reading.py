@@ -57,26 +57,28 @@ def read(task: ReadingTask) -> Iterator[Outcome]:
     path = Path(task.path)
     match task.kind:
         case "folder":
-            yield from _outcome(task.name, lambda: _folder(path, task.name))
+            yield from _outcome(task.name, path, lambda: _folder(path, task.name))
         case "summary":
-            yield from _outcome(task.name, lambda: _summary(path, task.name, task.sizes or {}))
+            yield from _outcome(task.name, path, lambda: _summary(path, task.name, task.sizes or {}))
         case "archive":
             yield from _archive(path, task.name, task.part, task.parts, inner=False)
 
 
-def _outcome(name: str, reading: Callable[[], Outcome]) -> Iterator[Outcome]:
+def _outcome(name: str, path: Path, reading: Callable[[], Outcome]) -> Iterator[Outcome]:
     yield Begun(name)
     try:
         found = reading()
     except Exception as error:  # noqa: BLE001 - a mistake of ours, too, is of one run and not of all
-        found = Unreadable(name, _reason(error))
+        found = Unreadable(name, _reason(error, path))
     yield found
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, path: Path) -> str:
+    """Without `path`, which is named already, and may be one of a folder that is gone when this is read."""
     if isinstance(error, MemoryError):
         return "reading it takes more memory than a reader may have"
-    return one_line(str(error) if isinstance(error, EvidenceError) else first_line(error), _REASON)
+    said = str(error) if isinstance(error, EvidenceError) else first_line(error)
+    return one_line(said.removeprefix(f"{path}: ").replace(f"{path}/", ""), _REASON)
 
 
 def _folder(path: Path, name: str) -> Outcome:
@@ -107,32 +109,32 @@ def _archive(path: Path, name: str, part: int, parts: int, *, inner: bool) -> It
         with BundleZip(path, OF_MANY_RUNS) as archive:
             runs, archives = runs_among(archive.names)
             if not runs and not archives:
-                raise EvidenceError(f"{name}: {_NO_RUN}")
+                raise EvidenceError(_NO_RUN)
             files = files_of(runs, archive.names)
             for run in runs[part::parts]:
                 member = _Member(archive, path, run, files[run], f"{name}/{run}" if run else name)
-                yield from _outcome(member.name, member.read)
+                yield from _outcome(member.name, path, member.read)
             for each in archives[part::parts]:
-                yield from _inner_archive(archive, each, f"{name}/{each}", inner=inner)
+                yield from _inner_archive(archive, path, each, f"{name}/{each}", inner=inner)
     except Exception as error:  # noqa: BLE001 - as above
-        yield Unreadable(name, _reason(error))
+        yield Unreadable(name, _reason(error, path))
 
 
-def _inner_archive(archive: BundleZip, member: str, name: str, *, inner: bool) -> Iterator[Outcome]:
-    """Of the archive `member` in another one; archives within that are not looked into."""
+def _inner_archive(archive: BundleZip, path: Path, member: str, name: str, *, inner: bool) -> Iterator[Outcome]:
+    """Of the archive `member` in the one at `path`; archives within that are not looked into."""
     if inner:
         yield Begun(name)
         yield Unreadable(name, "is an archive in an archive in an archive: unpack one of them")
         return
     with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
-        path = Path(folder) / PurePosixPath(member).name
+        inside = Path(folder) / PurePosixPath(member).name
         yield Begun(name)
         try:
-            archive.extract(member, path)
+            archive.extract(member, inside)
         except EvidenceError as error:
-            yield Unreadable(name, _reason(error))
+            yield Unreadable(name, _reason(error, path))
             return
-        yield from _archive(path, name, 0, 1, inner=True)
+        yield from _archive(inside, name, 0, 1, inner=True)
 
 
 @dataclass(frozen=True, slots=True)

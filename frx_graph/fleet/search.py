@@ -24,7 +24,9 @@ def local_places(path: Path) -> Iterator[Place]:
         yield from _archive(path, path.name)
         return
     if not path.is_dir():
-        raise EvidenceError(f"{path}: no such file or folder", "frx fleet takes a folder of runs, a zip of some, or a URL")
+        raise EvidenceError(
+            f"{path}: no such file or folder", "frx fleet takes a folder of runs, a zip of some, or a URL"
+        )
     problems: list[Failure] = []
     runs, archives = runs_among(_files(path, problems))
     yield from problems

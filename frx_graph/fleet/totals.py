@@ -1,8 +1,8 @@
 """Adds the tables up: one SQL statement for each part of the report.
 
-A run that is there twice counts once (`counted`, by its id and the digest of its files). What a thing costs in seconds is
-its share of the steps, times the time of all timed steps of its run; where one of both is not known, the run is counted
-beside the sum. Sums are rounded to microseconds: their last digits depend on the order in which runs were read.
+A run that is there twice counts once (`counted`, by its id and the digest of its files). What a thing costs in seconds
+is its share of the steps, times the time of all timed steps of its run; where one of both is not known, the run is
+counted beside the sum. Sums are rounded to microseconds: their last digits depend on the order in which runs were read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COST: Final = """
     fsum(share * seconds) / nullif(fsum(seconds) FILTER (share IS NOT NULL), 0) AS cost_share,
     count(*) FILTER (unpriced OR seconds IS NULL) AS cost_unknown
 """
-"""Of rows by run: the `share` that is known, the `seconds` of the run, and whether a part of the share is `unpriced`."""
+"""Of rows by run: the `share` that is known, the `seconds` of the run, and whether a part of it is `unpriced`."""
 _DEAREST: Final = "cost_seconds DESC NULLS LAST"
 _BUNDLES: Final = """
     SELECT count(*) AS read,
@@ -79,7 +79,7 @@ _LABELS: Final = f"""
         FROM labels SEMI JOIN counted USING (run) GROUP BY label
     ),
     costs AS (SELECT label, {_COST} FROM present GROUP BY label)
-    SELECT label, symptom, runs, undecidable, absent, cost_seconds, cost_share, coalesce(cost_unknown, 0) AS cost_unknown
+    SELECT answers.*, cost_seconds, cost_share, coalesce(cost_unknown, 0) AS cost_unknown
     FROM answers LEFT JOIN costs USING (label) ORDER BY {_DEAREST}, runs DESC, label
 """
 
@@ -88,7 +88,7 @@ def _findings(by: str, shown: str) -> str:
     """The costs of findings `by` these columns, with others that are `shown` of them."""
     return f"""
         WITH by_run AS (
-            SELECT {by}, run, least(1, fsum(share)) AS share, bool_or(share IS NULL) AS unpriced, count(*) AS findings,
+            SELECT {by}, run, fsum(share) AS share, bool_or(share IS NULL) AS unpriced, count(*) AS findings,
                 fsum(bytes_per_step) AS bytes, count(*) FILTER (bytes_per_step IS NULL) AS unsized, {shown}
             FROM findings GROUP BY {by}, run
         )
@@ -148,9 +148,7 @@ def _rows(database: DuckDBPyConnection, statement: str, **values: object) -> Ite
 
 def _cost(row: dict[str, Any]) -> CostPart:
     """The cost in a row, which is taken out of it."""
-    return CostPart(
-        seconds=row.pop("cost_seconds"), share=row.pop("cost_share"), runs_unknown=row.pop("cost_unknown")
-    )
+    return CostPart(seconds=row.pop("cost_seconds"), share=row.pop("cost_share"), runs_unknown=row.pop("cost_unknown"))
 
 
 def _without(row: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -52,7 +52,9 @@ class CostPart(_Part):
     """What something costs in all runs that have it, and so the most that mending it could save: a prediction, until a
     trial has measured it."""
 
-    seconds: float | None = Field(description="share of the steps times their time, summed; null: of no run is it known")
+    seconds: float | None = Field(
+        description="share of the steps times their time, summed; null: of no run is it known"
+    )
     share: float | None = Field(description="0..1: `seconds` of the time of these runs; null: as there")
     runs_unknown: int = Field(description="runs that have it, of which it is not known what it costs")
 

@@ -13,7 +13,7 @@ from frx_graph.reports.recommendation_text import INDENT, print_wrapped
 from frx_graph.reports.text_console import print_title, text_console
 
 _PROBLEMS = 5
-_NAME = 30
+_NAME = 34
 NOTHING = "none that was recorded"
 
 
@@ -83,19 +83,22 @@ def _labels(console: Console, document: FleetDocument) -> None:
         name = f"{one_line(part.label, _NAME)}{' (symptom)' if part.symptom else ''}"
         table.add_row(Text(name), f"{part.runs:,}", *_cost(part.cost), f"{part.undecidable:,}")
     console.print(table, soft_wrap=False)
-    print_wrapped(console, "unknown: runs that have it, of which its cost is not known; not told: runs that do not say", console.width)
+    print_wrapped(
+        console,
+        "unknown: runs that have it, of which its cost is not known; not told: runs that do not say",
+        console.width,
+    )
 
 
 def _rules(console: Console, document: FleetDocument, top: int) -> None:
     if not document.rules:
         return
     print_title(console, "LAYOUT RULES")
-    table = _table("rule", "runs", "sites", "found", "bytes/step", "time", "of steps", "unknown")
+    table = _table("rule", "runs", "sites", "a step", "time", "unknown")
     for part in document.rules[:top]:
         rule = part.rule if part.name is None else f"{part.rule} {part.name}"
-        table.add_row(
-            _cell(rule), f"{part.runs:,}", f"{part.sites:,}", f"{part.findings:,}", _bytes(part.bytes_per_step), *_cost(part.cost)
-        )
+        time, _, unknown = _cost(part.cost)
+        table.add_row(_cell(rule), f"{part.runs:,}", f"{part.sites:,}", _bytes(part.bytes_per_step), time, unknown)
     console.print(table, soft_wrap=False)
     _more(console, len(document.rules) - top)
 
@@ -107,15 +110,24 @@ def _sites(console: Console, document: FleetDocument, top: int, width: int) -> N
     for part in document.sites[:top]:
         print_wrapped(console, f"{one_line(part.rule)} {_place(part)}", width)
         print_wrapped(console, one_line(part.title), width, INDENT * 2)
-        time, share, unknown = _cost(part.cost)
-        said = f"{plural(part.runs, 'run')}, {plural(part.findings, 'finding')}; {_bytes(part.bytes_per_step)} a step"
-        if part.findings_without_bytes:
-            said += f", {part.findings_without_bytes:,} of unknown size"
-        said += f"; {time}, {share} of steps" if part.cost.seconds is not None else "; time unknown"
-        if part.cost.seconds is not None and unknown:
-            said += f", of {plural(part.cost.runs_unknown, 'run')} unknown"
+        said = f"{plural(part.runs, 'run')}, {plural(part.findings, 'finding')}; {_moved(part)}; {_time_of(part.cost)}"
         print_wrapped(console, said, width, INDENT * 2)
     _more(console, len(document.sites) - top + document.sites_not_listed)
+
+
+def _moved(part: SitePart) -> str:
+    if part.bytes_per_step is None:
+        return "bytes unknown"
+    unknown = f", of {plural(part.findings_without_bytes, 'finding')} unknown" if part.findings_without_bytes else ""
+    return f"{_bytes(part.bytes_per_step)} a step{unknown}"
+
+
+def _time_of(cost: CostPart) -> str:
+    if cost.seconds is None:
+        return "time unknown"
+    time, share, _ = _cost(cost)
+    unknown = f", of {plural(cost.runs_unknown, 'run')} unknown or not all" if cost.runs_unknown else ""
+    return f"{time}, {share} of steps{unknown}"
 
 
 def _place(part: SitePart) -> str:
@@ -131,12 +143,9 @@ def _advice(console: Console, document: FleetDocument, top: int) -> None:
         return
     print_title(console, "ADVICE, AND WHAT IT CAN SAVE AT MOST (A BOUND, NO FORECAST)")
     for part in document.advice[:top]:
-        time, share, _ = _cost(part.saving)
-        known = f"{time}, {share} of steps" if part.saving.seconds is not None else UNKNOWN
-        unknown = f"; unknown of {plural(part.saving.runs_unknown, 'run')}" if part.saving.runs_unknown else ""
         console.print(Text(f"{INDENT}{one_line(part.title, console.width - len(INDENT))}"))
-        said = f"{plural(part.runs, 'run')} | Effort: {part.effort} | Risk: {part.risk} | {known}{unknown}"
-        print_wrapped(console, said, console.width, INDENT * 2)
+        effort = f"{plural(part.runs, 'run')} | Effort: {part.effort} | Risk: {part.risk}"
+        print_wrapped(console, f"{effort} | {_time_of(part.saving)}", console.width, INDENT * 2)
     _more(console, len(document.advice) - top)
 
 

@@ -105,15 +105,12 @@ def open_bundle(path: Path) -> Iterator[OpenBundle]:
             raise _no_run(path)
         yield bundle
         return
-    with BundleZip(path) as archive:
-        with extracted(archive, _prefix(path, archive.names), path, archive.names) as bundle:
-            yield bundle
+    with BundleZip(path) as archive, extracted(archive, _prefix(path, archive.names), path, archive.names) as bundle:
+        yield bundle
 
 
 @contextlib.contextmanager
-def extracted(
-    archive: BundleZip, prefix: PurePosixPath, path: Path, names: Sequence[str]
-) -> Iterator[OpenBundle]:
+def extracted(archive: BundleZip, prefix: PurePosixPath, path: Path, names: Sequence[str]) -> Iterator[OpenBundle]:
     """Of the archive at `path` the bundle in the folder `prefix`, in a private folder while the block runs; `names`
     are its files, among others or not. Raises `EvidenceError` for what cannot be extracted."""
     inside = ((name, _inside(name, prefix)) for name in names)
