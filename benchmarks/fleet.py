@@ -10,7 +10,7 @@ that it has written before; beside it stands the same run with a profiler's trac
 tests' data). Each bundle has events and call sites of its own, and a summary of exactly these files. Every other one is
 a zip; some are there twice, as folder and as zip; one in a hundred has no summary, so that it is analysed from its
 events, and one in five hundred is damaged. `frx fleet` runs in a process of its own, and reads what was just written,
-so that no disk is waited for. Memory is looked at every 50 ms, of the whole tree: `pss` counts a page that several
+so that no disk is waited for. Memory is looked at five times a second, of the whole tree: `pss` counts a page that several
 processes share once, `rss` in each of them. `pss` is judged.
 """
 
@@ -42,7 +42,8 @@ TRACE = ROOT / "tests" / "data" / "traces" / "kineto_resnet50_two_steps.pt.trace
 JUDGED = 10_000
 SECONDS_BOUND = 60.0
 BYTES_BOUND = 1_000_000_000
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.2
+"""Reading what pages are shared takes some milliseconds of each process."""
 SITES = 400
 """Call sites of all runs together."""
 NO_SUMMARY, DAMAGED, TWICE = 100, 500, 50

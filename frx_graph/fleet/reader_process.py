@@ -9,18 +9,19 @@ takes its place: it has nothing that would be lost.
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import resource
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import fields
 from typing import IO
 
 from frx_graph.fleet.reading import Begun, Outcome, Outdated, Unreadable, read
 from frx_graph.fleet.reading_task import ReadingTask
-from frx_graph.fleet.rows import RunRows
+from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
 
 _DIE_WITH_PARENT = 1
 """`PR_SET_PDEATHSIG` of prctl(2)."""
@@ -36,10 +37,20 @@ def lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
         case Outdated():
             yield "outdated", outcome.name
         case RunRows():
-            yield from (("labels", asdict(row)) for row in outcome.labels)
-            yield from (("findings", asdict(row)) for row in outcome.findings)
-            yield from (("advice", asdict(row)) for row in outcome.advice)
-            yield "runs", asdict(outcome.run)
+            yield from (("labels", _object(row)) for row in outcome.labels)
+            yield from (("findings", _object(row)) for row in outcome.findings)
+            yield from (("advice", _object(row)) for row in outcome.advice)
+            yield "runs", _object(outcome.run)
+
+
+def _object(row: LabelRow | FindingRow | AdviceRow | RunRow) -> dict[str, object]:
+    # `asdict` copies what is in it, which takes several times as long.
+    return {name: getattr(row, name) for name in _names(type(row))}
+
+
+@functools.cache
+def _names(row: type[LabelRow | FindingRow | AdviceRow | RunRow]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(row))
 
 
 def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:

@@ -16,7 +16,7 @@ _NAMED = (
 )
 # The shortest folder that fits is the run's: that of the traces looks like a run with its trace at its root.
 _FILE = re.compile(
-    rf"(?:(?P<run>.+?)/)?(?:{'|'.join(re.escape(str(name)) for name in _NAMED)}"
+    rf"(?:(?P<run>.+?)/)??(?:{'|'.join(re.escape(str(name)) for name in _NAMED)}"
     rf"|{re.escape(str(bundle_layout.PROFILER))}/[^/]+\.json(?:\.gz)?)",
     re.DOTALL,
 )
