@@ -10,8 +10,8 @@ that it has written before; beside it stands the same run with a profiler's trac
 tests' data). Each bundle has events and call sites of its own, and a summary of exactly these files. Every other one is
 a zip; some are there twice, as folder and as zip; one in a hundred has no summary, so that it is analysed from its
 events, and one in five hundred is damaged. `frx fleet` runs in a process of its own, and reads what was just written,
-so that no disk is waited for. Memory is looked at five times a second, of the whole tree: `pss` counts a page that several
-processes share once, `rss` in each of them. `pss` is judged.
+so that no disk is waited for. Memory is looked at five times a second, of the whole tree: `pss` counts a page that
+several processes share once, `rss` in each of them. `pss` is judged.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.run_tables import TABLES
 
 MEMORY_BYTES: Final = 2 << 30
-"""That a reader may have: a trace of 100 MB takes half of it. Summaries take some ten megabytes."""
+"""That a reader may have. A trace of 1 GB takes 1.5 GB (docs/traces.md), a summary some ten megabytes."""
 RUN_SECONDS: Final = 300.0
-"""For one run. That trace takes a tenth of it."""
+"""For one run, or until it says something. That trace takes a minute."""
 _CHUNK: Final = 1 << 16
 
 

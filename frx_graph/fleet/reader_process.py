@@ -9,7 +9,6 @@ takes its place: it has nothing that would be lost.
 from __future__ import annotations
 
 import ctypes
-import functools
 import json
 import os
 import resource
@@ -43,14 +42,9 @@ def lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
             yield "runs", _object(outcome.run)
 
 
-def _object(row: LabelRow | FindingRow | AdviceRow | RunRow) -> dict[str, object]:
+def _object(row: RunRow | LabelRow | FindingRow | AdviceRow) -> dict[str, object]:
     # `asdict` copies what is in it, which takes several times as long.
-    return {name: getattr(row, name) for name in _names(type(row))}
-
-
-@functools.cache
-def _names(row: type[LabelRow | FindingRow | AdviceRow | RunRow]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(row))
+    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:

@@ -84,6 +84,7 @@ def test_a_zip_by_itself_and_a_run_by_itself(recorded: Path, traced: Path, zippe
     assert summarised(recorded).runs.runs == 1
 
 
+@pytest.mark.slow
 def test_names_with_control_characters(recorded: Path, tmp_path: Path) -> None:
     """A thousand of them, half of which cannot be read."""
     summary = json.loads((recorded / "derived" / "summary.json").read_text())
@@ -102,6 +103,7 @@ def test_names_with_control_characters(recorded: Path, tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_a_store_that_is_elsewhere(
     recorded: Path, traced: Path, zipped: Zipped, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
