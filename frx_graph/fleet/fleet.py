@@ -11,7 +11,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.fleet.reader import Answer, Failure, Fetch, Reader, ReadRun
 from frx_graph.fleet.reader_pool import read_places
 from frx_graph.fleet.remote import RemotePlace, RemoteStore, is_url
-from frx_graph.fleet.run_tables import RowFiles, connect, keep_parquet, write_parquet
+from frx_graph.fleet.run_tables import RowFiles, database_in, keep_parquet, write_parquet
 from frx_graph.fleet.search import Place, local_places
 from frx_graph.fleet.totals import fleet_document
 from frx_graph.reports.fleet_document import FleetDocument
@@ -33,22 +33,29 @@ class FleetOptions:
 def summarise(source: str, options: FleetOptions, progress: Progress) -> FleetDocument:
     """What all runs at `source` have, a path or a URL that fsspec knows. Raises `EvidenceError` where there is none
     that can be read, `OptionError` where DuckDB is missing or the tables cannot be kept."""
-    with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-fleet-") as name:
-        folder = Path(name)
-        with connect(folder) as database:
-            progress(f"looking for runs in {source}")
-            with RowFiles(folder) as rows:
-                for answer in _answers(source, options.workers):
-                    _take(answer, rows)
-                    if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
-                        progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
-            progress(f"adding up {rows.runs:,} runs")
-            write_parquet(database, folder)
-            document = fleet_document(database, source)
-        if not rows.runs:
-            raise _nothing(source, document)
-        if options.parquet is not None:
-            keep_parquet(folder, options.parquet)
+    try:
+        with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
+            return _summarised(source, options, Path(folder), progress)
+    except OSError as error:
+        said = f"{error.filename or source}: {error.strerror or error}"
+        raise EvidenceError(said, "TMPDIR chooses another folder for what is kept meanwhile") from None
+
+
+def _summarised(source: str, options: FleetOptions, folder: Path, progress: Progress) -> FleetDocument:
+    with database_in(folder) as database:
+        progress(f"looking for runs in {source}")
+        with RowFiles(folder) as rows:
+            for answer in _answers(source, options.workers):
+                _take(answer, rows)
+                if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
+                    progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
+        progress(f"adding up {rows.runs:,} runs")
+        write_parquet(database, folder)
+        document = fleet_document(database, source)
+    if not rows.runs:
+        raise _nothing(source, document)
+    if options.parquet is not None:
+        keep_parquet(folder, options.parquet)
     return document
 
 

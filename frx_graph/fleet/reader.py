@@ -11,8 +11,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+import frx_graph
+from frx_graph.errors import EvidenceError
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.run_tables import TABLES
 
@@ -63,8 +66,8 @@ class Reader:
         self._stopped = False
 
     def read(self, task: ReadingTask) -> Iterator[Answer]:
-        """The answers to it, in the order of its runs. Raises `OSError` where no process can be started,
-        `StoppedError` where it was stopped."""
+        """The answers to it, in the order of its runs. Raises `EvidenceError` where no process can be
+        started, `StoppedError` where it was stopped."""
         process = self._started()
         assert process.stdin is not None
         rows: dict[str, list[bytes]] = {table: [] for table in TABLES}
@@ -113,16 +116,21 @@ class Reader:
         if self._stopped:
             raise StoppedError
         if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "frx_graph.fleet.reader_process", str(self._memory_bytes)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                # What a trace's operators are looked up with must not take a processor each.
-                env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"},
-                start_new_session=True,
-            )
+            package = str(Path(frx_graph.__file__).parents[1])
+            paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+            try:
+                self._process = subprocess.Popen(
+                    # -P: what lies in the current folder, among runs of others, is imported by nobody.
+                    [sys.executable, "-P", "-m", "frx_graph.fleet.reader_process", str(self._memory_bytes)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    bufsize=0,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise EvidenceError(f"no process can be started: {error.strerror or error}") from None
         return self._process
 
     def _lines(self, process: subprocess.Popen[bytes]) -> Iterator[bytes]:

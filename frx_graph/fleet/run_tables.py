@@ -11,12 +11,12 @@ import json
 import shutil
 import types
 import typing
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from frx_graph.errors import OptionError
+from frx_graph.errors import EvidenceError, OptionError, first_line
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, ProblemRow, RunRow
 from frx_graph.reports.plain_text import NAME_LIMIT, one_line, path_end
 
@@ -80,25 +80,29 @@ def _sql_type(hint: Any) -> str:
     return _TYPES[hint]
 
 
-def connect(folder: Path) -> DuckDBPyConnection:
-    """A database that holds nothing in memory for long, and puts what does not fit into `folder`. Raises `OptionError`
-    where there is no DuckDB."""
+@contextmanager
+def database_in(folder: Path) -> Iterator[DuckDBPyConnection]:
+    """A database that takes little memory, and puts what does not fit into `folder`. Raises `OptionError` where there
+    is no DuckDB, `EvidenceError` where it fails."""
     try:
         import duckdb
     except ImportError:
         raise OptionError("frx fleet needs DuckDB, which is not installed", "pip install 'frx-graph[fleet]'") from None
-    database = duckdb.connect()
-    # One thread: sums come out the same each time, and adding up takes a part of the time of reading.
     settings = {
         "memory_limit": _MEMORY,
         "temp_directory": str(folder),
+        # Adding up takes a small part of the time of reading.
         "threads": 1,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
-    for name, value in settings.items():
-        database.execute(f"SET {name} = $1", [value])
-    return database
+    with duckdb.connect() as database:
+        try:
+            for name, value in settings.items():
+                database.execute(f"SET {name} = $1", [value])
+            yield database
+        except duckdb.Error as error:
+            raise EvidenceError(f"the tables cannot be added up: {first_line(error)}", "is the disk full?") from None
 
 
 def write_parquet(database: DuckDBPyConnection, folder: Path) -> None:

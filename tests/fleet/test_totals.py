@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
-from frx_graph.fleet.run_tables import RowFiles, connect, write_parquet
+from frx_graph.fleet.run_tables import RowFiles, database_in, write_parquet
 from frx_graph.fleet.totals import fleet_document
 from frx_graph.reports.fleet_document import CostPart, FleetDocument
 
@@ -77,7 +77,7 @@ def runs(draw: st.DrawFn, place: int) -> RunRows:
 
 
 def added_up(folder: Path, found: Iterable[RunRows], problems: Iterable[tuple[str, str]] = ()) -> FleetDocument:
-    with connect(folder) as database:
+    with database_in(folder) as database:
         with RowFiles(folder) as files:
             for rows in found:
                 lines = {
