@@ -78,5 +78,5 @@ $(VENV)/.installed-docs: pyproject.toml $(PIN)
 
 $(VENV)/.installed-test: pyproject.toml $(PIN)
 	@echo "Installing frx-graph with torch $(TORCH) and its test tools into $(VENV); the first time this downloads torch."
-	$(INSTALL) --editable '.[test,docs,ncu,zoo,fleet]'
+	$(INSTALL) --editable '.[test,docs,ncu,serve,zoo,fleet]'
 	touch $@ $(VENV)/.installed-demo $(VENV)/.installed-docs

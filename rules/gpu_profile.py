@@ -180,6 +180,23 @@ def gpu_named(name: str) -> GpuProfile:
     return found
 
 
+def cuda_gpu(name: str | None) -> GpuProfile | None:
+    """The GPU of that name. Raises `OptionError` for one that is not known, or on which CUDA kernels do not run."""
+    if name is None:
+        return None
+    found = gpu_named(name)
+    if found.architecture.limits is None:
+        raise OptionError(f"{found.name} is no GPU that CUDA kernels run on", "name one of NVIDIA's")
+    return found
+
+
+def cuda_gpu_names() -> tuple[str, ...]:
+    """The products that `cuda_gpu` knows, as their makers call them."""
+    return tuple(
+        product.name for card in all_architectures().values() if card.limits is not None for product in card.products
+    )
+
+
 def architecture_of(target: str) -> GpuProfile | None:
     """The architecture that a PTX `.target`, or what `sm_` and a compute capability make, names; None if not listed."""
     found = _TARGET.search(target)

@@ -28,7 +28,7 @@ from frx_graph.cli.before_after import (
     analyze_sides,
     renamed,
 )
-from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.cli.gpu_option import GpuModel
 from frx_graph.cli.kernels_code import kernels_code
 from frx_graph.cli.output import QuietOption, is_json, stages
 from frx_graph.cli.report_output import ReportOptions, emit, write_report
@@ -49,7 +49,7 @@ from frx_graph.reports.run_report import render_run
 from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.terminal import detect_terminal
 from frx_graph.reports.trace_report import render_trace
-from frx_graph.rules.gpu_profile import GpuProfile
+from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 from frx_graph.run_advice import analyze_bundle
 from frx_graph.trace_advice import analyze_trace
 from frx_graph.trace_evidence import analyze_run

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.build_option import BuildFlags, flag_words
-from frx_graph.cli.gpu_option import cuda_gpu
 from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.errors import EvidenceError, FrxError, OptionError
 from frx_graph.evidence.gpus_present import gpu_names
@@ -24,6 +23,7 @@ from frx_graph.program_layers import Build, compiled_program, measured_program
 from frx_graph.reports.bench_document import BenchDocument, as_json, bench_document
 from frx_graph.reports.bench_report import render_bench
 from frx_graph.reports.terminal import detect_terminal
+from frx_graph.rules.gpu_profile import cuda_gpu
 from frx_graph.termination import cleaned_up_when_terminated
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
 from frx_graph.trials.program_times import FEWEST_RUNS, RUNS_PER_QUAD

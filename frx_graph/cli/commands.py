@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Home] = {
     "fleet": Home("fleet:fleet", "What many runs have in common, and what it costs in total."),
     "trial": Home("trial:trial", "Is what frx makes of a model right, and faster?"),
     "ledger": Home("ledger:ledger", "What was decided about layouts, and why."),
+    "serve": Home("serve:serve", "The analyses over HTTP, and a page for people."),
     "rules": Home("rules:rules", "The rules, or the card of one."),
     "probe": Home("probe:probe", "Measure which operators copy which operands."),
     "doctor": Home("doctor:doctor", "Check versions, devices, compilers and caches."),

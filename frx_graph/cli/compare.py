@@ -13,7 +13,7 @@ import typer
 
 from frx_graph.cli.build_option import BuildFlags, flag_words
 from frx_graph.cli.comparison_output import show_comparison
-from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.cli.gpu_option import GpuModel
 from frx_graph.cli.output import QuietOption, notice, stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
@@ -26,7 +26,7 @@ from frx_graph.passes.layers import Layers
 from frx_graph.program_layers import Build, compiled_program, compiled_ptx, measured_program, source_layer
 from frx_graph.reports.compare_gaps import NextCommand
 from frx_graph.reports.plain_text import one_line
-from frx_graph.rules.gpu_profile import GpuProfile
+from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 from frx_graph.termination import cleaned_up_when_terminated
 
 _ELSEWHERE = "measure where there is one, and give the exports: --ncu-a a.csv --ncu-b b.csv"

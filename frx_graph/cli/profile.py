@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.explanation_files import Explanations
-from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.cli.gpu_option import GpuModel
 from frx_graph.cli.kernels_code import kernels_code
 from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.errors import EvidenceError, OptionError
@@ -32,7 +32,7 @@ from frx_graph.reports.ptx_report import render_ptx
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.rerun_command import YOUR_PROGRAM
 from frx_graph.reports.terminal import detect_terminal
-from frx_graph.rules.gpu_profile import GpuProfile
+from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 
 _EXPORT = "ncu_report.csv"
 _DEFAULT_PRESET = "full"

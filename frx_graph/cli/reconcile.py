@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.gpu_option import GpuModel, cuda_gpu
+from frx_graph.cli.gpu_option import GpuModel
 from frx_graph.cli.output import QuietOption, print_document, print_report, stages
 from frx_graph.errors import OptionError
 from frx_graph.layer_files import read_layers
@@ -18,6 +18,7 @@ from frx_graph.reports.reconcile_document import as_json, reconcile_document
 from frx_graph.reports.reconcile_report import render_reconciliation
 from frx_graph.reports.render import DEFAULT_TOP
 from frx_graph.reports.terminal import detect_terminal
+from frx_graph.rules.gpu_profile import cuda_gpu
 
 
 def reconcile(

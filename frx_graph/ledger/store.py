@@ -33,6 +33,8 @@ class EventFilter:
     signature: str | None = None
     environment: str | None = None
     kinds: tuple[Kind, ...] = ()
+    before: int | None = None
+    """Only events before the one at this place."""
 
 
 ALL = EventFilter()
@@ -195,4 +197,6 @@ def _conditions(wanted: EventFilter) -> list[ColumnElement[bool]]:
         conditions.append(EVENTS.c.environment == wanted.environment)
     if wanted.kinds:
         conditions.append(EVENTS.c.kind.in_([kind.value for kind in wanted.kinds]))
+    if wanted.before is not None:
+        conditions.append(EVENTS.c.position < wanted.before)
     return conditions

@@ -1,0 +1,102 @@
+"""`frx serve`: the analyses over HTTP, and a page for people."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import SecretStr, ValidationError
+
+from frx_graph.cli.output import QuietOption, notice
+from frx_graph.config import advise_config
+from frx_graph.errors import OptionError
+from frx_graph.ledger.location import choose_location
+
+TOKEN_VARIABLE = "FRX_SERVE_TOKEN"
+_MEGABYTE = 1 << 20
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine's need a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8787,
+    token_file: Annotated[
+        Path | None, typer.Option(help=f"File whose first line is the token; otherwise {TOKEN_VARIABLE}.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name that the service is also asked by; may be repeated.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Analyses at once. Default: 4, or one a core.")] = None,
+    queue: Annotated[int, typer.Option(min=0, help="Analyses that may wait; more are told to come back.")] = 64,
+    max_upload_mb: Annotated[int, typer.Option(min=1, help="Of a body with files.")] = 512,
+    max_memory_mb: Annotated[int, typer.Option(min=64, help="That one analysis may allocate.")] = 2048,
+    time_limit_s: Annotated[float, typer.Option(min=0.1, help="That one analysis may take.")] = 60.0,
+    shutdown_s: Annotated[float, typer.Option(min=0.1, help="In which accepted requests may be finished.")] = 30.0,
+    ledger: Annotated[str | None, typer.Option(help="The ledger that is shown; otherwise as for frx ledger.")] = None,
+    _quiet: QuietOption = False,
+) -> None:
+    """Serve the analyses over HTTP, with a page for people. Stops at Ctrl-C or SIGTERM, when what was accepted is done.
+    Exit code 0: stopped; 2: an error."""
+    try:
+        import uvicorn
+
+        from frx_graph.service.app import create_app
+        from frx_graph.service.settings import ServiceSettings, usual_workers
+    except ImportError as error:
+        raise OptionError(f"frx serve needs the package {error.name}", "pip install 'frx-graph[serve]'") from error
+    try:
+        settings = ServiceSettings(
+            host=host,
+            port=port,
+            token=_token(token_file),
+            allowed_hosts=tuple(allow_host or ()),
+            queue=queue,
+            upload_bytes=max_upload_mb * _MEGABYTE,
+            analysis_bytes=max_memory_mb * _MEGABYTE,
+            analysis_seconds=time_limit_s,
+            shutdown_seconds=shutdown_s,
+            workers=workers or usual_workers(),
+        )
+    except ValidationError as error:
+        said = error.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
+        hint = f"--token-file FILE, or {TOKEN_VARIABLE}: python -c 'import secrets; print(secrets.token_urlsafe())'"
+        raise OptionError(f"frx serve --host {host}: {said}", hint) from None
+    location = choose_location(ledger, advise_config(Path.cwd()).ledger)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(settings, location),
+            host=settings.host,
+            port=settings.port,
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=round(settings.shutdown_seconds),
+            h11_max_incomplete_event_size=1 << 16,
+        )
+    )
+    with server.config.bind_socket() as socket:
+        shown = socket.getsockname()
+        secured = "" if settings.token is None else ", with the token"
+        notice(f"frx: serving at http://{_address(shown)}{secured}; Ctrl-C stops")
+        server.run(sockets=[socket])
+    if not server.started:
+        raise OptionError("the service could not start", "look at what is said above")
+
+
+def _token(file: Path | None) -> SecretStr | None:
+    """The token, which no argument holds, since those of processes can be read by others."""
+    if file is None:
+        given = os.environ.get(TOKEN_VARIABLE)
+        return SecretStr(given) if given else None
+    try:
+        return SecretStr(file.read_text(encoding="utf-8").partition("\n")[0].strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"--token-file {file} cannot be read: {error}", "name a file of one line") from None
+
+
+def _address(name: tuple[object, ...]) -> str:
+    host, port = str(name[0]), name[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,74 @@
+"""Who is served: requests that name the service by a name of its own, and that hold the token where one is needed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from frx_graph.service.problem import ProblemError, problem_response
+from frx_graph.service.settings import ServiceSettings, is_loopback
+
+OPEN = frozenset({"/healthz"})
+"""What says nothing that a stranger may not know."""
+_CHALLENGE = 'Basic realm="frx-graph", charset="UTF-8"'
+
+
+class Access:
+    """ASGI middleware. A page elsewhere that a browser was lured to could ask a service on the browser's machine by a
+    name that leads there (DNS rebinding), but not by the service's own name."""
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
+        self._app = app
+        token = settings.token
+        self._token = None if token is None else token.get_secret_value().encode("ascii")
+        self._hosts = frozenset({settings.host.lower(), *(host.lower() for host in settings.allowed_hosts)})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] == "http" and (error := self._objection(scope)) is not None:
+            await problem_response(error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _objection(self, scope: Scope) -> ProblemError | None:
+        headers = [(name, value) for name, value in scope["headers"] if name in (b"host", b"authorization")]
+        if scope["path"] in OPEN:
+            return None
+        if self._token is None:
+            hosts = [_name(value) for name, value in headers if name == b"host"]
+            if len(hosts) != 1 or not (hosts[0] in self._hosts or is_loopback(hosts[0])):
+                return ProblemError(421, "the service is not asked by that name", "name it with --allow-host")
+            return None
+        given = [value for name, value in headers if name == b"authorization"]
+        if len(given) != 1 or not hmac.compare_digest(_token(given[0]), self._token):
+            return ProblemError(
+                401,
+                "the service's token is needed",
+                "Authorization: Bearer TOKEN, or any name with the token as its password",
+                {"WWW-Authenticate": _CHALLENGE},
+            )
+        return None
+
+
+def _name(host: bytes) -> str:
+    """Without the port, in lower case."""
+    text = host.decode("latin-1").lower()
+    if text.startswith("["):
+        return text.partition("]")[0].removeprefix("[")
+    return text.partition(":")[0]
+
+
+def _token(header: bytes) -> bytes:
+    """What stands in the header, however it stands there; empty where it cannot be read."""
+    scheme, _, value = header.strip().partition(b" ")
+    if scheme.lower() == b"bearer":
+        return value.strip()
+    if scheme.lower() == b"basic":
+        try:
+            return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            return b""
+    return b""

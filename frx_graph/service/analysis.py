@@ -1,0 +1,144 @@
+"""The analyses that the service offers, each a call of what the command line calls. Runs in a worker process, whose
+working directory is the job's folder, so that files are called by the names that they came with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from pydantic import BaseModel
+
+from frx_graph.cuda_advice import analyze_cuda
+from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.evidence.file_kind import EXPECTED, FileKind, file_kind
+from frx_graph.kernel_advice import analyze_ncu
+from frx_graph.layer_files import read_layers
+from frx_graph.passes.comparison.comparison import compare_layers
+from frx_graph.passes.layers import Layers
+from frx_graph.passes.reconcile.reconciliation import reconcile
+from frx_graph.ptx_advice import analyze_ptx
+from frx_graph.reports.advice_file import is_advice, read_advice_document
+from frx_graph.reports.compare_document import compare_document
+from frx_graph.reports.compare_gaps import NextCommand
+from frx_graph.reports.cuda_document import CudaDocument, cuda_document
+from frx_graph.reports.kernel_document import NcuDocument, ncu_document
+from frx_graph.reports.ptx_document import PtxDocument, ptx_document
+from frx_graph.reports.reconcile_document import reconcile_document
+from frx_graph.reports.trace_document import trace_document
+from frx_graph.reports.trace_parts import TraceDocument
+from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
+from frx_graph.run_advice import analyze_bundle
+from frx_graph.service.analysis_job import AnalysisJob, Task
+from frx_graph.service.static_inspection import inspection_of
+from frx_graph.trace_evidence import analyze_run
+
+Result: TypeAlias = BaseModel
+_ZIP = b"PK\x03\x04"
+_ANY = f"a zip of a run, advice (frx_advice_v1), {EXPECTED}"
+_KINDS: Mapping[Task, tuple[FileKind, ...]] = {
+    Task.CUDA: (FileKind.CUDA,),
+    Task.PTX: (FileKind.PTX,),
+    Task.NCU: (FileKind.NCU_CSV, FileKind.NCU_REPORT),
+}
+
+
+def analyse(job: AnalysisJob) -> Result:
+    """The document of a job's files. Raises `EvidenceError` and `OptionError` as the analyses do."""
+    return _ANALYSES[job.task](job, cuda_gpu(job.gpu_model))
+
+
+def _file(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+    path = Path(_only(job))
+    with path.open("rb") as file:
+        start = file.read(len(_ZIP))
+    if start == _ZIP:
+        _no_gpu(gpu)
+        return analyze_bundle(path).document
+    if is_advice(path):
+        _no_gpu(gpu)
+        return read_advice_document(path)
+    return _evidence(path, file_kind(path, _ANY), gpu)
+
+
+def _evidence(path: Path, kind: FileKind, gpu: GpuProfile | None) -> Result:
+    match kind:
+        case FileKind.TRACE:
+            _no_gpu(gpu)
+            return _trace(path)
+        case FileKind.PTX:
+            return ptx_document(*analyze_ptx(path, gpu))
+        case FileKind.CUDA:
+            return cuda_document(*analyze_cuda(path, gpu))
+        case FileKind.NCU_CSV | FileKind.NCU_REPORT:
+            return ncu_document(*analyze_ncu(path, gpu, kind))
+
+
+def _trace(path: Path) -> TraceDocument:
+    found = analyze_run(path)
+    return trace_document(found.trace, found.run, found.findings, Path.cwd())
+
+
+def _no_gpu(gpu: GpuProfile | None) -> None:
+    if gpu is not None:
+        raise OptionError("gpu_model is for kernels: runs, traces and advice name their own device", "leave it out")
+
+
+def _one_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+    """What the name of the endpoint promises, whatever the content looks like: the result without its wrapper."""
+    path = Path(_only(job))
+    kind = file_kind(path)
+    if kind not in _KINDS[job.task]:
+        raise EvidenceError(f"{path}: is {kind.value}, expected {_KINDS[job.task][0].value}")
+    document = _evidence(path, kind, gpu)
+    assert isinstance(document, (NcuDocument, PtxDocument))
+    return document.result
+
+
+def _static(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+    documents: list[CudaDocument] = []
+    for file in job.files:
+        path = Path(file.name)
+        if (kind := file_kind(path)) is not FileKind.CUDA:
+            raise EvidenceError(f"{path}: is {kind.value}, expected {FileKind.CUDA.value}")
+        documents.append(cuda_document(*analyze_cuda(path, gpu)))
+    return inspection_of([document.result for document in documents])
+
+
+def _compare(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+    label_a, label_b = job.labels
+    found = compare_layers(_side(job, "a", gpu), _side(job, "b", gpu), label_a, label_b)
+    names = {side: [file.name for file in job.files if file.side == side] for side in ("a", "b")}
+    before, after = ([f"--{word}={name}" for name in names[side]] for word, side in (("before", "a"), ("after", "b")))
+    typed = ["frx", "analyze", *before, *after]
+    again = NextCommand(typed, for_ptx=(), for_gpu=(), for_ncu=())
+    return compare_document(found, again).result
+
+
+def _side(job: AnalysisJob, side: str, gpu: GpuProfile | None) -> Layers:
+    layers = read_layers([Path(file.name) for file in job.files if file.side == side], gpu)
+    if layers.trace is not None:
+        raise OptionError(f"side {side} is a trace", "source, PTX and Nsight Compute's files are compared")
+    return layers
+
+
+def _reconcile(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+    layers = read_layers([Path(file.name) for file in job.files], gpu)
+    if gpu is not None and layers.source is None and layers.ptx is None and layers.ncu is None:
+        _no_gpu(gpu)
+    return reconcile_document(layers, reconcile(layers)).result
+
+
+def _only(job: AnalysisJob) -> str:
+    (file,) = job.files
+    return file.name
+
+
+_ANALYSES: Mapping[Task, Callable[[AnalysisJob, GpuProfile | None], Result]] = {
+    Task.FILE: _file,
+    Task.CUDA: _static,
+    Task.NCU: _one_kind,
+    Task.PTX: _one_kind,
+    Task.COMPARE: _compare,
+    Task.RECONCILE: _reconcile,
+}

@@ -1,0 +1,84 @@
+"""What the service asks a worker process for, and what it answers: one line of JSON each way."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+RESULT: Final = ".result"
+"""The file that the result is written to: no uploaded one is called so."""
+MediaType = Literal["application/json", "text/html; charset=utf-8"]
+
+
+class Task(enum.StrEnum):
+    """Which analysis."""
+
+    FILE = "file"
+    """Of one file, whatever it is."""
+    CUDA = "cuda"
+    NCU = "ncu"
+    PTX = "ptx"
+    COMPARE = "compare"
+    RECONCILE = "reconcile"
+
+
+class Form(enum.StrEnum):
+    """As what the result is wanted."""
+
+    JSON = "json"
+    HTML = "html"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobFile(_Model):
+    """A file in the job's folder; `side` is the one that it is of, where two are compared."""
+
+    name: str
+    side: Literal["a", "b"] | None = None
+
+
+class AnalysisJob(_Model):
+    """One analysis of the files in `folder`, where the result goes, too."""
+
+    task: Task
+    folder: str
+    files: tuple[JobFile, ...]
+    labels: tuple[str, str] = ("a", "b")
+    gpu_model: str | None = None
+    form: Form = Form.JSON
+
+
+class Done(_Model):
+    """The result is in its file."""
+
+    status: Literal["done"] = "done"
+    media_type: MediaType
+
+
+class Refused(_Model):
+    """The files, or what was asked of them, cannot be analysed: who asked can mend that."""
+
+    status: Literal["refused"] = "refused"
+    message: str
+    hint: str
+
+
+class OutOfMemory(_Model):
+    """It needs more than an analysis may have."""
+
+    status: Literal["out_of_memory"] = "out_of_memory"
+
+
+class Failed(_Model):
+    """A fault of ours."""
+
+    status: Literal["failed"] = "failed"
+    error: str
+
+
+Answer = Annotated[Done | Refused | OutOfMemory | Failed, Field(discriminator="status")]

@@ -1,0 +1,89 @@
+"""Reads the ledger for the service: nothing is ever written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.ledger.decision import Kind, Recorded
+from frx_graph.ledger.location import Location
+from frx_graph.ledger.opening import open_to_read
+from frx_graph.ledger.schema import ledger_document
+from frx_graph.ledger.standing import Standing, fold
+from frx_graph.ledger.store import EventFilter, Ledger
+from frx_graph.service.problem import ProblemError
+
+MOST_EVENTS = 500
+"""At once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The last events that match, and how many do; the newest is the last."""
+
+    events: tuple[Recorded, ...]
+    total: int
+    older: int | None
+    """An event before which there are more; None where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionBook:
+    """A ledger, opened anew for each question: it may not be there yet."""
+
+    location: Location
+
+    def last(
+        self, *, signature: str | None = None, kind: Kind | None = None, before: int | None = None, limit: int
+    ) -> Decisions:
+        """The last `limit` of those before event `before`. Raises `ProblemError` where the ledger cannot be read."""
+        source = self._opened()
+        if source is None:
+            return Decisions((), 0, None)
+        wanted = EventFilter(signature, None, () if kind is None else (kind,), before)
+        try:
+            found = source.events(wanted, newest=limit + 1)
+            total = source.count(EventFilter(signature, None, wanted.kinds))
+        except LedgerError as error:
+            raise _unreadable(error) from None
+        shown = found[-limit:]
+        return Decisions(shown, total, shown[0].position if len(found) > limit else None)
+
+    def at(self, position: int) -> tuple[Recorded, Recorded | None]:
+        """One event, and the trial that it rests on. Raises `ProblemError` where there is none."""
+        source = self._opened()
+        try:
+            found = None if source is None else source.at(position)
+            if source is None or found is None:
+                raise ProblemError(404, f"there is no event {position}", "GET /ledger/events lists them")
+            return found, source.evidence(found)
+        except LedgerError as error:
+            raise _unreadable(error) from None
+
+    def document(self, decisions: Decisions, signature: str | None = None) -> dict[str, Any]:
+        """The document `frx_ledger_v1`; with a `signature`, what stands for it, too."""
+        standings = None if signature is None else self._standings(signature)
+        return ledger_document(str(self.location), decisions.total, decisions.events, standings)
+
+    def _standings(self, signature: str) -> Mapping[str, Standing]:
+        source = self._opened()
+        if source is None:
+            return {}
+        try:
+            return {name: fold(steps) for name, steps in source.steps_by_environment(signature).items()}
+        except LedgerError as error:
+            raise _unreadable(error) from None
+
+    def _opened(self) -> Ledger | None:
+        try:
+            return open_to_read(self.location)
+        except LedgerMissingError:
+            return None
+        except LedgerError as error:
+            raise _unreadable(error) from None
+
+
+def _unreadable(error: LedgerError) -> ProblemError:
+    return ProblemError(503, error.message, error.hint, {"Retry-After": "10"})

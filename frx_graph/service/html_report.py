@@ -1,0 +1,72 @@
+"""The page of one result. Runs in a worker, as the analysis does: names from files are hostile until here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from frx_graph.passes.kernels.label_titles import label_title
+from frx_graph.passes.run.scopes import Scope
+from frx_graph.reports.advice_file import advice_of
+from frx_graph.reports.cards import shipped_cards
+from frx_graph.reports.compare_parts import CompareResult
+from frx_graph.reports.cuda_document import CudaDocument
+from frx_graph.reports.html import NARROW, WIDE, advice_context
+from frx_graph.reports.kernel_document import NcuDocument, NcuResult
+from frx_graph.reports.ptx_document import PtxDocument
+from frx_graph.reports.quantities import plural
+from frx_graph.reports.run_parts import RunDocument
+from frx_graph.reports.schema import AdviceDocument
+from frx_graph.reports.trace_parts import TraceDocument
+from frx_graph.service.kernel_roofline import kernel_roofline
+from frx_graph.service.page_environment import page_environment
+
+_NOTHING = "Nothing that this evidence tells holds it back."
+_WINNERS = {"a": "A is better", "b": "B is better", "tie": "Neither is better"}
+
+
+def html_report(document: BaseModel) -> str:
+    """The whole page."""
+    name, context = _page(document)
+    return page_environment().get_template(f"{name}.html.j2").render(context)
+
+
+def _page(document: BaseModel) -> tuple[str, dict[str, object]]:
+    """The template, and what it is given."""
+    match document:
+        case AdviceDocument():
+            return "advice", advice_context(advice_of(document), None, Path("/"), shipped_cards())
+        case TraceDocument():
+            result = document.result
+            return "trace", {"result": result, "outcome": _held_back(result.primary_bottleneck)}
+        case RunDocument():
+            scope = document.result.scope(Scope.AUTO)
+            outcome = _held_back(scope.diagnosis.user_facing_bottleneck)
+            return "run", {"result": document.result, "scope": scope, "outcome": outcome}
+        case NcuDocument():
+            return "ncu", _ncu(document.result)
+        case PtxDocument():
+            return "ptx", {"result": document.result, "outcome": _held_back(document.result.primary_bottleneck)}
+        case CudaDocument():
+            found = document.result
+            outcome = (
+                f"{plural(len(found.findings), 'finding')}, from the source alone." if found.findings else _NOTHING
+            )
+            return "cuda", {"result": found, "rules": {rule.id: rule for rule in found.rules}, "outcome": outcome}
+        case CompareResult():
+            verdict = document.verdict
+            better = _WINNERS.get(verdict.overall_winner, "Which is better is not known")
+            return "compare", {"result": document, "outcome": f"{better}, by {verdict.basis}."}
+        case _:
+            raise AssertionError(f"no page for {type(document).__name__}")
+
+
+def _ncu(result: NcuResult) -> dict[str, object]:
+    kernels = list(zip(result.kernel_attribution.top_opportunities, result.kernels, strict=True))
+    plots = kernel_roofline(result.kernels, WIDE, 420.0), kernel_roofline(result.kernels, NARROW, 320.0)
+    return {"result": result, "kernels": kernels, "plots": plots, "outcome": _held_back(result.primary_bottleneck)}
+
+
+def _held_back(label: str | None) -> str:
+    return _NOTHING if label is None else f"{label_title(label)}."

@@ -1,0 +1,69 @@
+"""The templates of the service's pages, with the filters that they use."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment
+
+from frx_graph.passes.kernels.label_titles import label_title
+from frx_graph.reports import quantities
+from frx_graph.reports.html import ADVICE_PARTS, report_source
+from frx_graph.reports.html_environment import html_environment
+from frx_graph.service.bars import layout_bars, step_bars
+
+PAGES: Final = (
+    "base", "parts", "trace_parts", "upload", "problem", "advice", "trace", "run", "ncu", "ptx", "cuda", "compare",
+    "decisions", "decision",
+)  # fmt: skip
+
+
+@cache
+def page_environment() -> Environment:
+    """Files are named as they are, since no folder of this machine is theirs."""
+    templates = {f"{name}.html.j2": page_source(f"{name}.html.j2") for name in PAGES}
+    templates |= {name: report_source(name) for name in ADVICE_PARTS}
+    environment = html_environment(templates, Path("/"))
+    environment.filters.update(
+        share=lambda part: quantities.percent(None if part is None else 100 * part),
+        ms=lambda value: quantities.seconds(None if value is None else value / 1e3),
+        label=label_title,
+        most=_most,
+        figure=_figure,
+        side=lambda winner: {"a": "A", "b": "B"}.get(winner, str(winner)),
+        step_bars=step_bars,
+        layout_bars=layout_bars,
+    )
+    return environment
+
+
+def page_source(name: str) -> str:
+    """A template, style or script of the service."""
+    return resources.files("frx_graph.service").joinpath("pages", name).read_text(encoding="utf-8")
+
+
+def _most(counts: dict[object, int], number: int) -> list[tuple[object, int]]:
+    """The largest of them."""
+    return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: -item[1])[:number]
+
+
+def _figure(value: float | None, unit: str) -> str:
+    """A number in its unit."""
+    if value is None:
+        return quantities.UNKNOWN
+    match unit:
+        case "s":
+            return quantities.seconds(value)
+        case "byte":
+            return quantities.byte_count(round(value))
+        case "byte/s":
+            return quantities.rate(value, "B/s")
+        case "hz":
+            return quantities.rate(value, "Hz")
+        case "%":
+            return quantities.percent(value)
+        case _:
+            return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -1,0 +1,50 @@
+"""Errors of the service as `application/problem+json` (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+MEDIA_TYPE = "application/problem+json"
+_LONGEST_DETAIL = 2000
+
+
+class Problem(BaseModel):
+    """What was wrong, and what to do next."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: str = "about:blank"
+    title: str
+    status: int = Field(ge=400, le=599)
+    detail: str
+    hint: str | None = None
+
+
+class ProblemError(HTTPException):
+    """Ends a request with a problem; also in the middle of a body, where the framework lets only `HTTPException`
+    through."""
+
+    def __init__(self, status: int, detail: str, hint: str = "", headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, detail, headers)
+        self.hint = hint
+
+
+def problem_of(error: ProblemError) -> Problem:
+    """The same as a document."""
+    return Problem(
+        title=HTTPStatus(error.status_code).phrase,
+        status=error.status_code,
+        detail=error.detail[:_LONGEST_DETAIL],
+        hint=error.hint[:_LONGEST_DETAIL] or None,
+    )
+
+
+def problem_response(error: ProblemError) -> Response:
+    """The answer."""
+    text = problem_of(error).model_dump_json(exclude_none=True)
+    return Response(text, error.status_code, error.headers, MEDIA_TYPE)

@@ -1,0 +1,149 @@
+"""The bodies of the JSON endpoints: files as text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MOST_FILES = 64
+_SOURCE = """__global__ void k(float *out, const float *in, int stride) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  out[i] = in[i * stride];
+}
+"""
+_PTX = """.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p) {
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [p];
+  ret;
+}
+"""
+_NCU = """"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","k","dram__throughput.avg.pct_of_peak_sustained_elapsed","%","91.5"
+"0","k","gpu__time_duration.sum","ns","5120"
+"""
+
+Text = Annotated[str, Field(min_length=1)]
+GpuName = Annotated[
+    str | None, Field(max_length=100, description="a product or architecture, H100 or sm_90, in place of the file's")
+]
+Label = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _shown(example: dict[str, Any]) -> ConfigDict:
+    """With an example for the OpenAPI document."""
+    return ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [example]})
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SourceFile(_Request):
+    """CUDA source."""
+
+    filename: Annotated[str, Field(min_length=1, max_length=255)] = "kernel.cu"
+    content: Text
+
+
+class StaticInspectRequest(_Request):
+    """One or more files of CUDA source."""
+
+    model_config = _shown({"gpu_model": "NVIDIA H100", "files": [{"filename": "kernel.cu", "content": _SOURCE}]})
+
+    files: Annotated[tuple[SourceFile, ...], Field(min_length=1, max_length=MOST_FILES)]
+    gpu_model: GpuName = None
+
+
+class NcuRequest(_Request):
+    """An export of Nsight Compute."""
+
+    model_config = _shown({"csv_text": _NCU})
+
+    csv_text: Text
+    gpu_model: GpuName = None
+
+
+class PtxRequest(_Request):
+    """PTX, as `nvcc --ptx` writes it."""
+
+    model_config = _shown({"ptx_text": _PTX})
+
+    ptx_text: Text
+    gpu_model: GpuName = None
+
+
+class CompareSide(_Request):
+    """What is known of one implementation; at least one layer."""
+
+    label: Label | None = None
+    cuda_source: Text | None = None
+    ptx_text: Text | None = None
+    ncu_csv: Text | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> CompareSide:
+        if self.cuda_source is None and self.ptx_text is None and self.ncu_csv is None:
+            raise ValueError("one of cuda_source, ptx_text and ncu_csv is needed")
+        return self
+
+
+class CompareRequest(_Request):
+    """Two implementations; `b` is meant to be better."""
+
+    model_config = _shown(
+        {
+            "a": {"label": "baseline", "cuda_source": _SOURCE},
+            "b": {"label": "optimized", "cuda_source": _SOURCE.replace("[i * stride]", "[i]")},
+        }
+    )
+
+    a: CompareSide
+    b: CompareSide
+    gpu_model: GpuName = None
+
+
+class SourceLayer(_Request):
+    """CUDA source of one program."""
+
+    files: Annotated[tuple[SourceFile, ...], Field(min_length=1, max_length=1)]
+
+
+class PtxLayer(_Request):
+    """Its PTX."""
+
+    ptx_text: Text
+
+
+class NcuLayer(_Request):
+    """What Nsight Compute has measured of it."""
+
+    csv_text: Text
+
+
+class ProfilerLayer(_Request):
+    """A torch.profiler trace of it, as JSON."""
+
+    trace_text: Text
+
+
+class ReconcileRequest(_Request):
+    """The layers of one program, each as its own endpoint takes it: results are worked out again, since those of
+    another time or program could not be told from its own."""
+
+    model_config = _shown({"static": {"files": [{"content": _SOURCE}]}, "ncu": {"csv_text": _NCU}})
+
+    static: SourceLayer | None = None
+    ptx: PtxLayer | None = None
+    ncu: NcuLayer | None = None
+    profiler: ProfilerLayer | None = None
+    gpu_model: GpuName = None
+
+    @model_validator(mode="after")
+    def _something(self) -> ReconcileRequest:
+        if self.static is None and self.ptx is None and self.ncu is None and self.profiler is None:
+            raise ValueError("one of static, ptx, ncu and profiler is needed")
+        return self

@@ -1,0 +1,75 @@
+"""Files that come as a form, as a browser or `curl -F` sends them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+
+from frx_graph.service.job_folder import JobFolder
+from frx_graph.service.problem import ProblemError
+
+_MOST_FILES, _MOST_FIELDS, _LONGEST_FIELD = 2, 4, 1000
+FORM_BODY: Final[dict[str, Any]] = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["file"],
+                "properties": {
+                    "file": {"type": "string", "format": "binary", "minLength": 1, "description": "what is analysed"},
+                    "gpu_model": {
+                        "type": "string",
+                        "maxLength": 100,
+                        "description": "judge kernels by this GPU, in place of the file's",
+                    },
+                },
+                "additionalProperties": False,
+            }
+        }
+    },
+}
+"""For OpenAPI."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What was sent; `other` is a second file."""
+
+    file: UploadFile
+    other: UploadFile | None
+    gpu_model: str | None
+
+    def fill(self, folder: JobFolder) -> None:
+        """Put the files there: as two sides where there are two."""
+        side: Literal["a"] | None = None if self.other is None else "a"
+        folder.add_file(self.file.filename or "file", self.file.file, side)
+        if self.other is not None:
+            folder.add_file(self.other.filename or "other", self.other.file, "b")
+
+
+@asynccontextmanager
+async def form_of(request: Request, *, two: bool) -> AsyncIterator[Form]:
+    """The form of `request`, with room for a second file if `two`, while the block runs. Raises `ProblemError`."""
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise ProblemError(422, "the body is no form with a file", "curl -F file=@trace.json.gz")
+    form = request.form(max_files=_MOST_FILES, max_fields=_MOST_FIELDS, max_part_size=_LONGEST_FIELD)
+    async with form as fields:
+        known = {"file", "gpu_model", *(("other",) if two else ())}
+        unknown = sorted(set(fields) - known)
+        if unknown or len(fields.multi_items()) != len(fields):
+            raise ProblemError(422, "the form has fields that are not known, or one twice", ", ".join(sorted(known)))
+        file, other, gpu_model = fields.get("file"), fields.get("other"), fields.get("gpu_model")
+        if not isinstance(file, UploadFile) or not file.filename:
+            raise ProblemError(422, "the form has no file", "curl -F file=@trace.json.gz")
+        if isinstance(other, UploadFile) and not other.filename:
+            # A browser sends a field for a file that was not chosen.
+            other = None
+        if not (other is None or isinstance(other, UploadFile)) or isinstance(gpu_model, UploadFile):
+            raise ProblemError(422, "a field of the form is a file, or is none, where it is the other way round")
+        yield Form(file, other, gpu_model or None)

@@ -1,0 +1,124 @@
+"""The pages for people: made here but for results, which workers write."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse, Response
+
+from frx_graph.ledger.decision import Kind, Recorded
+from frx_graph.reports.html import NARROW, WIDE, report_source
+from frx_graph.reports.trial_document import TrialDocument
+from frx_graph.rules.gpu_profile import cuda_gpu_names
+from frx_graph.service.analysis_job import Form, Task
+from frx_graph.service.analyst import Analyst
+from frx_graph.service.decisions import DecisionBook
+from frx_graph.service.ledger_endpoints import Before, Position
+from frx_graph.service.page_environment import page_environment, page_source
+from frx_graph.service.problem import Problem, ProblemError
+from frx_graph.service.trial_plot import trial_plot
+from frx_graph.service.uploads import form_of
+
+_PAGE = 50
+"""Events."""
+_NARROW_PLOT, _WIDE_PLOT = 260.0, 300.0
+
+
+def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
+    """The routes. They are not in the OpenAPI document, which is for programs."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/")
+    def upload() -> Response:
+        return _page("upload", settings=analyst.settings, gpus=cuda_gpu_names())
+
+    @router.post("/report")
+    async def report(request: Request) -> Response:
+        async with form_of(request, two=True) as form:
+            if form.other is None:
+                return await analyst.response(Task.FILE, form.fill, gpu_model=form.gpu_model, form=Form.HTML)
+            labels = form.file.filename or "a", form.other.filename or "b"
+            return await analyst.response(
+                Task.COMPARE, form.fill, gpu_model=form.gpu_model, labels=labels, form=Form.HTML
+            )
+
+    @router.get("/decisions")
+    def decisions(
+        signature: Annotated[str, Query(pattern="^([0-9a-f]{16})?$")] = "",
+        kind: str = "",
+        before: Before = None,
+    ) -> Response:
+        if kind and kind not in list(Kind):
+            raise ProblemError(422, "there is no such kind of event", ", ".join(Kind))
+        found = book.last(signature=signature or None, kind=Kind(kind) if kind else None, before=before, limit=_PAGE)
+        return _page(
+            "decisions",
+            ledger=str(book.location),
+            total=found.total,
+            events=found.events[::-1],
+            older=found.older,
+            signature=signature,
+            kind=kind,
+            kinds=[one.value for one in Kind],
+        )
+
+    @router.get("/decisions/{position}")
+    def decision(position: Position) -> Response:
+        event, evidence = book.at(position)
+        trial = None if evidence is None else _trial(evidence)
+        return _page(
+            "decision",
+            event=event,
+            trial=trial,
+            evidence_of=None if evidence is None or evidence.position == position else evidence.position,
+            plots=(None, None) if trial is None else _plots(trial),
+        )
+
+    @router.get("/static/{name}")
+    def static(name: str) -> Response:
+        found = _static_files().get(name)
+        if found is None:
+            raise ProblemError(404, "there is no such file")
+        text, media_type = found
+        return Response(text, media_type=media_type)
+
+    return router
+
+
+def problem_page(problem: Problem, headers: dict[str, str]) -> Response:
+    """A problem for people."""
+    text = page_environment().get_template("problem.html.j2").render(problem=problem)
+    return HTMLResponse(text, problem.status, headers)
+
+
+def _trial(event: Recorded) -> TrialDocument | None:
+    text = event.decision.trial
+    if text is None:
+        return None
+    try:
+        return TrialDocument.model_validate_json(text)
+    except ValueError:
+        # Another version's: the event stands without it.
+        return None
+
+
+def _plots(trial: TrialDocument) -> tuple[object, object]:
+    return trial_plot(trial, WIDE, _WIDE_PLOT), trial_plot(trial, NARROW, _NARROW_PLOT)
+
+
+def _page(name: str, **context: object) -> Response:
+    return HTMLResponse(page_environment().get_template(f"{name}.html.j2").render(context))
+
+
+@cache
+def _static_files() -> dict[str, tuple[str, str]]:
+    """All that a page loads."""
+    script = f"{report_source('page.js')}\n{page_source('drop.js')}"
+    return {
+        "report.css": (report_source("report.css"), "text/css; charset=utf-8"),
+        "service.css": (page_source("service.css"), "text/css; charset=utf-8"),
+        "icon.svg": (page_source("icon.svg"), "image/svg+xml"),
+        "service.js": (script, "text/javascript; charset=utf-8"),
+    }

@@ -1,0 +1,80 @@
+"""A worker process of the service: reads one job a line, writes one answer a line.
+
+    python -m frx_graph.service.worker MOST_BYTES MOST_SECONDS
+
+It may allocate so many bytes beyond what it has when it is ready, and a job that takes longer than its time ends it,
+also where nobody is left who would. When its input ends, so does it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import psutil
+from pydantic import BaseModel
+
+from frx_graph.errors import FrxError, first_line
+from frx_graph.service.analysis import analyse
+from frx_graph.service.analysis_job import RESULT, AnalysisJob, Answer, Done, Failed, Form, OutOfMemory, Refused
+from frx_graph.service.html_report import html_report
+
+READY: Final = b"ready\n"
+
+
+def answer(job: AnalysisJob) -> Answer:
+    """Analyse, and write the result. Changes the working directory."""
+    try:
+        os.chdir(job.folder)
+        document = analyse(job)
+        html = job.form is Form.HTML
+        text = html_report(document) if html else json.dumps(_as_json(document), allow_nan=False)
+        (Path(job.folder) / RESULT).write_text(text, encoding="utf-8")
+        return Done(media_type="text/html; charset=utf-8" if html else "application/json")
+    except FrxError as error:
+        return Refused(message=error.message, hint=error.hint)
+    except MemoryError:
+        return OutOfMemory()
+    except Exception as error:  # noqa: BLE001 - it is the request that fails, and not the worker
+        return Failed(error=first_line(error))
+
+
+def _as_json(document: BaseModel) -> dict[str, Any]:
+    return document.model_dump(mode="json", by_alias=True)
+
+
+def main() -> None:
+    """Answer jobs until there are no more."""
+    most_bytes, most_seconds = int(sys.argv[1]), float(sys.argv[2])
+    answers = _only_answers_to_stdout()
+    size = psutil.Process().memory_info().vms + most_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _say(answers, READY)
+    for line in sys.stdin.buffer:
+        # Without a handler the signal ends the process.
+        signal.setitimer(signal.ITIMER_REAL, most_seconds)
+        found = answer(AnalysisJob.model_validate_json(line))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _say(answers, found.model_dump_json().encode() + b"\n")
+
+
+def _only_answers_to_stdout() -> BinaryIO:
+    """Where answers go; what a library prints goes elsewhere."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return answers
+
+
+def _say(answers: BinaryIO, line: bytes) -> None:
+    answers.write(line)
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

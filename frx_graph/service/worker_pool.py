@@ -1,0 +1,168 @@
+"""The worker processes of the service: so many analyses at once, so many that wait, and no more.
+
+A worker that takes too long, needs too much memory or dies is ended with all that it has started; the next job starts
+another. No job is tried twice: what has ended one worker would end the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psutil
+from pydantic import TypeAdapter, ValidationError
+
+import frx_graph
+from frx_graph.errors import FrxError
+from frx_graph.service.analysis_job import AnalysisJob, Answer, OutOfMemory
+from frx_graph.service.settings import ServiceSettings
+from frx_graph.service.worker import READY
+
+_ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+WORKER: Final[tuple[str, ...]] = ("-m", "frx_graph.service.worker")
+"""What Python runs."""
+_START_SECONDS = 120.0
+"""In which a worker has imported what it needs, on a busy machine."""
+_SPARE_SECONDS = 5.0
+"""A worker that nobody ends any more ends itself so much later."""
+_MOST_JOBS = 200
+"""Of one worker: what a library keeps does not pile up."""
+_LONGEST_ANSWER = 1 << 20
+
+
+class QueueFullError(FrxError):
+    """As many analyses wait as may; later there is room."""
+
+
+class TooSlowError(FrxError):
+    """The analysis did not end in its time."""
+
+
+class WorkerDiedError(FrxError):
+    """A fault of ours, or of a library."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A place for one; the process is started when it is needed."""
+
+    settings: ServiceSettings
+    process: asyncio.subprocess.Process | None = None
+    jobs: int = 0
+
+    async def start(self) -> None:
+        if self.process is not None:
+            return
+        package = str(Path(frx_graph.__file__).parents[1])
+        paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        # -P: what lies in a job's folder is imported by nobody.
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", *WORKER),
+            *(str(self.settings.analysis_bytes), str(self.settings.analysis_seconds + _SPARE_SECONDS)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"},
+            start_new_session=True,
+            limit=_LONGEST_ANSWER,
+        )
+        self.process, self.jobs = process, 0
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                if await self._line() != READY:
+                    raise WorkerDiedError("a worker process could not be started")
+        except BaseException as error:
+            await self.end()
+            if isinstance(error, TimeoutError):
+                raise WorkerDiedError("a worker process was not ready in time") from None
+            raise
+
+    async def ask(self, job: AnalysisJob) -> Answer:
+        """Its answer. In whatever way this fails, the process is gone."""
+        await self.start()
+        assert self.process is not None
+        assert self.process.stdin is not None
+        try:
+            async with asyncio.timeout(self.settings.analysis_seconds):
+                self.process.stdin.write(job.model_dump_json().encode() + b"\n")
+                await self.process.stdin.drain()
+                line = await self._line()
+            found = _ANSWER.validate_json(line)
+        except BaseException as error:
+            await self.end()
+            if isinstance(error, TimeoutError):
+                seconds = self.settings.analysis_seconds
+                raise TooSlowError(f"the analysis was ended: it took longer than {seconds:g} s") from None
+            if isinstance(error, (OSError, ValueError, ValidationError)):
+                raise WorkerDiedError("the analysis has ended its process") from None
+            raise
+        self.jobs += 1
+        if self.jobs >= _MOST_JOBS or isinstance(found, OutOfMemory):
+            await self.end()
+        return found
+
+    async def end(self) -> None:
+        """It and all that it has started."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        with contextlib.suppress(psutil.Error, OSError):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error, OSError):
+                    child.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+    async def _line(self) -> bytes:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        return await self.process.stdout.readline()
+
+
+@dataclass(slots=True)
+class WorkerPool:
+    """`settings.workers` processes, and `settings.queue` jobs that wait for one."""
+
+    settings: ServiceSettings
+    waiting: int = 0
+    _all: list[_Worker] = field(default_factory=list)
+    _idle: asyncio.Queue[_Worker] = field(default_factory=asyncio.Queue)
+
+    def __post_init__(self) -> None:
+        self._all = [_Worker(self.settings) for _ in range(self.settings.workers)]
+        for worker in self._all:
+            self._idle.put_nowait(worker)
+
+    @property
+    def busy(self) -> int:
+        """How many have a job."""
+        return len(self._all) - self._idle.qsize()
+
+    async def start(self) -> None:
+        """Start all of them, so that the first request does not wait for it."""
+        await asyncio.gather(*(worker.start() for worker in self._all))
+
+    async def run(self, job: AnalysisJob) -> Answer:
+        """What a worker answers. Raises `QueueFullError`, `TooSlowError`, `WorkerDiedError`."""
+        if self._idle.empty() and self.waiting >= self.settings.queue:
+            raise QueueFullError("as many analyses wait as may")
+        self.waiting += 1
+        try:
+            worker = await self._idle.get()
+        finally:
+            self.waiting -= 1
+        try:
+            return await worker.ask(job)
+        finally:
+            self._idle.put_nowait(worker)
+
+    async def close(self) -> None:
+        """End all of them, whatever they do."""
+        await asyncio.gather(*(worker.end() for worker in self._all))

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from frx_graph.service.job_folder import job_folder
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("kernel.cu", "kernel.cu"),
+        ("a+b-1.2_x.json.gz", "a+b-1.2_x.json.gz"),
+        ("../../etc/passwd", "file-1"),
+        ("/etc/passwd.cu", "file-1.cu"),
+        ("a/b.ptx", "file-1.ptx"),
+        (".result", "file-1"),
+        ("..", "file-1"),
+        ("", "file-1"),
+        ("-rf.csv", "file-1.csv"),
+        ("<script>.NCU-REP", "file-1.ncu-rep"),
+        ("\x1b[31m.json.gz", "file-1.json.gz"),
+        ("nul\0.cu", "file-1.cu"),
+        ("x" * 300, "file-1"),
+        ("C:\\temp\\k.cu", "file-1.cu"),
+    ],
+)
+def test_a_name_is_kept_where_it_is_plain_and_no_other_reaches_the_disk(given, kept):
+    with job_folder() as folder:
+        folder.add_text(given, "content")
+        assert [file.name for file in folder.files] == [kept]
+        assert [path.name for path in folder.path.rglob("*")] == [kept]
+        assert (folder.path / kept).read_bytes() == b"content"
+    assert not folder.path.exists()
+
+
+def test_a_name_that_is_taken_becomes_another():
+    with job_folder() as folder:
+        folder.add_text("a.cu", "1")
+        folder.add_file("a.cu", io.BytesIO(b"2"), "b")
+        assert [(file.name, file.side) for file in folder.files] == [("a.cu", None), ("file-2.cu", "b")]
+        assert (folder.path / "file-2.cu").read_bytes() == b"2"
+
+
+def test_text_comes_as_it_was_sent():
+    with job_folder() as folder:
+        folder.add_text("a.cu", "a\r\nb\n\0ü")
+        assert (folder.path / "a.cu").read_bytes() == "a\r\nb\n\0ü".encode()

@@ -1,0 +1,28 @@
+"""Whatever is sent, the service answers as its OpenAPI document says, and never with a fault of its own."""
+
+from __future__ import annotations
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+FAULTS = 500
+
+
+@pytest.mark.slow
+def test_what_is_answered_is_what_the_document_says(service):
+    document = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    asked = set()
+    for operation in (found.ok() for found in document.get_all_operations()):
+
+        @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(operation.as_strategy())
+        def check(case):
+            # Text that no schema can describe, such as PTX, is refused with 422: that is no fault.
+            answer = case.call_and_validate(excluded_checks=[positive_data_acceptance])
+            assert answer.status_code < FAULTS
+
+        check()
+        asked.add(operation.label)
+    assert len(asked) == 9
