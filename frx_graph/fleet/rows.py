@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from frx_graph.errors import EvidenceError
 from frx_graph.passes.run.scopes import Scope
-from frx_graph.passes.timeline.labels import INSUFFICIENT, REMOVABLE, Answer
+from frx_graph.passes.timeline.labels import REMOVABLE, Answer
 from frx_graph.reports.plain_text import NAME_LIMIT, one_line, path_end
 from frx_graph.reports.run_parts import RunResult, ScopePart, StrideChangePart
 from frx_graph.reports.trace_parts import LayoutPart, TraceResult
@@ -212,11 +212,6 @@ def _stride_change(change: StrideChangePart) -> FindingRow:
 
 def _name(label: str | None) -> str | None:
     return None if label is None else one_line(label, 80)
-
-
-def found_something(row: RunRow, findings: int) -> bool:
-    """Whether `frx analyze` would find something in it."""
-    return findings > 0 or row.bottleneck not in (None, INSUFFICIENT)
 
 
 def _saved(faster_pct: float | None) -> float | None:
