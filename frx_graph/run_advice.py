@@ -7,13 +7,9 @@ devices. A summary without the files that it was made of is taken as it stands.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-from pydantic import ValidationError
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run import bundle_layout
@@ -23,18 +19,15 @@ from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunWarning
 from frx_graph.passes.run.analysis import RunRecord, analyse_record
 from frx_graph.passes.run.steps import Activity
-from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.quantities import plural
 from frx_graph.reports.run_document import run_document
-from frx_graph.reports.run_parts import RunDocument, RunResult, SourcePart
+from frx_graph.reports.run_parts import RunDocument, SourcePart
 from frx_graph.reports.source_path import checkout_root
 from frx_graph.reports.trace_document import trace_document
 from frx_graph.reports.trace_parts import MissingPart, TraceResult
+from frx_graph.run_summary import Role, kept_summary, raw_in, source_part
 from frx_graph.trace_evidence import TraceEvidence, analyze_run
-from frx_graph.version import __version__
 
-Role = Literal["events", "trace", "samples"]
-_LONGEST_SUMMARY = 64 << 20
 _MOST_WARNINGS = 20
 _ONE_TRACE = "one trace is read, the first by name that can be: `frx analyze` on this one tells of it"
 _COLLECT = "frx collect -- python train.py writes a bundle"
@@ -57,10 +50,10 @@ def analyze_bundle(path: Path) -> RunAdvice:
 
 def advise_on_run(bundle: OpenBundle) -> RunAdvice:
     """The same of a bundle that is open."""
-    kept, why_not = _summary(bundle)
+    kept, why_not = kept_summary(bundle)
     if kept is not None:
         return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
-    if why_not and not any(_raw(bundle, bundle.traces())):
+    if why_not and not any(raw_in(bundle)):
         raise EvidenceError(f"{bundle_layout.SUMMARY}: {why_not}", _COLLECT)
     document = analyse_files(bundle)
     read = ", ".join(source.path for source in document.result.sources)
@@ -75,9 +68,9 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
     stream = EventStream(())
     samples: tuple[GpuSample, ...] = ()
     traced: TraceEvidence | None = None
-    for role, path in _raw(bundle, bundle.traces()):
+    for role, path in raw_in(bundle):
         if role == "trace" and traced is not None:
-            unread.append(MissingPart(subject=_inside(bundle, path), reason=_ONE_TRACE))
+            unread.append(MissingPart(subject=bundle.inside(path), reason=_ONE_TRACE))
             continue
         try:
             match role:
@@ -89,58 +82,17 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
                     samples = read_device_samples(path)
         except EvidenceError as error:
             errors.append(error)
-            unread.append(MissingPart(subject=_inside(bundle, path), reason=_said(bundle, error)))
+            unread.append(MissingPart(subject=bundle.inside(path), reason=_said(bundle, error)))
             continue
-        sources.append(_source(bundle, role, path))
+        sources.append(source_part(bundle, role, path))
     if not sources and errors:
         raise EvidenceError(_said(bundle, errors[0]), errors[0].hint)
     record = analyse_record(stream.events, samples, None if traced is None else traced.run)
-    there = {role for role, _ in _raw(bundle, bundle.traces())}
+    there = {role for role, _ in raw_in(bundle)}
     missing = [*_of_stream(stream), *_of_record(record), *_of_sources(there)]
     warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
     trace = _trace(bundle, traced)
     return run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
-
-
-def _raw(bundle: OpenBundle, traces: Sequence[Path]) -> Iterator[tuple[Role, Path]]:
-    """What can be analysed, the best first."""
-    if (events := bundle.find(bundle_layout.EVENTS)) is not None and events.stat().st_size:
-        yield "events", events
-    for trace in traces:
-        yield "trace", trace
-    if (samples := bundle.find(bundle_layout.GPU_METRICS)) is not None and samples.stat().st_size:
-        yield "samples", samples
-
-
-def _summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
-    """The summary that is in the bundle, if it may be used, and what is to be said of it."""
-    path = bundle.find(bundle_layout.SUMMARY)
-    if path is None:
-        return None, ""
-    if path.stat().st_size > _LONGEST_SUMMARY:
-        return None, f"the summary is longer than {_LONGEST_SUMMARY:,} bytes"
-    try:
-        kept = RunResult.model_validate_json(path.read_bytes())
-    except ValidationError:
-        return None, "the summary is none that this version of frx has written"
-    unread = {part.subject for part in kept.unread}
-    raw = [(role, file) for role, file in _raw(bundle, bundle.traces()) if _inside(bundle, file) not in unread]
-    now = tuple(_source(bundle, role, file) for role, file in raw)
-    if not now:
-        return kept, "" if kept.frx_version == __version__ else f", as frx-graph {kept.frx_version} wrote it"
-    if kept.frx_version != __version__:
-        return None, f"analysed anew: frx-graph {one_line(kept.frx_version, 40)} wrote the summary"
-    return (kept, "") if kept.sources == now else (None, "analysed anew: the summary is of other files than these")
-
-
-def _source(bundle: OpenBundle, role: Role, path: Path) -> SourcePart:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return SourcePart(role=role, path=_inside(bundle, path), bytes=path.stat().st_size, sha256=digest)
-
-
-def _inside(bundle: OpenBundle, path: Path) -> str:
-    return path.relative_to(bundle.root).as_posix()
 
 
 def _said(bundle: OpenBundle, error: EvidenceError) -> str:
@@ -152,7 +104,7 @@ def _trace(bundle: OpenBundle, traced: TraceEvidence | None) -> TraceResult | No
     if traced is None:
         return None
     document = trace_document(traced.trace, traced.run, traced.findings, checkout_root(Path.cwd()))
-    return document.result.model_copy(update={"source": _inside(bundle, Path(document.result.source))})
+    return document.result.model_copy(update={"source": bundle.inside(Path(document.result.source))})
 
 
 def _of_stream(stream: EventStream) -> Iterator[MissingPart]:

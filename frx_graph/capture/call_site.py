@@ -6,6 +6,7 @@ live Python stack under a dispatch mode (observation). Both keep the innermost f
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sysconfig
 from collections.abc import Iterable
@@ -13,9 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-import torch
-
-_TORCH_ROOT = f"{Path(torch.__file__).parent}/"
+_TORCH = importlib.util.find_spec("torch")
+assert _TORCH is not None
+assert _TORCH.origin is not None
+_TORCH_ROOT = f"{Path(_TORCH.origin).parent}/"
+"""Found, not imported: documents name call sites, and reading them needs no torch."""
 _DYNAMO_ROOT = f"{_TORCH_ROOT}_dynamo/"
 _OWN_ROOT = f"{Path(__file__).parent.parent}/"
 _PYTHON_ROOT = f"{sysconfig.get_path('stdlib')}/"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from torch.fx import GraphModule
+from typing import TYPE_CHECKING
 
 from frx_graph.capture.call_site import CallSite
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 
 class Phase(enum.StrEnum):

@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, Home] = {
     "reconcile": Home("reconcile:reconcile", "What source, PTX, counters and trace say together."),
     "compare": Home("compare:compare", "Two CUDA sources beside each other."),
     "bench": Home("bench:bench", "Time two CUDA programs against each other."),
+    "fleet": Home("fleet:fleet", "What many runs have in common, and what it costs in total."),
     "trial": Home("trial:trial", "Is what frx makes of a model right, and faster?"),
     "ledger": Home("ledger:ledger", "What was decided about layouts, and why."),
     "serve": Home("serve:serve", "The analyses over HTTP, and a page for people."),

@@ -9,11 +9,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from frx_graph.passes.run.figures import ScopeFigures
 from frx_graph.passes.run.steps import Activity
 from frx_graph.passes.timeline.kernel_family import KernelFamily
 from frx_graph.passes.timeline.labels import FEWEST_KERNELS, HOST_BOUND, SMALL_KERNELS
+
+if TYPE_CHECKING:
+    from frx_graph.passes.run.figures import ScopeFigures
 
 HIGH_TAX, MEDIUM_TAX = 50.0, 100.0 * HOST_BOUND
 """Half of the device's time; and as much as makes a run launch-bound. Reasoned, and not calibrated by speed-ups."""

@@ -12,8 +12,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation, recommendations
 from frx_graph.passes.run.figures import ScopeFigures
 from frx_graph.passes.run.steps import Activity
-from frx_graph.passes.timeline.analysis import REMOVABLE
-from frx_graph.passes.timeline.labels import INPUT_WAIT, INSUFFICIENT, UNPRICED, Answer, RunLabel
+from frx_graph.passes.timeline.labels import INPUT_WAIT, INSUFFICIENT, REMOVABLE, UNPRICED, Answer, RunLabel
 
 FEW_STEPS = 3
 """Of fewer, one that is unlike the others decides."""

@@ -6,17 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.passes.kernels.recommendations import Bottleneck, Recommendation, recommendations
-from frx_graph.passes.timeline.labels import INSUFFICIENT, Answer, RunLabel, run_labels
+from frx_graph.passes.timeline.labels import INSUFFICIENT, REMOVABLE, Answer, RunLabel, run_labels
 from frx_graph.passes.timeline.timeline import Timeline, timeline
 from frx_graph.passes.trace.analysis import TraceAnalysis
 from frx_graph.records import Finding
 
 _NAMED = 5
 """Kernels of a bottleneck that are named."""
-REMOVABLE = frozenset(
-    {"input_bound", "copy_bound", "sync_bound", "communication_bound", "launch_bound", "layout_churn"}
-)
-"""Labels whose score is a part of the time that nothing else fills, so that a run cannot gain more than that."""
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,21 @@ import enum
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from frx_graph.evidence.trace.intervals import length_ns
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import MEDIUM_SHARE
 from frx_graph.passes.timeline.shapes import FEWEST_STEPS
-from frx_graph.passes.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from frx_graph.passes.timeline.timeline import Timeline
 
 INSUFFICIENT = "insufficient_telemetry"
+REMOVABLE = frozenset(
+    {"input_bound", "copy_bound", "sync_bound", "communication_bound", "launch_bound", "layout_churn"}
+)
+"""Labels whose score is a part of the time that nothing else fills, so that a run cannot gain more than that."""
 INPUT_WAIT = 0.20
 COPY_TIME = 0.15
 SYNC_WAIT = 0.10

@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.steps import Steps
 from frx_graph.passes.timeline.program_parts import Part
-from frx_graph.passes.timeline.windows import Windows
-from frx_graph.passes.trace.analysis import TraceAnalysis
+
+if TYPE_CHECKING:
+    from frx_graph.passes.timeline.windows import Windows
+    from frx_graph.passes.trace.analysis import TraceAnalysis
 
 FEWEST_STEPS = 3
 """Of two, one change would be all there is."""

@@ -75,6 +75,10 @@ class OpenBundle:
             raise EvidenceError(f"{path}: is no regular file")
         return real
 
+    def inside(self, path: Path) -> str:
+        """How a path that `find` gave is called within the bundle."""
+        return path.relative_to(self.root).as_posix()
+
     def traces(self) -> tuple[Path, ...]:
         """Traces of torch.profiler, by name; `profiler_trace.json`, which has a name of its own, first. Raises
         `EvidenceError` as `find` does, and for more than anybody has written of one run."""
@@ -101,17 +105,23 @@ def open_bundle(path: Path) -> Iterator[OpenBundle]:
             raise _no_run(path)
         yield bundle
         return
-    with BundleZip(path) as archive:
-        prefix = _prefix(path, archive.names)
-        inside = ((name, _inside(name, prefix)) for name in archive.names)
-        wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
-        with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
-            root = Path(folder).resolve()
-            for name, file in wanted.items():
-                target = root / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                archive.extract(name, target)
-            yield OpenBundle(prefix.name or path.name.removesuffix(".zip"), root)
+    with BundleZip(path) as archive, extracted(archive, _prefix(path, archive.names), path, archive.names) as bundle:
+        yield bundle
+
+
+@contextlib.contextmanager
+def extracted(archive: BundleZip, prefix: PurePosixPath, path: Path, names: Sequence[str]) -> Iterator[OpenBundle]:
+    """Of the archive at `path` the bundle in the folder `prefix`, in a private folder while the block runs; `names`
+    are its files, among others or not. Raises `EvidenceError` for what cannot be extracted."""
+    inside = ((name, _inside(name, prefix)) for name in names)
+    wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
+    with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
+        root = Path(folder).resolve()
+        for name, file in wanted.items():
+            target = root / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            archive.extract(name, target)
+        yield OpenBundle(prefix.name or path.name.removesuffix(".zip"), root)
 
 
 def _is_analysable(bundle: OpenBundle) -> bool:

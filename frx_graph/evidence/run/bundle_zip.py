@@ -14,6 +14,8 @@ import stat
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -48,14 +50,28 @@ _UNREADABLE = (
 """What `zipfile` raises of archives that are damaged."""
 
 
+@dataclass(frozen=True, slots=True)
+class ZipLimits:
+    """How much an archive may hold: `members`, and `bytes` of them together, extracted."""
+
+    members: int
+    bytes: int
+
+
+OF_ONE_RUN: Final = ZipLimits(MOST_MEMBERS, MOST_BYTES)
+OF_MANY_RUNS: Final = ZipLimits(0xFFFE, 64 * MOST_BYTES)
+"""As many members as the older format can count. What one run of them may hold is checked by itself."""
+
+
 class BundleZip:
     """The archive at `path`, checked. A context manager. Raises `EvidenceError` for one that is refused.
 
     `names` are those of its files, relative, with `/`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: ZipLimits = OF_ONE_RUN) -> None:
         self._path = path
+        self._limits = limits
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(_opened(path))
             directory_start, entries = self._end_of_directory(file)
@@ -81,21 +97,34 @@ class BundleZip:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
+    def size(self, name: str) -> int:
+        """Bytes of a member, expanded."""
+        return self._archive.getinfo(name).file_size
+
     def extract(self, name: str, target: Path) -> None:
         """Write the member to `target`, which must not exist. Raises `EvidenceError` for one that is damaged, or cannot
         be written."""
-        expected = self._archive.getinfo(name).file_size
-        written = 0
         try:
-            with self._archive.open(name) as member, target.open("xb") as file:
-                while chunk := member.read(_CHUNK):
-                    written += len(chunk)
-                    if written > expected:
-                        break
+            with target.open("xb") as file:
+                for chunk in self.chunks(name):
                     file.write(chunk)
+        except OSError as error:
+            raise self._damaged(error, name) from None
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """The member, part by part. Raises `EvidenceError` for one that is damaged, if only at its end."""
+        expected = self.size(name)
+        read = 0
+        try:
+            with self._archive.open(name) as member:
+                while chunk := member.read(_CHUNK):
+                    read += len(chunk)
+                    if read > expected:
+                        break
+                    yield chunk
         except _UNREADABLE as error:
             raise self._damaged(error, name) from None
-        if written != expected:
+        if read != expected:
             raise self._refused(f"{name} has not the {expected} bytes that its directory says")
 
     def _end_of_directory(self, file: IO[bytes]) -> tuple[int, int]:
@@ -115,10 +144,9 @@ class BundleZip:
             raise self._refused("is a zip64 archive, as of more than 2 GiB")
         if disk or other_disk or here != entries:
             raise self._refused("is one of several parts of an archive")
-        if entries > MOST_MEMBERS or length > MOST_MEMBERS * LONGEST_ENTRY:
-            raise self._refused(
-                f"has {entries} members in {length} bytes, and a bundle has no more than {MOST_MEMBERS}"
-            )
+        most = self._limits.members
+        if entries > most or length > most * LONGEST_ENTRY:
+            raise self._refused(f"has {entries} members in {length} bytes, and a bundle has no more than {most}")
         if offset + length != start + at or start + at + _END.size + comment != size:
             raise self._refused("is damaged: its directory is not where it says")
         return offset, entries
@@ -152,8 +180,8 @@ class BundleZip:
         if any(str(parent) in files for name in names for parent in Path(name).parents):
             raise self._refused("holds a file that is a folder, too")
         total = sum(member.file_size for member in members)
-        if total > MOST_BYTES:
-            raise self._refused(f"expands to {total} bytes, more than {MOST_BYTES >> 30} GiB")
+        if total > self._limits.bytes:
+            raise self._refused(f"expands to {total} bytes, more than {self._limits.bytes >> 30} GiB")
 
     def _check_places(self, file: IO[bytes], members: list[zipfile.ZipInfo], directory_start: int) -> None:
         """No two members have bytes in common, nor has one any with the directory."""

@@ -6,8 +6,10 @@ import enum
 import math
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 _HOST_TRANSFER = re.compile(r"HtoD|DtoH|HtoH|HostTo|ToHost")
 _PEER_TRANSFER = re.compile(r"PtoP|PeerToPeer")

@@ -11,13 +11,11 @@ import enum
 import functools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.trace.chrome_trace import JsonFloat
@@ -30,6 +28,9 @@ from frx_graph.evidence.trace.events import (
     PythonFrame,
     RuntimeCall,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 _LARGEST = 1 << 63
 _LARGEST_US = _LARGEST // 1000
@@ -54,25 +55,6 @@ _DEVICE_KINDS = {
     "gpu_memset": ActivityKind.MEMSET,
 }
 _OPERATORS = frozenset({"cpu_op", "operator", "user_annotation"})
-_DTYPES = {
-    "float": torch.float32,
-    "double": torch.float64,
-    "c10::Half": torch.float16,
-    "c10::BFloat16": torch.bfloat16,
-    "c10::Float8_e4m3fn": torch.float8_e4m3fn,
-    "c10::Float8_e5m2": torch.float8_e5m2,
-    "c10::complex<float>": torch.complex64,
-    "c10::complex<double>": torch.complex128,
-    "long int": torch.int64,
-    "long": torch.int64,
-    "int": torch.int32,
-    "short int": torch.int16,
-    "short": torch.int16,
-    "signed char": torch.int8,
-    "unsigned char": torch.uint8,
-    "bool": torch.bool,
-}
-"""`caffe2::TypeMeta::name()` → dtype: how the profiler writes the type of a tensor argument."""
 _SCALARS = frozenset({"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double", "Device"})
 """Arguments that are not one tensor."""
 
@@ -313,9 +295,35 @@ def _operands(shapes: list[Any], types: list[Any], strides: object) -> tuple[Ope
 def _operand(shape: object, type_name: object, strides: object) -> Operand | None:
     if not isinstance(type_name, str) or type_name in _SCALARS:
         return None
-    dtype = _DTYPES.get(type_name)
+    dtype = _dtypes().get(type_name)
     sizes = _sizes(shape)
     if sizes is None or (dtype is None and not sizes):
         return None
     steps = _sizes(strides)
     return Operand(sizes, dtype, steps if steps is not None and len(steps) == len(sizes) else None)
+
+
+@functools.cache
+def _dtypes() -> Mapping[str, torch.dtype]:
+    """`caffe2::TypeMeta::name()` → dtype: how the profiler writes the type of a tensor argument."""
+    # Not before a trace is read: what documents are made of stands beside this, and needs no torch.
+    import torch
+
+    return {
+        "float": torch.float32,
+        "double": torch.float64,
+        "c10::Half": torch.float16,
+        "c10::BFloat16": torch.bfloat16,
+        "c10::Float8_e4m3fn": torch.float8_e4m3fn,
+        "c10::Float8_e5m2": torch.float8_e5m2,
+        "c10::complex<float>": torch.complex64,
+        "c10::complex<double>": torch.complex128,
+        "long int": torch.int64,
+        "long": torch.int64,
+        "int": torch.int32,
+        "short int": torch.int16,
+        "short": torch.int16,
+        "signed char": torch.int8,
+        "unsigned char": torch.uint8,
+        "bool": torch.bool,
+    }

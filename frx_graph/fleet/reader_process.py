@@ -1,0 +1,78 @@
+"""The process that reads runs: `python -m frx_graph.fleet.reader_process MEMORY_BYTES`.
+
+A task comes as a line on standard input. What becomes of it goes to standard output, a line each: a word that says
+what it is, a tab, and JSON. `done` is the last one of a task. A run of which reading takes more than the given memory
+is told to be unreadable; where even that fails, and where it takes too long, this process is ended, and another one
+takes its place: it has nothing that would be lost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import IO
+
+from frx_graph.fleet.reading import Begun, Outcome, Outdated, Unreadable, read
+from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
+
+_DIE_WITH_PARENT = 1
+"""`PR_SET_PDEATHSIG` of prctl(2)."""
+
+
+def lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
+    """What is written of an outcome: a word, and what goes behind it as JSON. A run's rows come before the run."""
+    match outcome:
+        case Begun():
+            yield "begun", outcome.name
+        case Unreadable():
+            yield "unreadable", [outcome.name, outcome.reason]
+        case Outdated():
+            yield "outdated", outcome.name
+        case RunRows():
+            yield from (("labels", _object(row)) for row in outcome.labels)
+            yield from (("findings", _object(row)) for row in outcome.findings)
+            yield from (("advice", _object(row)) for row in outcome.advice)
+            yield "runs", _object(outcome.run)
+
+
+def _object(row: RunRow | LabelRow | FindingRow | AdviceRow) -> dict[str, object]:
+    # `asdict` copies what is in it, which takes several times as long.
+    return {field.name: getattr(row, field.name) for field in fields(row)}
+
+
+def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer tasks until there are no more."""
+    for line in tasks:
+        for outcome in read(ReadingTask.of_line(line)):
+            for word, value in lines(outcome):
+                answers.write(f"{word}\t{json.dumps(value, allow_nan=False)}\n".encode())
+            # So that who waits knows which run it is that takes so long.
+            answers.flush()
+        answers.write(b"done\tnull\n")
+        answers.flush()
+
+
+def main() -> None:
+    """Answer on standard output alone: what anybody prints meanwhile goes to standard error."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    most = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # A summary is some ten thousand objects without a circle: looking for circles would take half of the time.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()

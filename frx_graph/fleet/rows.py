@@ -1,0 +1,232 @@
+"""The rows that a run becomes: the columns of the tables, and nothing in them that a table cannot hold.
+
+Names went through `one_line`; shares are 0..1, numbers finite. A value that no run can have is unknown, and so is one
+that was not recorded: null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from frx_graph.errors import EvidenceError
+from frx_graph.passes.run.scopes import Scope
+from frx_graph.passes.timeline.labels import REMOVABLE, Answer
+from frx_graph.reports.plain_text import NAME_LIMIT, one_line, path_end
+from frx_graph.reports.run_parts import RunResult, ScopePart, StrideChangePart
+from frx_graph.reports.trace_parts import LayoutPart, TraceResult
+
+MOST_ROWS = 1000
+"""Findings of one run, and cards, that become rows: ten times as many as a large program has."""
+_LARGEST = 1 << 53
+"""Whole numbers above are none that was counted, and no JSON number holds all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run. `seconds` are those of its timed steps, of all its processes together; `digest` is of the files that it
+    was analysed from."""
+
+    place: str
+    run_id: str
+    digest: str
+    frx_version: str
+    anew: bool
+    steps: int
+    seconds: float | None
+    bottleneck: str | None
+    confidence: float | None
+    traced: bool
+    rows_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRow:
+    """One label of a run. `share` is the part of the time of its steps that it costs, null where no such part is
+    told."""
+
+    label: str
+    answer: str
+    symptom: bool
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    """One layout finding of a run. `site` tells apart places of the program; `share` is of the time of profiled steps,
+    `bytes_per_step` what is read and written in vain."""
+
+    rule: str
+    site: str
+    file: str | None
+    line: int | None
+    function: str | None
+    module_path: str | None
+    subject: str
+    title: str
+    share: float | None
+    bytes_per_step: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRow:
+    """One card of advice on a run. `share` is the most of the time of its steps that it can save."""
+
+    card: str
+    title: str
+    priority: str
+    effort: str
+    risk: str
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemRow:
+    """What could not be read."""
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRows:
+    """All rows of one run."""
+
+    run: RunRow
+    labels: tuple[LabelRow, ...]
+    findings: tuple[FindingRow, ...]
+    advice: tuple[AdviceRow, ...]
+
+
+def run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
+    """The rows of a run, of the scope that `frx analyze` shows. Raises `EvidenceError` for a number of steps that no
+    run has."""
+    scope = result.scope(Scope.AUTO)
+    if not 0 <= result.step_count < _LARGEST:
+        raise EvidenceError(f"{place}: its summary counts {result.step_count} steps")
+    findings = [*_of_trace(result.trace), *map(_stride_change, scope.layout_findings)]
+    advice = tuple(_advice(scope))
+    diagnosis = scope.diagnosis
+    return RunRows(
+        run=RunRow(
+            place=path_end(place, NAME_LIMIT),
+            run_id=one_line(result.run_id),
+            digest=_digest(result),
+            frx_version=one_line(result.frx_version, 40),
+            anew=anew,
+            steps=result.step_count,
+            seconds=_seconds(result),
+            bottleneck=_name(diagnosis.user_facing_bottleneck),
+            confidence=_share(diagnosis.confidence),
+            traced=result.trace is not None,
+            rows_left_out=max(0, len(findings) - MOST_ROWS) + max(0, len(advice) - MOST_ROWS),
+        ),
+        labels=tuple(_labels(scope)),
+        findings=tuple(findings[:MOST_ROWS]),
+        advice=advice[:MOST_ROWS],
+    )
+
+
+def _digest(result: RunResult) -> str:
+    """Equal for a run under two names, such as its folder and its zip."""
+    # What was analysed, and where nothing of that is left, what was said of it.
+    files = [f"{source.role}\0{source.path}\0{source.sha256}" for source in result.sources]
+    text = "\n".join(sorted(files)) if files else result.model_dump_json()
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _seconds(result: RunResult) -> float | None:
+    """None where no step is timed, or a process whose steps are has no time."""
+    times = [_finite(process.steps, process.step_ms) for process in result.run.run_summary.processes]
+    known = [time for time in times if time is not None]
+    return math.fsum(known) / 1e3 if known and len(known) == len(times) else None
+
+
+def _labels(scope: ScopePart) -> Iterator[LabelRow]:
+    for label in {one.label: one for one in scope.labels}.values():
+        costs = label.answer is Answer.PRESENT and label.label in REMOVABLE
+        yield LabelRow(
+            label=one_line(label.label, 80),
+            answer=label.answer.value,
+            symptom=label.symptom,
+            share=_share(label.score) if costs else None,
+        )
+
+
+def _advice(scope: ScopePart) -> Iterator[AdviceRow]:
+    for card in {one.id: one for one in scope.diagnosis.recommendations}.values():
+        yield AdviceRow(
+            card=one_line(card.id, 80),
+            title=one_line(card.title),
+            priority=card.priority,
+            effort=one_line(card.effort, 20),
+            risk=one_line(card.risk, 20),
+            share=_saved(card.estimated_speedup_pct_max),
+        )
+
+
+def _of_trace(trace: TraceResult | None) -> Iterator[FindingRow]:
+    if trace is None:
+        return
+    steps, span = len(trace.window.steps), _finite(1, trace.window.span_ms)
+    devices = max(1, len(trace.devices))
+    for work in trace.layout:
+        yield _conversion(work, steps, None if not span else span * devices)
+
+
+def _conversion(work: LayoutPart, steps: int, span_ms: float | None) -> FindingRow:
+    time, moved = _finite(1, work.total_ms), None if work.bytes is None else _finite(1, work.bytes)
+    site = work.site
+    return FindingRow(
+        rule=one_line(work.rule, 20),
+        site=one_line(work.fingerprint, 80),
+        file=None if site is None else one_line(site.file),
+        line=None if site is None or not 0 < site.line < _LARGEST else site.line,
+        function=None if site is None else one_line(site.function),
+        module_path=None if site is None else one_line(site.module_path) or None,
+        subject=one_line(work.operator),
+        title=one_line(work.title),
+        share=None if time is None or span_ms is None else _share(time / span_ms),
+        bytes_per_step=moved / steps if moved is not None and steps else None,
+    )
+
+
+def _stride_change(change: StrideChangePart) -> FindingRow:
+    # How much copying it causes is not in the record.
+    name = one_line(change.tensor)
+    return FindingRow(
+        rule=change.rule,
+        site=f"{change.of} {name}",
+        file=None,
+        line=None,
+        function=None,
+        module_path=None,
+        subject=name,
+        title=f"The strides of {'input' if change.of == 'batch' else 'parameter'} `{name}` change between steps",
+        share=None,
+        bytes_per_step=None,
+    )
+
+
+def _name(label: str | None) -> str | None:
+    return None if label is None else one_line(label, 80)
+
+
+def _saved(faster_pct: float | None) -> float | None:
+    """The part of the time that goes where a run becomes so much faster."""
+    if faster_pct is None or not math.isfinite(faster_pct) or faster_pct < 0:
+        return None
+    return faster_pct / (100 + faster_pct)
+
+
+def _share(value: float | None) -> float | None:
+    return value if value is not None and 0 <= value <= 1 else None
+
+
+def _finite(count: int, value: float | None) -> float | None:
+    """`count` times `value`; None where that is none that was measured."""
+    if value is None or not 0 <= count < _LARGEST or not 0 <= value < _LARGEST:
+        return None
+    return float(count * value)

@@ -1,0 +1,129 @@
+"""Processes that read: what ends one of them is told of one run, and the next run is read by another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from frx_graph.fleet.reader import Answer, Failure, Reader, ReadRun
+from frx_graph.fleet.reader_pool import read_places
+from frx_graph.fleet.reading_task import ReadingTask
+
+Readers = Callable[..., Reader]
+
+
+def folder(path: Path) -> ReadingTask:
+    return ReadingTask(kind="folder", path=str(path), name=path.name)
+
+
+def children() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "reader_process" in " ".join(child.cmdline())]
+
+
+def test_runs_one_after_the_other_by_one_process(recorded: Path, tmp_path: Path, readers: Readers) -> None:
+    reader = readers()
+    (tmp_path / "empty").mkdir()
+    (first,) = reader.read(folder(recorded))
+    (before,) = children()
+    (second,) = reader.read(folder(tmp_path / "empty"))
+    assert isinstance(first, ReadRun)
+    assert [len(first.rows[table]) for table in ("runs", "labels")] == [1, 8]
+    assert isinstance(second, Failure)
+    assert second.reason.startswith("holds nothing to analyse")
+    assert children() == [before]
+    reader.close()
+    assert children() == []
+
+
+def test_a_run_that_takes_too_long(tmp_path: Path, recorded: Path, readers: Readers) -> None:
+    # The limit is one of silence, and holds for the start of a process, too.
+    reader = readers(run_seconds=0.01)
+    (answer,) = reader.read(folder(recorded))
+    assert answer == Failure("run-1", "reading it takes longer than 0 s")
+    assert children() == []
+
+
+def test_a_run_that_takes_too_much_memory(tmp_path: Path, recorded: Path, readers: Readers) -> None:
+    reader = readers(memory_bytes=150 << 20)
+    run = tmp_path / "large"
+    (run / "derived").mkdir(parents=True)
+    # A string of 50 MB, as large again while it is decoded, and again.
+    (run / "derived" / "summary.json").write_text('{"run_id": "' + "\\u00e9" * (9 << 20) + '"}')
+    (answer,) = reader.read(folder(run))
+    assert isinstance(answer, Failure)
+    assert "memory" in answer.reason or "reader" in answer.reason
+    (answer,) = reader.read(folder(recorded))
+    assert isinstance(answer, ReadRun)
+
+
+def test_a_reader_that_is_killed(recorded: Path, readers: Readers) -> None:
+    reader = readers()
+    list(reader.read(folder(recorded)))
+    (child,) = children()
+    os.kill(child.pid, signal.SIGSTOP)
+    found = reader.read(folder(recorded))
+    os.kill(child.pid, signal.SIGKILL)
+    (answer,) = found
+    # It was gone before it was asked, or while it was.
+    assert isinstance(answer, ReadRun) or "reader was ended" in answer.reason
+    assert isinstance(next(iter(reader.read(folder(recorded)))), ReadRun)
+
+
+def test_an_archive_whose_reader_ends_is_told_where(
+    recorded: Path, tmp_path: Path, readers: Readers, zipped: Callable[..., Path]
+) -> None:
+    reader = readers()
+    path = zipped(tmp_path / "many.zip", recorded)
+    with zipfile.ZipFile(path, "a") as archive:
+        for number in range(200):
+            archive.writestr(f"x{number:03d}/gpu_metrics.csv", "timestamp\n")
+    answers = reader.read(ReadingTask(kind="archive", path=str(path), name="many.zip"))
+    first = next(answers)
+    assert isinstance(first, ReadRun)
+    (child,) = children()
+    child.kill()
+    last = list(answers)[-1]
+    assert isinstance(last, Failure)
+    assert last.name == "many.zip"
+    assert "which has ended its reader" in last.reason
+
+
+def test_readers_end_where_no_more_answers_are_wanted(recorded: Path) -> None:
+    places = [folder(recorded)] * 1000
+    answers = read_places(places, lambda task, reader: reader.read(task), [Reader(), Reader()])
+    next(answers)
+    answers.close()
+    assert children() == []
+
+
+def test_what_the_search_raises_ends_all(recorded: Path) -> None:
+    def places() -> Iterator[ReadingTask]:
+        yield folder(recorded)
+        raise OSError("gone")
+
+    answers = read_places(places(), lambda task, reader: reader.read(task), [Reader(), Reader()])
+    with pytest.raises(OSError, match="gone"):
+        list(answers)
+    assert children() == []
+
+
+def test_readers_go_with_who_has_started_them(recorded: Path, tmp_path: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        reader = Reader()
+        answers: list[Answer] = list(reader.read(folder(recorded)))
+        (tmp_path / "pid").write_text(str(children()[0].pid) if answers else "")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    left = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(left) and psutil.Process(left).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,164 @@
+"""What becomes of folders and archives, good ones and hostile ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from frx_graph.fleet.reading import Begun, Outcome, Outdated, Unreadable, read
+from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.rows import RunRows
+from frx_graph.fleet.search import local_places
+
+SUMMARY = Path("derived") / "summary.json"
+
+
+def outcomes(path: Path, *, part: int = 0, parts: int = 1) -> list[Outcome]:
+    kind = "folder" if path.is_dir() else "archive"
+    return list(read(ReadingTask(kind=kind, path=str(path), name=path.name, part=part, parts=parts)))
+
+
+def rows(path: Path) -> list[RunRows]:
+    return [outcome for outcome in outcomes(path) if isinstance(outcome, RunRows)]
+
+
+def problem(path: Path) -> str:
+    (found,) = [outcome for outcome in outcomes(path) if isinstance(outcome, Unreadable)]
+    return found.reason
+
+
+def test_a_summary_of_these_files_is_taken(recorded: Path, zipped: Callable[..., Path], tmp_path: Path) -> None:
+    (folder,) = rows(recorded)
+    (archived,) = rows(zipped(tmp_path / "run-1.zip", recorded))
+    assert (folder.run.run_id, folder.run.anew) == ("run-1", False)
+    assert (archived.run.run_id, archived.run.digest) == (folder.run.run_id, folder.run.digest)
+    assert (archived.labels, archived.findings, archived.advice) == (folder.labels, folder.findings, folder.advice)
+
+
+@pytest.mark.parametrize("what", ["none", "events", "damaged", "version"])
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_others_are_analysed_anew(
+    recorded: Path, zipped: Callable[..., Path], tmp_path: Path, kind: str, what: str
+) -> None:
+    folder = tmp_path / "run-1"
+    shutil.copytree(recorded, folder)
+    summary = json.loads((folder / SUMMARY).read_text())
+    match what:
+        case "none":
+            shutil.rmtree(folder / "derived")
+        case "events":
+            with (folder / "raw" / "trace.jsonl").open("a") as file:
+                file.write('{"event_type": "other", "timestamp_ns": 5}\n')
+        case "damaged":
+            (folder / SUMMARY).write_text("[" * 10_000)
+        case "version":
+            (folder / SUMMARY).write_text(json.dumps({**summary, "frx_version": "0.0.1"}))
+    (found,) = rows(folder if kind == "folder" else zipped(tmp_path / "a.zip", folder))
+    assert (found.run.anew, found.run.run_id, found.run.bottleneck) == (True, "run-1", "input_bound")
+
+
+def test_an_archive_of_many(recorded: Path, traced: Path, zipped: Callable[..., Path], tmp_path: Path) -> None:
+    inner = zipped(tmp_path / "inner.zip", traced)
+    path = zipped(tmp_path / "many.zip", recorded, traced, root="runs/")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.write(inner, "old/inner.zip")
+        archive.writestr("old/broken.zip", "PK")
+        archive.writestr("read.me", "")
+    found = rows(path)
+    expected = ["many.zip/runs/run-1", "many.zip/runs/run-2", "many.zip/old/inner.zip/run-2"]
+    assert [each.run.place for each in found] == expected
+    (bad,) = [outcome for outcome in outcomes(path) if isinstance(outcome, Unreadable)]
+    assert (bad.name, bad.reason) == ("many.zip/old/broken.zip", "is no zip archive, or the end of one is missing")
+    parts = [outcomes(path, part=part, parts=3) for part in range(3)]
+    in_parts = [outcome.run.place for part in parts for outcome in part if isinstance(outcome, RunRows)]
+    assert sorted(in_parts) == sorted(expected)
+
+
+def test_archives_are_not_looked_into_without_end(recorded: Path, zipped: Callable[..., Path], tmp_path: Path) -> None:
+    path = zipped(tmp_path / "0.zip", recorded)
+    for depth in range(1, 4):
+        with zipfile.ZipFile(tmp_path / f"{depth}.zip", "w") as archive:
+            archive.write(path, path.name)
+        path = tmp_path / f"{depth}.zip"
+    assert rows(tmp_path / "1.zip")
+    assert rows(path) == []
+    assert "an archive in an archive in an archive" in problem(path)
+
+
+@pytest.mark.parametrize("kind", ["nothing", "text", "escape", "bomb", "link"])
+def test_hostile_archives_are_told(recorded: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "bad.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        match kind:
+            case "escape":
+                archive.writestr("../raw/trace.jsonl", "{}")
+            case "bomb":
+                archive.writestr("raw/trace.jsonl", b"\0" * (100 << 20))
+            case "link":
+                link = zipfile.ZipInfo("raw/trace.jsonl")
+                link.external_attr = 0o120777 << 16
+                archive.writestr(link, "/etc/passwd")
+            case _:
+                archive.writestr("read.me", "")
+    if kind == "text":
+        path.write_text("no zip")
+    said = {"nothing": "no run", "text": "no zip", "escape": "leave", "bomb": "expands", "link": "is a link"}[kind]
+    assert said in problem(path)
+    assert str(tmp_path) not in problem(path)
+
+
+def test_a_summary_that_is_longer_than_it_says(recorded: Path, zipped: Callable[..., Path], tmp_path: Path) -> None:
+    path = zipped(tmp_path / "run.zip", recorded)
+    content = bytearray(path.read_bytes())
+    # A wrong checksum in the directory: seen when the member was read to its end.
+    with zipfile.ZipFile(path) as archive:
+        crc = archive.getinfo("run-1/derived/summary.json").CRC
+    at = content.rindex(crc.to_bytes(4, "little"))
+    content[at] ^= 1
+    path.write_bytes(content)
+    assert "damaged" in problem(path)
+
+
+def test_a_link_out_of_a_folder(recorded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(recorded, folder)
+    (folder / SUMMARY).unlink()
+    (folder / SUMMARY).symlink_to(recorded / SUMMARY)
+    assert "link out of the bundle" in problem(folder)
+
+
+def test_a_summary_alone(recorded: Path, tmp_path: Path) -> None:
+    sizes = {str(file.relative_to(recorded)): file.stat().st_size for file in recorded.rglob("*") if file.is_file()}
+
+    def outcome(sizes: dict[str, int]) -> Outcome:
+        task = ReadingTask(kind="summary", path=str(recorded / SUMMARY), name="far", sizes=sizes)
+        begun, found = read(task)
+        assert begun == Begun("far")
+        return found
+
+    assert isinstance(outcome(sizes), RunRows)
+    assert outcome({**sizes, "raw/trace.jsonl": 3}) == Outdated("far")
+    assert outcome({**sizes, "profiler/more.json": 3}) == Outdated("far")
+
+
+def test_folders_are_searched_once_and_links_not_followed(
+    recorded: Path, copies: Callable[..., None], tmp_path: Path
+) -> None:
+    copies(tmp_path, ["a/run-1", "b\x1b[31m\n/run-2"])
+    (tmp_path / "a" / "circle").symlink_to(tmp_path)
+    (tmp_path / "many.zip").write_bytes(b"\0" * (40 << 20))
+    places = [place for place in local_places(tmp_path) if isinstance(place, ReadingTask)]
+    assert [(place.kind, place.name, place.part) for place in places] == [
+        ("folder", "a/run-1", 0),
+        ("folder", "b\x1b[31m\n/run-2", 0),
+        ("archive", "many.zip", 0),
+        ("archive", "many.zip", 1),
+        ("archive", "many.zip", 2),
+    ]
+    (itself,) = local_places(recorded)
+    assert itself == ReadingTask(kind="folder", path=str(recorded), name="run-1")
