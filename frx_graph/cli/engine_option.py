@@ -15,7 +15,8 @@ from frx_graph.errors import OptionError
 
 EngineOption = Annotated[EngineName, typer.Option("--engine", help="Where trials run: here, or on a Ray cluster.")]
 AddressOption = Annotated[
-    str | None, typer.Option(help="Of the Ray cluster: auto, host:port, ray://host:port. Else RAY_ADDRESS, or this machine.")
+    str | None,
+    typer.Option(help="Of the Ray cluster: auto, host:port, ray://host:port. Else RAY_ADDRESS, or this machine."),
 ]
 WorkingDirOption = Annotated[
     Path | None, typer.Option(help="Folder that Ray sends to all nodes, to run in. Else this one must be there, too.")

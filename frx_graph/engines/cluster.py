@@ -51,6 +51,10 @@ class LostError(Exception):
     """An attempt has come to nothing, for its node, its process, or somebody who has cancelled it: another may not."""
 
 
+class UnfitError(Exception):
+    """An attempt did not begin, for something about its node."""
+
+
 class Cluster(Protocol):
     """Of nodes that come and go."""
 
@@ -69,7 +73,7 @@ class Cluster(Protocol):
         """Which reservations are ours now, and which tasks have ended, as soon as there is one, or after `seconds`."""
 
     def answer(self, running: Running) -> Answer:
-        """Of a task that has ended. Raises `LostError`."""
+        """Of a task that has ended. Raises `LostError`, `UnfitError`, and `TrialError` for what is so on all nodes."""
 
     def cancel(self, running: Collection[Running]) -> None:
         """End them; returns when their processes are gone, or nobody can tell."""

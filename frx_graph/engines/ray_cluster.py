@@ -12,19 +12,21 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from frx_graph.engines.attempt import Answer, Task, attempt
-from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share
+from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share, UnfitError
 from frx_graph.errors import OptionError, TrialError, first_line
 
 _CANCELLING_SECONDS = 20.0
 """For attempts that end their arms, before their workers are killed; the arms go with them."""
 _KILLING_SECONDS = 10.0
 _CONNECTING_SECONDS = 10.0
-_LOOPBACK = "127.0.0.1"
+_LOCAL = "local"
+"""What Ray calls a cluster of this machine, begun here."""
 
 
 @contextlib.contextmanager
@@ -35,6 +37,11 @@ def ray_cluster(address: str | None, working_dir: Path | None = None) -> Iterato
     Raises `OptionError` where Ray is not installed, or there is no such cluster."""
     # Before the import, which reads them: nothing is sent to anybody, in no cluster that is begun here.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    address = address or os.environ.get("RAY_ADDRESS") or _LOCAL
+    if address == _LOCAL:
+        # What it says of other systems it does on this one, too: it listens on the loopback interface only. Asked for
+        # 127.0.0.1 it takes the machine's address.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     try:
         import ray
     except ImportError as error:
@@ -46,20 +53,18 @@ def ray_cluster(address: str | None, working_dir: Path | None = None) -> Iterato
         try:
             _connect(ray, address, working_dir)
         except (ConnectionError, OSError, ValueError, RuntimeError, ImportError) as error:
-            where = "Ray" if address is None else f"--address {address}"
-            raise OptionError(f"{where}: {first_line(error)}", "ray start --head begins a cluster") from error
+            raise OptionError(f"Ray at {address}: {first_line(error)}", "ray start --head begins a cluster") from error
         try:
             yield RayCluster(ray)
         finally:
             ray.shutdown()
 
 
-def _connect(ray: Any, address: str | None, working_dir: Path | None) -> None:
+def _connect(ray: Any, address: str, working_dir: Path | None) -> None:
     environment = {} if working_dir is None else {"working_dir": str(working_dir.absolute())}
     quiet = {"log_to_driver": False, "logging_level": "CRITICAL", "runtime_env": environment}
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    if address == "local":
-        ray.init(address=address, include_dashboard=False, _node_ip_address=_LOOPBACK, **quiet)
+    if address == _LOCAL:
+        ray.init(address=address, include_dashboard=False, **quiet)
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
@@ -129,11 +134,14 @@ class RayCluster:
         """Which reservations are ours now, and which tasks have ended."""
         ready = {reservation.handle[1]: reservation for reservation in reservations}
         tasks = {one.handle: one for one in running}
+        if not ready and not tasks:
+            time.sleep(seconds)
+            return (), ()
         done, _ = self._ray.wait([*ready, *tasks], timeout=seconds, fetch_local=False)
         return tuple(ready[ref] for ref in done if ref in ready), tuple(tasks[ref] for ref in done if ref in tasks)
 
     def answer(self, running: Running) -> Answer:
-        """Of a task that has ended. Raises `LostError`, and `TrialError` for what no other attempt would change."""
+        """Of a task that has ended. Raises `LostError`, `UnfitError`, and `TrialError` for what is so on all nodes."""
         errors = self._ray.exceptions
         try:
             found = self._ray.get(running.handle)
@@ -142,10 +150,8 @@ class RayCluster:
         except errors.TaskCancelledError as error:
             raise LostError("it was cancelled") from error
         except errors.RayTaskError as error:
-            raise TrialError(
-                f"node {running.reservation.node.address} cannot run it: {first_line(error.cause or error)}",
-                "install frx-graph on all nodes",
-            ) from error
+            # Of a node that has no frx-graph, or cannot start a process.
+            raise UnfitError(f"it cannot run it: {first_line(error.cause or error)}") from error
         except errors.RayError as error:
             raise LostError(first_line(error)) from error
         assert isinstance(found, Answer)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from frx_graph.current_plan import code_hash
 from frx_graph.engines.attempt import Answer, Ending, Task
-from frx_graph.engines.cluster import Cluster, LostError, Running
+from frx_graph.engines.cluster import Cluster, LostError, Running, UnfitError
 from frx_graph.engines.engine import Finished, Holding, Job, Placed, Progress, T
 from frx_graph.engines.measuring_slots import MeasuringSlots
 from frx_graph.errors import TrialError
@@ -120,6 +120,8 @@ class RayEngine:
             answer = self._cluster.answer(one)
         except LostError as error:
             answer = Answer(made.id, Ending.LOST, str(error))
+        except UnfitError as error:
+            answer = Answer(made.id, Ending.UNFIT, str(error), "install frx-graph on all nodes")
         # What answers for another attempt is no answer.
         assert answer.attempt == made.id
         if answer.ending is Ending.UNFIT:
