@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -37,12 +37,23 @@ def opened_engine(
     name: EngineName, address: str | None, working_dir: Path | None, holding: Holding
 ) -> Iterator[Engine]:
     """The engine, connected while the block runs."""
+    with opened_fleet(name, address, working_dir, holding) as fleet:
+        yield LocalEngine() if fleet is None else fleet(None)
+
+
+@contextlib.contextmanager
+def opened_fleet(
+    name: EngineName, address: str | None, working_dir: Path | None, holding: Holding
+) -> Iterator[Callable[[str | None], Engine] | None]:
+    """What makes an engine of the nodes that have an environment, None: of all; connected while the block runs. None
+    where trials run here."""
     if name is EngineName.LOCAL:
-        yield LocalEngine()
+        yield None
         return
     # Not before: it hashes our code, and imports Ray.
     from frx_graph.engines.ray_cluster import ray_cluster
     from frx_graph.engines.ray_engine import RayEngine
 
     with ray_cluster(address, working_dir) as cluster:
-        yield RayEngine(cluster, holding, folder=None if cluster.working_dir else Path.cwd())
+        folder = None if cluster.working_dir else Path.cwd()
+        yield lambda environment: RayEngine(cluster, holding, folder=folder, environment=environment)

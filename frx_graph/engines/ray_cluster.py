@@ -42,7 +42,7 @@ def ray_cluster(address: str | None, working_dir: Path | None = None) -> Iterato
         # What it says of other systems it does on this one, too: it listens on the loopback interface only. Asked for
         # 127.0.0.1 it takes the machine's address.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        os.environ["RAY_worker_niceness"] = "0"
+        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - its name
     try:
         import ray
     except ImportError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fleet_jobs import WithArm
 
+from frx_graph.cli.interrupt import EXIT_INTERRUPTED
 from frx_graph.engines.engine import Holding
 from frx_graph.engines.ray_cluster import ray_cluster
 from frx_graph.engines.ray_engine import RayEngine
@@ -21,5 +22,8 @@ if __name__ == "__main__":
         ray_cluster(address) as cluster,
         contextlib.closing(RayEngine(cluster, Holding.CORES).run(jobs, lambda _: None)) as finished,
     ):
-        for one in finished:
-            print(one.result, flush=True)
+        try:
+            for one in finished:
+                print(one.result, flush=True)
+        except KeyboardInterrupt:
+            sys.exit(EXIT_INTERRUPTED)

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from frx_graph.arms import where_this_is
+from frx_graph.cli.interrupt import EXIT_INTERRUPTED
 from frx_graph.cli.main import run
 from frx_graph.engines.engine import Finished, Holding, Job
 from frx_graph.engines.local_engine import LocalEngine
@@ -169,7 +170,7 @@ def test_whatever_ends_the_driver_nothing_is_left(cluster: Any, tmp_path: Path, 
     finally:
         driver.kill()
     assert out == ""
-    assert driver.returncode == -number, err
+    assert driver.returncode == (EXIT_INTERRUPTED if number == signal.SIGINT else -number), err
     no_process_is_left(tmp_path)
     if number != signal.SIGKILL:
         # What Ray kills leaves its folder.
