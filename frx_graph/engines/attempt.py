@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import frx_graph
 from frx_graph.trials.decisive_variables import decisive_variables
 
 _POLL_SECONDS = 0.2
@@ -144,7 +143,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def _environment(task: Task) -> Mapping[str, str]:
     decisive = {name for name, _ in decisive_variables(os.environ)}
-    package = str(Path(frx_graph.__file__).absolute().parent.parent)
+    package = str(Path(__file__).absolute().parents[2])
     own = {name: value for name, value in os.environ.items() if name not in _RAYS_OWN | decisive}
     path = os.pathsep.join(filter(None, (own.get("PYTHONPATH", ""), package)))
     return {**own, **dict(task.variables), "PYTHONPATH": path}

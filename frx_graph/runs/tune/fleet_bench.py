@@ -30,7 +30,8 @@ from frx_graph.trials.configuration_trial import Configuration, ConfigurationTri
 
 EngineOn = Callable[[str | None], Engine]
 """An engine whose nodes have the environment of this fingerprint; None: any."""
-_PLACE = "place.json"
+_PLACE, _MACHINE_FILE = "place.json", "machine.json"
+_TOLD = ("FRX_", "PYTORCH_")
 _LARGEST_BYTES = 16 * 2**20
 """Of a file that is brought; a larger one is left on its node, and goes with the attempt."""
 
@@ -216,15 +217,16 @@ def _files(folder: Path) -> tuple[tuple[str, bytes], ...]:
 
 
 def _write_machine(tune: Path, machine: Machine | None) -> None:
-    """Without the variables of its environment, which may have secrets."""
+    """With those variables of its environment only that candidates are refused by: others may have secrets."""
     assert machine is not None
-    bare = replace(machine, facts=replace(machine.facts, environment={}))
-    write_atomically(tune / BASELINE / "machine.json", _MACHINE.dump_json(bare, indent=2).decode() + "\n")
+    told = {name: value for name, value in machine.facts.environment.items() if name.startswith(_TOLD)}
+    bare = replace(machine, facts=replace(machine.facts, environment=told))
+    write_atomically(tune / BASELINE / _MACHINE_FILE, _MACHINE.dump_json(bare, indent=2).decode() + "\n")
 
 
 def _read_machine(tune: Path) -> Machine | None:
     """None: the baseline is to be run again."""
     try:
-        return _MACHINE.validate_json((tune / BASELINE / "machine.json").read_bytes())
+        return _MACHINE.validate_json((tune / BASELINE / _MACHINE_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
