@@ -50,9 +50,10 @@ def ray_cluster(address: str | None, working_dir: Path | None = None) -> Iterato
     if ray.is_initialized():
         raise OptionError("--engine ray: this process is connected to a Ray cluster already", "ray.shutdown() first")
     # Ray prints what it has to say to standard output, where documents go.
-    with contextlib.redirect_stdout(io.StringIO()), _own_signals():
+    with contextlib.redirect_stdout(io.StringIO()):
         try:
-            _connect(ray, address, working_dir)
+            with _own_signals():
+                _connect(ray, address, working_dir)
         except (ConnectionError, OSError, ValueError, RuntimeError, ImportError) as error:
             raise OptionError(f"Ray at {address}: {first_line(error)}", "ray start --head begins a cluster") from error
         try:
@@ -76,13 +77,15 @@ def _connect(ray: Any, address: str, working_dir: Path | None) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray ends a program by an exit of its own on SIGTERM; what ends ours is as it was."""
+    """Ray takes SIGTERM for itself, to exit or, below Python, to abort; what it does afterwards is as it was."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class RayCluster:
