@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -206,3 +207,44 @@ def test_trials_of_a_matrix_are_recorded_once_each(
     assert found.trials[1].trial is None
     ledger = open_ledger(parse_location(str(tmp_path / "ledger.sqlite3")))
     assert verify(ledger).problem is None
+
+
+TINY = HERE.parent / "runs" / "tune" / "tiny_workload.py"
+
+
+def test_candidates_of_a_tune_run_beside_each_other_and_bring_their_files(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = ("--ignore-load", "--warmup-steps", "1", "--measure-steps", "6", "--family", "custom", "--no-race")
+    where = ("--engine", "ray", "--address", cluster.address, "--out", "runs")
+    candidates = ("--candidate", "TINY_FAST=1", "--candidate", "TINY_OTHER=1")
+    code = run(["tune", *quick, *where, *candidates, "--json", "--", sys.executable, "-S", str(TINY)])
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["status"] == "complete", captured.err
+    assert code == (0 if document["winner"] else 1)
+    (folder,) = Path("runs").iterdir()
+    nodes = {one.node_id for one in cluster.list_all_nodes()}
+    for name in ("baseline", "custom-TINY_FAST1", "custom-TINY_OTHER1"):
+        assert (folder / name / "stdout.log").read_text() == "hello\n"
+        assert (folder / name / "raw" / "trace.jsonl").is_file()
+        assert json.loads((folder / name / "place.json").read_text())["node"] in nodes
+    fates = {trial["configuration"]["label"]: trial["fate"] for trial in document["trials"] if trial["kind"] == "full"}
+    assert fates["custom:TINY_OTHER=1"] != "promote"
+    # What is finished is not measured again.
+    before = (folder / "custom-TINY_FAST1" / "metrics.json").stat().st_mtime_ns
+    again = ("--resume", str(folder), "--quiet")
+    assert run(["tune", *quick, *where, *candidates, *again, "--", sys.executable, "-S", str(TINY)]) == code
+    assert (folder / "custom-TINY_FAST1" / "metrics.json").stat().st_mtime_ns == before
+
+
+def test_a_tune_whose_program_fails_says_where_to_look(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = ("--engine", "ray", "--address", cluster.address, "--out", "runs")
+    assert run(["tune", *where, "--", sys.executable, "-c", "raise SystemExit('no data')"]) == 2
+    (folder,) = Path("runs").iterdir()
+    assert f"(look at {folder}/baseline/stderr.log)" in capsys.readouterr().err
+    assert "no data" in (folder / "baseline" / "stderr.log").read_text()
