@@ -42,7 +42,7 @@ class Task:
     job: bytes
     """Pickled."""
     code: str
-    """`code_hash` of whoever asks: a node with other code of ours may not decide for them."""
+    """`trying_code_hash` of whoever asks: a node with other code of ours may not decide for them."""
     folder: str | None
     """To run in; None: where the worker is, which Ray has unpacked the user's folder to."""
     variables: tuple[tuple[str, str], ...]

@@ -11,6 +11,7 @@ import sys
 import traceback
 
 from frx_graph.engines.attempt import Answer, Ending, Task
+from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import FrxError
 from frx_graph.termination import cleaned_up_when_terminated, end_with_parent
 
@@ -47,11 +48,10 @@ def _answered(task: Task) -> Answer:
 
 def _unfit(task: Task) -> Answer | None:
     """Where what is measured here would be about something else."""
-    from frx_graph.current_plan import code_hash
-
-    if code_hash() != task.code:
+    if trying_code_hash() != task.code:
         return Answer(task.attempt, Ending.UNFIT, "it has other code of frx-graph", "install the same on all nodes")
     if task.environment is not None:
+        # It imports torch.
         from frx_graph.engines.node_environment import node_environment
 
         if node_environment() != task.environment:

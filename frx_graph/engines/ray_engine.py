@@ -16,11 +16,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frx_graph.current_plan import code_hash
 from frx_graph.engines.attempt import Answer, Ending, Task
 from frx_graph.engines.cluster import Cluster, LostError, Running, UnfitError
 from frx_graph.engines.engine import Finished, Holding, Job, Placed, Progress, T
 from frx_graph.engines.measuring_slots import MeasuringSlots
+from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import TrialError
 from frx_graph.trials.decisive_variables import decisive_variables
 
@@ -107,7 +107,7 @@ class RayEngine:
         return Task(
             attempt,
             pickle.dumps(job),
-            code_hash(),
+            trying_code_hash(),
             None if self._folder is None else str(self._folder),
             decisive_variables(os.environ),
             self._environment,

@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from frx_graph.arms import where_this_is
 from frx_graph.errors import TrialError
 from frx_graph.trials.arm_process import ArmProcess
-from frx_graph.trials.executor import TrialRun, run_trial
+
+if TYPE_CHECKING:
+    from frx_graph.trials.executor import TrialRun
 
 Told = Callable[[str], None]
 
@@ -73,6 +76,8 @@ class PlayedTrial:
         # Beside the tests of the executor, whose arms these are.
         sys.path.insert(0, str(Path(__file__).parents[1] / "trials"))
         from test_executor import POLICY, PROGRAMS, World
+
+        from frx_graph.trials.executor import run_trial
 
         world = World({False: 0.010, True: 0.008}, void=frozenset({self.seed}))
         return run_trial(

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frx_graph.current_plan import code_hash
 from frx_graph.engines.attempt import Answer, Ending, Task
 from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share
 from frx_graph.engines.engine import Finished, Holding
 from frx_graph.engines.local_engine import LocalEngine
 from frx_graph.engines.measuring_slots import shares
 from frx_graph.engines.ray_engine import MOST_ATTEMPTS, RayEngine
+from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.trials.decisive_variables import decisive_variables
 
@@ -234,7 +234,7 @@ def test_a_task_has_what_decides_here_and_the_folder(monkeypatch: pytest.MonkeyP
     assert dict(task.variables)["OMP_NUM_THREADS"] == "3"
     assert "UNRELATED" not in dict(task.variables)
     assert task.variables == decisive_variables(dict(task.variables))
-    assert (task.code, task.environment, task.folder) == (code_hash(), "f" * 16, None)
+    assert (task.code, task.environment, task.folder) == (trying_code_hash(), "f" * 16, None)
 
 
 def test_a_place_is_all_processors_or_a_gpu_with_its_share_of_them() -> None:

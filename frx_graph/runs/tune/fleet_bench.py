@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from frx_graph.atomic_file import write_atomically
 from frx_graph.engines.engine import Engine, Finished, Placed, Progress
 from frx_graph.engines.node_environment import node_environment
-from frx_graph.errors import FrxError
+from frx_graph.errors import FrxError, TrialError
 from frx_graph.runs.tune.bench import TuneBench, Variables
 from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
@@ -48,9 +48,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What a node sends: files of the trial's folder by their names in it, and what was found."""
+    """What a node sends: files of the trial's folder by their names in it, and what was found, or why nothing can be
+    measured of the program as it is."""
 
-    found: ConfigurationTrial | RunSeen
+    found: ConfigurationTrial | RunSeen | TrialError
     files: tuple[tuple[str, bytes], ...]
     machine: Machine | None
 
@@ -60,8 +61,8 @@ class TuneJob:
     """A whole run of the program as it is, or a race or trial of a candidate: a `Job`."""
 
     settings: TuneSettings
-    name: str
-    """The tune's id."""
+    place: str
+    """The tune's folder, where it was asked for; the last part is its id."""
     kind: Kind | None = None
     """None: the baseline."""
     candidate: Configuration | None = None
@@ -78,12 +79,16 @@ class TuneJob:
     def __call__(self, progress: Progress) -> Brought:
         """In a folder of its own, which goes."""
         with tempfile.TemporaryDirectory(prefix="frx-tune-") as place:
-            folder = TuneFolder(Path(place) / self.name, self.settings)
+            folder = TuneFolder(Path(place) / Path(self.place).name, self.settings)
             folder.path.mkdir()
             bench = TuneBench(self.settings, folder, diagnose=diagnose, progress=progress)
             bench.one_at_a_time |= self.one_at_a_time
             if self.candidate is None or self.kind is None:
-                seen = bench.baseline()
+                try:
+                    seen = bench.baseline()
+                except TrialError as error:
+                    hint = error.hint.replace(str(folder.path), self.place)
+                    return Brought(TrialError(error.message, hint), _files(folder.path / BASELINE), None)
                 machine = Machine(node_environment(), bench.one_at_a_time, bench.facts(seen))
                 return Brought(seen, _files(folder.path / BASELINE), machine)
             if self.kind is Kind.RACE:
@@ -112,11 +117,13 @@ class FleetBench:
         kept, self._machine = self._folder.baseline(), _read_machine(self._folder.path)
         if kept is not None and self._machine is not None:
             return kept
-        for finished in self._ran(None, [TuneJob(self._settings, self._folder.name)]):
+        for finished in self._ran(None, [TuneJob(self._settings, str(self._folder.path))]):
             if isinstance(finished.result, FrxError):
                 raise finished.result
             brought = finished.result
             self._keep(BASELINE, brought.files, finished.placed)
+            if isinstance(brought.found, TrialError):
+                raise brought.found
             self._machine = brought.machine
             _write_machine(self._folder.path, self._machine)
             assert isinstance(brought.found, RunSeen)
@@ -163,7 +170,9 @@ class FleetBench:
                 yield before
                 continue
             once = self._machine.one_at_a_time
-            wanted.append(TuneJob(self._settings, self._folder.name, kind, candidate, against, baseline, number, once))
+            wanted.append(
+                TuneJob(self._settings, str(self._folder.path), kind, candidate, against, baseline, number, once)
+            )
         if not wanted:
             return
         for finished in self._ran(self._machine.environment, wanted):
