@@ -14,7 +14,7 @@ class MeasuringSlots:
     def __init__(self, cluster: Cluster, holding: Holding) -> None:
         self._cluster = cluster
         self._holding = holding
-        self.asked: set[Reservation] = set()
+        self.asked: list[Reservation] = []
         """Not ours yet."""
         self.free: list[Reservation] = []
         self.busy: set[Reservation] = set()
@@ -35,12 +35,12 @@ class MeasuringSlots:
         known = {reservation.node.id for reservation in self.all}
         for node in alive.values():
             if node.id not in known:
-                self.asked |= {self._cluster.reserve(node, share) for share in shares(node, self._holding)}
+                self.asked += [self._cluster.reserve(node, share) for share in shares(node, self._holding)]
         return bool(self.all)
 
     def ours_now(self, reservation: Reservation) -> None:
         """What was asked for is there."""
-        self.asked.discard(reservation)
+        self.asked.remove(reservation)
         self.free.append(reservation)
 
     def take(self, avoided: frozenset[str]) -> Reservation:
@@ -70,9 +70,9 @@ class MeasuringSlots:
             self.put_back(reservation, lost=True)
 
     def _give_back(self, reservation: Reservation) -> None:
-        self.asked.discard(reservation)
-        if reservation in self.free:
-            self.free.remove(reservation)
+        for those in (self.asked, self.free):
+            if reservation in those:
+                those.remove(reservation)
         self._cluster.release(reservation)
 
 
