@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from frx_graph.arms import where_this_is
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED
@@ -24,10 +25,9 @@ from frx_graph.cli.main import run
 from frx_graph.engines.engine import Finished, Holding, Job
 from frx_graph.engines.local_engine import LocalEngine
 from frx_graph.errors import FrxError
-from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger
-from frx_graph.ledger.verification import verify
 from frx_graph.reports.trial_matrix_document import TrialMatrixDocument
+from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.gates import Gate
 
 pytest.importorskip("ray", reason="needs the [ray] extra")
 pytestmark = pytest.mark.slow
@@ -190,23 +190,29 @@ def build():
 POLICY = "process_pairs: 2\nquads_per_pair: 3\nsteps_per_block: 1\nvoid_quads_allowed: 0\ntime_budget_seconds: 240\n"
 
 
-def test_trials_of_a_matrix_are_recorded_once_each(
+def test_a_real_trial_runs_on_a_node_beside_one_that_comes_to_nothing(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "policy.yaml").write_text(POLICY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FRX_LEDGER", str(tmp_path / "ledger.sqlite3"))
-    arguments = ["--inner", "eager", "--policy", "policy.yaml", "--engine", "ray", "--address", cluster.address]
-    code = run(["trial", "model.py:build", "model.py:gone", "--candidate", "eager", *arguments, "--json"])
+    arguments = ["--aa", "--inner", "eager", "--policy", "policy.yaml", "--engine", "ray", "--address", cluster.address]
+    assert run(["trial", "model.py:build", "model.py:gone", *arguments, "--json"]) == 2
     captured = capsys.readouterr()
-    assert code in (1, 2), captured.err
-    found = TrialMatrixDocument.model_validate_json(captured.out)
-    assert [entry.target for entry in found.trials] == ["model.py:build", "model.py:gone"]
-    assert "has no 'gone'" in (found.trials[1].error or "")
-    assert found.trials[1].trial is None
-    ledger = open_ledger(parse_location(str(tmp_path / "ledger.sqlite3")))
-    assert verify(ledger).problem is None
+    assert "has no 'gone'" in captured.err
+    real, gone = TrialMatrixDocument.model_validate_json(captured.out).trials
+    assert (gone.target, gone.trial) == ("model.py:gone", None)
+    assert "has no 'gone'" in (gone.error or "")
+    assert real.trial is not None
+    assert real.trial.verdict != "promote"
+    assert [gate.name for gate in real.trial.gates] == list(Gate)
+    assert real.trial.place is not None
+    assert real.trial.place.node in {one.node_id for one in cluster.list_all_nodes()}
+    assert real.trial.environment is not None
+    # The environment of the node, which is this machine's, without what Ray sets.
+    assert real.trial.environment.setup == trial_environment(torch.device("cpu")).setup
+    assert not (tmp_path / "ledger.sqlite3").exists()
 
 
 TINY = HERE.parent / "runs" / "tune" / "tiny_workload.py"
