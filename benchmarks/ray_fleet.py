@@ -93,7 +93,7 @@ def throughput(cluster: Cluster, jobs: Sequence[TrialJob]) -> tuple[float, Count
             if isinstance(one.result, FrxError):
                 raise one.result
             assert one.result is not None
-            verdicts[one.result.run.verdict.outcome] += 1
+            verdicts[one.result.run.verdict.outcome.value] += 1
     return len(jobs) / (time.perf_counter() - begun), verdicts
 
 
@@ -107,8 +107,9 @@ def main() -> int:
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) < 2:
         parser.error("two nodes need two processors")
-    policy = TrialPolicy(process_pairs=2, quads_per_pair=5, steps_per_block=given.steps, time_budget_seconds=300)
+    policy = TrialPolicy(process_pairs=2, quads_per_pair=5, void_quads_allowed=2, steps_per_block=given.steps)
     rounds = []
+    ended: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder, cleaned_up_when_terminated():
         programs = [Path(folder) / f"program{number}.py" for number in range(given.trials)]
         for program in programs:
@@ -131,6 +132,7 @@ def main() -> int:
                 found = {}
                 for nodes in (1, 2) if number % 2 == 0 else (2, 1):
                     found[nodes], verdicts = throughput(both[nodes], jobs)
+                    ended += verdicts
                     print(f"round {number + 1}, {nodes} node{'s' * (nodes > 1)}: ", file=sys.stderr, end="")
                     print(f"{60 * found[nodes]:.2f} trials a minute, {dict(verdicts)}", file=sys.stderr)
                 rounds.append(found)
@@ -145,6 +147,7 @@ def main() -> int:
             "bound": BOUND,
             "trials_per_second": [{"one_node": found[1], "two_nodes": found[2]} for found in rounds],
             "trials": given.trials,
+            "verdicts": ended,
             "machine": device_name(torch.device("cpu")),
             "processors": os.cpu_count(),
             "load_average": os.getloadavg(),
