@@ -78,5 +78,5 @@ $(VENV)/.installed-docs: pyproject.toml $(PIN)
 
 $(VENV)/.installed-test: pyproject.toml $(PIN)
 	@echo "Installing frx-graph with torch $(TORCH) and its test tools into $(VENV); the first time this downloads torch."
-	$(INSTALL) --editable '.[test,docs,fleet,mlflow,ncu,postgres,serve,zoo]'
+	$(INSTALL) --editable '.[test,docs,fleet,mlflow,ncu,postgres,ray,serve,zoo]'
 	touch $@ $(VENV)/.installed-demo $(VENV)/.installed-docs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from frx_graph.current_plan import code_hash
+from frx_graph.compiling_code import code_hash
 from frx_graph.trials.environment import TrialSetup
 
 

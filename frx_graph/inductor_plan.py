@@ -17,7 +17,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from frx_graph.anchor_times import call_seconds, known_bandwidths
 from frx_graph.aot_context import graph_id, static_inputs, visible_outputs
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.current_plan import code_hash
+from frx_graph.compiling_code import code_hash
 from frx_graph.dynamo_rewriting import Failed, Told
 from frx_graph.evidence.measurement_environment import measurement_environment
 from frx_graph.graph_kept import as_it_was_on_failure

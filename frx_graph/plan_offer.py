@@ -6,7 +6,8 @@ import re
 
 from pydantic import BaseModel, ConfigDict
 
-from frx_graph.current_plan import code_hash, recorded_plan
+from frx_graph.compiling_code import code_hash
+from frx_graph.current_plan import recorded_plan
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
 from frx_graph.records import Candidate

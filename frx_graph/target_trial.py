@@ -40,6 +40,8 @@ class Asked:
     candidate: str | None
     """A rewrite, or another way to compile the program; None: all that measured times speak for, together."""
     against_itself: bool
+    candidates: int = 1
+    """How many of this program are tried, each by a trial of its own: alpha is divided by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def try_target(asked: Asked, policy: TrialPolicy, progress: Progress) -> Tried |
             return None
     programs = Programs(base, replace(base, candidates=_candidates(graphs)))
     rest = policy.model_copy(update={"time_budget_seconds": _left(deadline)})
-    return Tried(run_trial(programs, rest, start_arm, progress=progress), graphs)
+    return Tried(run_trial(programs, rest, start_arm, candidates=asked.candidates, progress=progress), graphs)
 
 
 def _left(deadline: float) -> float:

@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from frx_graph import current_plan, inductor_plan
 from frx_graph.capture.graph_signature import graph_signature
+from frx_graph.compiling_code import compiling_code
 from frx_graph.plan import Plan
 from frx_graph.records import Candidate
 
@@ -67,7 +68,7 @@ def test_what_is_compiled_under_another_plan_is_not_found_in_a_cache(monkeypatch
 LOADED = """
 import json, os, sys, torch
 from torch import nn
-from frx_graph.current_plan import compiling_code
+from frx_graph.compiling_code import compiling_code
 
 model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3))
 compiled = torch.compile(model, backend="frx", options={"plan": "all", "inner": "eager"})
@@ -85,7 +86,7 @@ def test_what_rewrites_a_graph_is_part_of_the_codes_hash() -> None:
     (*_, answer) = found.stdout.splitlines()
     rooms = {name.split(".")[1] for name in json.loads(answer)}
     assert rooms <= {"trials", "reports"}
-    assert not any("/ncu/" in path for path in current_plan.compiling_code())
+    assert not any("/ncu/" in path for path in compiling_code())
 
 
 def test_a_graph_is_known_by_what_it_computes_on_what() -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import signal
-import sys
 from collections.abc import Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from frx_graph.termination import end_with_parent
 
 PIPES = "FRX_ARM_PIPES"
 """Environment variable with the two file descriptors, read and write, of the arm's side, and the id of the process that
@@ -49,7 +48,7 @@ def connection() -> Connection:
     for descriptor in (read, write):
         # What the arm starts does not keep the connection open.
         os.set_inheritable(descriptor, False)
-    _die_with_parent(parent)
+    end_with_parent(parent)
     _be_killed_first()
     return Connection(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
 
@@ -59,15 +58,3 @@ def _be_killed_first() -> None:
     # proc(5): from -1000, never, to 1000. Whoever may not be told so is on another system, or in a sandbox.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-
-
-_PR_SET_PDEATHSIG = 1
-"""linux/prctl.h"""
-
-
-def _die_with_parent(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        # It has gone already, and what it has asked for waits in the pipe.
-        sys.exit("whoever has started this arm has gone")

@@ -22,60 +22,8 @@ from frx_graph.evidence.device_state import DeviceState, nvidia_device
 from frx_graph.evidence.measurement_environment import MeasurementEnvironment, measurement_environment
 from frx_graph.evidence.processor_state import ProcessorState, processor_state
 from frx_graph.travel.decisive_settings import decisive_settings
+from frx_graph.trials.decisive_variables import decisive_variables
 from frx_graph.version import __version__
-
-_DECISIVE_PREFIXES = (
-    "CUBLASLT_",
-    "CUBLAS_",
-    "CUDNN_",
-    "DNNL_",
-    "GOMP_",
-    "KMP_",
-    "MALLOC_",
-    "MKL_",
-    "OMP_",
-    "ONEDNN_",
-    "PYTORCH_TUNABLEOP_",
-    "TORCHINDUCTOR_",
-    "TORCH_CUDNN_",
-)
-_DECISIVE = frozenset(
-    {
-        "ATEN_CPU_CAPABILITY",
-        "CUDA_DEVICE_MAX_CONNECTIONS",
-        "CUDA_LAUNCH_BLOCKING",
-        "LD_PRELOAD",  # another allocator, or another OpenMP
-        "NVIDIA_TF32_OVERRIDE",
-        "PYTORCH_ALLOC_CONF",
-        "PYTORCH_CUDA_ALLOC_CONF",
-        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    }
-)
-_NOT_DECISIVE = frozenset(
-    {
-        # Inductor sets these by itself, the one when it first needs a folder, the other for a compiler of its own.
-        "TORCHINDUCTOR_CACHE_DIR",
-        "KMP_DUPLICATE_LIB_OK",
-        # Where, by how many processes, or from which cache the same code is compiled, and what is said about it.
-        "TORCHINDUCTOR_AUTOGRAD_CACHE",
-        "TORCHINDUCTOR_COMPILE_THREADS",
-        "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
-        "TORCHINDUCTOR_FX_GRAPH_CACHE",
-        "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES",
-        "TORCHINDUCTOR_WORKER_LOGPATH",
-        "TORCHINDUCTOR_WORKER_START",
-        "TORCHINDUCTOR_WORKER_SUPPRESS_LOGGING",
-        "ONEDNN_VERBOSE",
-        "ONEDNN_VERBOSE_TIMESTAMP",
-        "DNNL_VERBOSE",
-        "DNNL_VERBOSE_TIMESTAMP",
-        "MKL_VERBOSE",
-        "KMP_VERSION",
-        "KMP_WARNINGS",
-        "OMP_DISPLAY_ENV",
-    }
-)
-"""Of the variables with those prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +101,7 @@ def trial_setup(device: torch.device, variables: Mapping[str, str] | None = None
         capability="{}.{}".format(*major_minor) if major_minor is not None else None,
         processor=device_name(cpu),
         processors=len(_affinity() or range(os.cpu_count() or 1)),
-        variables=_decisive(os.environ if variables is None else variables),
+        variables=decisive_variables(os.environ if variables is None else variables),
         settings=decisive_settings(),
     )
 
@@ -179,11 +127,3 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _decisive(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (name, value)
-        for name, value in sorted(variables.items())
-        if name in _DECISIVE or (name.startswith(_DECISIVE_PREFIXES) and name not in _NOT_DECISIVE)
-    )

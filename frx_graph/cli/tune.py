@@ -12,7 +12,9 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from frx_graph.cli.engine_option import AddressOption, EngineOption, WorkingDirOption, check_engine, opened_fleet
 from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
 from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.terminal import detect_terminal
@@ -72,6 +74,9 @@ def tune(
     ignore_load: Annotated[
         bool, typer.Option("--ignore-load", help="Count what was measured beside other programs.")
     ] = False,
+    engine: EngineOption = EngineName.LOCAL,
+    address: AddressOption = None,
+    working_dir: WorkingDirOption = None,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with this tune's folder, under the same arguments.")
     ] = None,
@@ -107,6 +112,7 @@ def tune(
             families=tuple(family or ()),
             one_at_a_time=one_at_a_time,
             ignore_load=ignore_load,
+            engine=engine,
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -114,6 +120,7 @@ def tune(
         raise OptionError(f"{flag} {first['input']}: {first['msg']}", "frx tune --help") from None
     _check_families(settings)
     _check_bottleneck(bottleneck)
+    check_engine(engine, address, working_dir)
     folder = _folder(resume, out, settings)
     # A signal ends the process where this block ends: what is said of the report is said within.
     with folder.held(), cleaned_up_when_terminated():
@@ -121,8 +128,8 @@ def tune(
         _said(f"Workload : {one_line(' '.join(command))}")
         _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
         try:
-            with stages() as progress:
-                document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress).run()
+            with stages() as progress, opened_fleet(engine, address, working_dir, Holding.NODE) as fleet:
+                document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress, fleet=fleet).run()
         finally:
             _said(f"Report saved: {folder.path / REPORT}")
             _said(f"Markdown report saved: {folder.path / MARKDOWN}")

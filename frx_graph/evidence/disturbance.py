@@ -42,20 +42,22 @@ def others_load(
     wall_clock: Clock = time.perf_counter,
     own_clock: Clock = time.process_time,
 ) -> Iterator[Callable[[], OthersLoad | None]]:
-    """What other programs have used of the processors inside, up to the call; None where the system does not tell.
+    """What other programs have used of the processors inside, up to the call; None where the system does not tell. Only
+    processors count that this process may use: who is held to some of them is not disturbed by what runs on others.
 
     The clocks count seconds: `own_clock` those of processor time that this process has used, or with `own_seconds` the
     workers of its data loaders, too.
     """
-    begin = _busy_seconds(statistics)
+    allowed = usable_processors()
+    begin = _busy_seconds(statistics, allowed)
     own, wall = own_clock(), wall_clock()
 
     def load() -> OthersLoad | None:
-        end = _busy_seconds(statistics)
+        end = _busy_seconds(statistics, allowed)
         if begin is None or end is None:
             return None
         others = (end - begin) - (own_clock() - own)
-        processors = os.cpu_count() or 1
+        processors = len(allowed) if allowed else os.cpu_count() or 1
         return OthersLoad(others, (wall_clock() - wall) * processors, processors / os.sysconf("SC_CLK_TCK"))
 
     yield load
@@ -94,13 +96,27 @@ def own_seconds() -> float:
     return time.process_time() + ended.children_user + ended.children_system + running
 
 
-def _busy_seconds(statistics: Path) -> float | None:
-    """Seconds that all processors together have been busy, stolen time included (`man 5 proc_stat`, the line `cpu`)."""
+def usable_processors(tasks: Path = Path("/proc/self/task")) -> frozenset[int] | None:
+    """Numbers of those that any thread of this process may use; None: all, or nobody tells. An OpenMP that binds its
+    threads has left each with its own."""
     try:
-        label, *ticks = statistics.read_text().partition("\n")[0].split()
-        user, nice, system, _idle, _iowait, irq, softirq, steal = (int(tick) for tick in ticks[:8])
+        found = frozenset().union(*(os.sched_getaffinity(int(task.name)) for task in tasks.iterdir()))
+    except (AttributeError, OSError, ValueError):
+        return None
+    return found if found and len(found) < (os.cpu_count() or 1) else None
+
+
+def _busy_seconds(statistics: Path, allowed: frozenset[int] | None) -> float | None:
+    """Seconds that these processors, None: all, have been busy together, stolen time included (`man 5 proc_stat`, the
+    lines `cpu` and `cpu0`, `cpu1`, ...)."""
+    wanted = {"cpu"} if allowed is None else {f"cpu{number}" for number in allowed}
+    found: dict[str, int] = {}
+    try:
+        for line in statistics.read_text().splitlines():
+            label, *ticks = line.split() or [""]
+            if label in wanted:
+                user, nice, system, _idle, _iowait, irq, softirq, steal = (int(tick) for tick in ticks[:8])
+                found[label] = user + nice + system + irq + softirq + steal
     except (OSError, ValueError):
         return None
-    if label != "cpu":
-        return None
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    return sum(found.values()) / os.sysconf("SC_CLK_TCK") if found.keys() == wanted else None

@@ -70,6 +70,15 @@ class StatsPart(_Part):
     void: int
 
 
+class PlacePart(_Part):
+    """Where in a cluster a trial ran, and by which attempt; what it ran on is the environment."""
+
+    attempt: str = Field(description="no other attempt has this id")
+    node: str = Field(description="the cluster's id of the node")
+    address: str
+    lost: tuple[str, ...] = Field(description="attempts before it that came to no result; nothing of them counts")
+
+
 class TrialDocument(_Part):
     """One trial."""
 
@@ -90,6 +99,7 @@ class TrialDocument(_Part):
     decision: str = Field(description="what was recorded about it, and where")
     policy: TrialPolicy
     environment: TrialEnvironment | None
+    place: PlacePart | None = Field(default=None, description="null: the machine that it was asked for on")
 
 
 def trial_document(
@@ -101,6 +111,7 @@ def trial_document(
     candidates: tuple[Candidate, ...],
     policy: TrialPolicy,
     decision: str,
+    place: PlacePart | None = None,
 ) -> TrialDocument:
     """The document of a trial that was run."""
     return TrialDocument(
@@ -121,6 +132,7 @@ def trial_document(
         decision=decision,
         policy=policy,
         environment=run.environment,
+        place=place,
     )
 
 

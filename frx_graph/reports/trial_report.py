@@ -11,7 +11,8 @@ from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.text_console import text_console
 from frx_graph.reports.trial_document import TrialDocument
 
-_STYLES = {"promote": "bold green", "reject": "bold red", "equivalent": "bold", "inconclusive": "bold yellow"}
+STYLES = {"promote": "bold green", "reject": "bold red", "equivalent": "bold", "inconclusive": "bold yellow"}
+"""Of verdicts."""
 _MARKS = {True: ("passed", "green"), False: ("failed", "bold red"), None: ("-", "dim")}
 _NAME = 13
 _PASSED = 8
@@ -20,7 +21,7 @@ _PASSED = 8
 def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     """The verdict, what was tried, each gate with what was seen there, and what was recorded."""
     out, console = text_console(width, color, soft_wrap=True)
-    console.print(Text.assemble((document.verdict, _STYLES[document.verdict]), f"  {one_line(document.target, 200)}"))
+    console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {one_line(document.target, 200)}"))
     for line in textwrap.wrap(one_line(document.reason, 1000), width - 4):
         console.print(Text(f"    {line}"))
     console.print()
@@ -54,6 +55,13 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
             console.print(Text(f"    {line}"))
         steps = ", ".join(f"{arm.name} {_median_step(document, arm.name) * 1e3:.3g} ms" for arm in document.arms)
         console.print(Text(f"    median step: {steps}"))
+    if document.place is not None:
+        host = "" if document.environment is None else f" ({one_line(document.environment.host)})"
+        console.print()
+        console.print(Text(f"Ran on node {one_line(document.place.address)}{host}, attempt {document.place.attempt}"))
+        for lost in document.place.lost:
+            for line in textwrap.wrap(f"lost before, and not counted: {one_line(lost, 1000)}", width - 4):
+                console.print(Text(f"    {line}"))
     console.print()
     for line in textwrap.wrap(one_line(document.decision, 1000), width):
         console.print(Text(line))

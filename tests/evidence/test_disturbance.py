@@ -58,6 +58,47 @@ def test_how_much_and_how_sure(tmp_path: Path) -> None:
     assert found.share == pytest.approx(0.25 / processors, abs=tick)
 
 
+def _write_each(file: Path, busy_seconds: list[float]) -> None:
+    ticks = [int(seconds * os.sysconf("SC_CLK_TCK")) for seconds in busy_seconds]
+    lines = [f"cpu{number} {busy} 0 0 7 0 0 0 0 0 0" for number, busy in enumerate(ticks)]
+    file.write_text("\n".join((f"cpu  {sum(ticks)} 0 0 7 0 0 0 0 0 0", *lines, "intr 1 2 3")))
+
+
+@pytest.mark.parametrize(("busy", "disturbed"), [([5.0, 9.0], False), ([6.5, 5.0], True)])
+def test_only_processors_count_that_may_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: list[float], disturbed: bool
+) -> None:
+    """Held to the first of two; this process has used five of ten seconds of it."""
+    monkeypatch.setattr("frx_graph.evidence.disturbance.usable_processors", lambda: frozenset({0}))
+    file = tmp_path / "stat"
+    _write_each(file, [0.0, 0.0])
+    wall, own = iter([7.0, 17.0] * 2), iter([3.0, 8.0] * 2)
+    with others_load(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as load:
+        _write_each(file, busy)
+        found = load()
+    assert found is not None
+    assert found.available == pytest.approx(10.0)
+    assert found.used == pytest.approx(busy[0] - 5.0, abs=0.02)
+    assert (found.share >= 0.1) is disturbed
+
+
+def test_a_processor_that_the_system_does_not_list_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frx_graph.evidence.disturbance.usable_processors", lambda: frozenset({0, 9}))
+    _write_each(tmp_path / "stat", [1.0, 2.0])
+    with others_load(tmp_path / "stat") as load:
+        assert load() is None
+
+
+def test_which_processors_may_be_used_is_that_of_all_threads() -> None:
+    """Of a process that is held to one of several, and of one that is not."""
+    code = "from frx_graph.evidence.disturbance import usable_processors; print(usable_processors())"
+    held = f"import os; os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}}); {code}"
+    told = [subprocess.run([sys.executable, "-c", c], capture_output=True, text=True).stdout for c in (code, held)]
+    assert told[0] == ("None\n" if len(os.sched_getaffinity(0)) == os.cpu_count() else told[0])
+    expected = f"frozenset({{{min(os.sched_getaffinity(0))}}})\n"
+    assert told[1] == (expected if (os.cpu_count() or 1) > 1 else "None\n")
+
+
 def test_how_much_is_unknown(tmp_path: Path) -> None:
     with others_load(tmp_path / "none") as load:
         assert load() is None

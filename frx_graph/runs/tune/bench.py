@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from frx_graph.runs.tune.quality import MOST_MEMORY, failures
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.timed_trial import Arms, Timed, other_sizes, raced, timed_trial
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
+from frx_graph.runs.tune.workload_facts import WorkloadFacts, workload_facts
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
 from frx_graph.trials.schedule import Arm
 from frx_graph.trials.verdict import Outcome
@@ -43,7 +44,7 @@ class TuneBench:
         self.environment = dict(os.environ if environment is None else environment)
         self._diagnose = diagnose
         self._progress = progress
-        self._one_at_a_time = settings.one_at_a_time
+        self.one_at_a_time = settings.one_at_a_time
 
     def baseline(self) -> RunSeen:
         """The program as it is. Raises `TrialError` where nothing can be measured of it."""
@@ -62,7 +63,7 @@ class TuneBench:
                 "it tells of them through frx_graph, see docs/tune.md; --warmup-steps and --time-budget-s bound them",
             )
         if seen.memory_ratio is not None and 2 * seen.memory_ratio >= MOST_MEMORY:
-            self._one_at_a_time = True
+            self.one_at_a_time = True
         return seen
 
     def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
@@ -72,7 +73,7 @@ class TuneBench:
 
     def race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
         """One short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
-        if (before := self._before(Kind.RACE, candidate, against)) is not None:
+        if (before := self.before(Kind.RACE, candidate, against)) is not None:
             return before
         settings = self.settings
         self.folder.begin(self.folder.of(Kind.RACE, candidate.id), dict(against) | dict(candidate.variables))
@@ -102,7 +103,7 @@ class TuneBench:
                 None,
                 timed.gain,
                 by_sample,
-                self._one_at_a_time,
+                self.one_at_a_time,
                 timed.quads,
             )
         )
@@ -111,7 +112,7 @@ class TuneBench:
         self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
     ) -> ConfigurationTrial:
         """A whole one, of one of `candidates`: the gates, then rule R."""
-        if (before := self._before(kind, candidate, against)) is not None:
+        if (before := self.before(kind, candidate, against)) is not None:
             return before
         place = self.folder.of(kind, candidate.id)
         variables = _joined(against, candidate.variables)
@@ -130,7 +131,7 @@ class TuneBench:
             return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REJECT, reason, seen))
 
         def decide(arms: Arms) -> Timed:
-            rule = self.settings.rule(candidates, successive=self._one_at_a_time)
+            rule = self.settings.rule(candidates, successive=self.one_at_a_time)
             return timed_trial(arms, rule, by_sample=by_sample, whole=kind is Kind.FINAL, progress=self._progress)
 
         try:
@@ -155,10 +156,26 @@ class TuneBench:
                 seen,
                 timed.gain,
                 by_sample,
-                self._one_at_a_time,
+                self.one_at_a_time,
                 timed.quads,
             )
         )
+
+    def races(self, candidates: Iterable[Configuration], against: Variables) -> Iterator[ConfigurationTrial]:
+        """One after the other."""
+        for candidate in candidates:
+            yield self.race(candidate, against)
+
+    def trials(
+        self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
+    ) -> Iterator[ConfigurationTrial]:
+        """One after the other, each of one of `number`."""
+        for candidate in candidates:
+            yield self.trial(kind, candidate, against, baseline, number)
+
+    def facts(self, seen: RunSeen) -> WorkloadFacts:
+        """Of this machine."""
+        return workload_facts(seen, self.environment, quality_checks=self.settings.quality_checks)
 
     def _examined(self, variables: Variables, place: Path) -> RunSeen:
         settings = self.settings
@@ -197,7 +214,7 @@ class TuneBench:
 
         folder = place / _PROCESSES
         first: Timed | TrialError | None = None
-        if not self._one_at_a_time:
+        if not self.one_at_a_time:
             try:
                 first = measured(AlternatingArms(starts, folder, warmup=warmup, steps=steps))
                 if first.quads:
@@ -206,14 +223,14 @@ class TuneBench:
                 first = error
             self._progress("the two do not run beside each other: one at a time")
         try:
-            self._one_at_a_time, before = True, self._one_at_a_time
+            self.one_at_a_time, before = True, self.one_at_a_time
             second = measured(SuccessiveArms(starts, folder, warmup=warmup, steps=steps))
         except TrialError:
-            self._one_at_a_time = before
+            self.one_at_a_time = before
             raise
         if not second.quads:
             # It is not the other's being there that it fails for.
-            self._one_at_a_time = before
+            self.one_at_a_time = before
             return first if isinstance(first, Timed) else second
         return second
 
@@ -231,7 +248,7 @@ class TuneBench:
         environment = {**self.environment, **told, **dict(variables)}
         return ArmStart(settings.command, environment, settings.time_budget_s, settings.ignore_load)
 
-    def _before(self, kind: Kind, candidate: Configuration, against: Variables) -> ConfigurationTrial | None:
+    def before(self, kind: Kind, candidate: Configuration, against: Variables) -> ConfigurationTrial | None:
         """The same trial as it was finished before; one of other variables, or against others, is none."""
         found = self.folder.trial(kind, candidate.id)
         same = found is not None and (found.configuration, found.against) == (candidate, against)

@@ -13,7 +13,7 @@ looks faster than it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -36,13 +36,13 @@ class Bench(Protocol):
     def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
         """Note that a candidate was not run."""
 
-    def race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
-        """A short one."""
+    def races(self, candidates: Iterable[Configuration], against: Variables) -> Iterator[ConfigurationTrial]:
+        """Short ones, each as soon as it has finished. A candidate is taken when it is begun."""
 
-    def trial(
-        self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
-    ) -> ConfigurationTrial:
-        """A whole one."""
+    def trials(
+        self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
+    ) -> Iterator[ConfigurationTrial]:
+        """Whole ones, each of one of `number`; likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +208,8 @@ class Search:
         window = f"{settings.race_warmup_steps} warmup + {settings.race_measure_steps} measure steps"
         self._say(f"Running quick race stage, {family.name} ({window})...")
         first = len(self._trials)
-        for number, candidate in enumerate(able, start=1):
-            self._say(f"  [{number}/{len(able)}] race: {candidate.label} ...")
-            trial = self._add(self._bench.race(candidate, self._against))
-            self._say(f"  [RACE] {candidate.label} {outcome_text(trial)}")
+        for trial in self._bench.races(self._told("  [{}/{}] race: {} ...", able), self._against):
+            self._say(f"  [RACE] {self._add(trial).configuration.label} {outcome_text(trial)}")
         ranked = sorted((t for t in self._trials[first:] if t.fate is Fate.RACED), key=_ratio, reverse=True)
         taken = ranked[: settings.race_promote_count]
         self._trials[first:] = [_screened(t) if t in ranked and t not in taken else t for t in self._trials[first:]]
@@ -221,20 +219,26 @@ class Search:
 
     def _full_trials(self, candidates: Sequence[Configuration]) -> list[ConfigurationTrial]:
         assert self._baseline is not None
+        told = self._told("[{}/{}] full: {} ...", candidates)
         found = []
-        for number, candidate in enumerate(candidates, start=1):
-            self._say(f"[{number}/{len(candidates)}] full: {candidate.label} ...")
-            trial = self._bench.trial(Kind.FULL, candidate, self._against, self._baseline, self._candidates)
+        for trial in self._bench.trials(Kind.FULL, told, self._against, self._baseline, self._candidates):
             found.append(self._add(trial))
             self._say_verdict(trial)
         return found
+
+    def _told(self, words: str, candidates: Sequence[Configuration]) -> Iterator[Configuration]:
+        """Says of each that it is begun, when it is taken."""
+        for number, candidate in enumerate(candidates, start=1):
+            self._say(words.format(number, len(candidates), candidate.label))
+            yield candidate
 
     def _final(self) -> None:
         assert self._baseline is not None
         label = "+".join(t.configuration.label for t in self._trials if t.kind is Kind.FULL and self._is_part(t))
         candidate = Configuration(FINAL_ID, label, FINAL_ID, Tier.VALIDATED, self._against)
         self._say(f"Final: {label} against the program as it was ...")
-        self._say_verdict(self._add(self._bench.trial(Kind.FINAL, candidate, (), self._baseline, self._candidates)))
+        for trial in self._bench.trials(Kind.FINAL, (candidate,), (), self._baseline, self._candidates):
+            self._say_verdict(self._add(trial))
 
     def _is_part(self, trial: ConfigurationTrial) -> bool:
         return trial.fate is Fate.PROMOTE and set(trial.configuration.variables) <= set(self._against)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from frx_graph.engines.engine import EngineName
 from frx_graph.trials.policy import TUNE_POLICY
 from frx_graph.trials.protocol import Protocol, protocol
 
@@ -44,6 +45,7 @@ class TuneSettings(BaseModel):
     """Only these; none: all."""
     one_at_a_time: bool = False
     ignore_load: bool = False
+    engine: EngineName = EngineName.LOCAL
     seed: int = 0
 
     def rule(self, candidates: int, *, successive: bool = False) -> Protocol:

@@ -15,10 +15,10 @@ from frx_graph.runs.tune.examination import Diagnose
 from frx_graph.runs.tune.families import FAMILIES
 from frx_graph.runs.tune.families.custom import custom_family
 from frx_graph.runs.tune.families.family import Family
+from frx_graph.runs.tune.fleet_bench import EngineOn, FleetBench
 from frx_graph.runs.tune.search import Search, Searched
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder
-from frx_graph.runs.tune.workload_facts import workload_facts
 from frx_graph.runs.workload.shown_command import without_secrets
 from frx_graph.version import __version__
 
@@ -33,7 +33,7 @@ def all_families(settings: TuneSettings) -> tuple[Family, ...]:
 
 
 class TuneRun:
-    """Whatever interrupts it, its report says what is known."""
+    """Whatever interrupts it, its report says what is known. With a `fleet` its nodes measure; else this machine."""
 
     def __init__(
         self,
@@ -44,11 +44,16 @@ class TuneRun:
         say: Callable[[str], None] = lambda _: None,
         progress: Callable[[str], None] = lambda _: None,
         environment: Mapping[str, str] | None = None,
+        fleet: EngineOn | None = None,
     ) -> None:
         self._settings = settings
         self._folder = folder
         self._say = say
-        self._bench = TuneBench(settings, folder, diagnose=diagnose, progress=progress, environment=environment)
+        self._bench = (
+            TuneBench(settings, folder, diagnose=diagnose, progress=progress, environment=environment)
+            if fleet is None
+            else FleetBench(settings, folder, fleet, progress=progress)
+        )
         self._known = Searched()
 
     def run(self) -> TuneDocument:
@@ -57,9 +62,7 @@ class TuneRun:
             self._bench,
             all_families(self._settings),
             self._settings,
-            facts=lambda seen: workload_facts(
-                seen, self._bench.environment, quality_checks=self._settings.quality_checks
-            ),
+            facts=self._bench.facts,
             note=self._note,
             say=self._say,
         )

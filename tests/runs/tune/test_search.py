@@ -50,8 +50,11 @@ class ScriptedBench:
         self.asked.append((Kind.FULL, f"refused {candidate.label}"))
         return ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason)
 
-    def race(self, candidate, against):
-        return self._made(Kind.RACE, candidate, against, Fate.RACED)
+    def races(self, candidates, against):
+        return (self._made(Kind.RACE, candidate, against, Fate.RACED) for candidate in candidates)
+
+    def trials(self, kind, candidates, against, baseline, number):
+        return (self.trial(kind, candidate, against, baseline, number) for candidate in candidates)
 
     def trial(self, kind, candidate, against, baseline, candidates):
         faster = self._ratio(candidate, against) >= 1.08 and not (kind is Kind.FINAL and self.unconfirmed)

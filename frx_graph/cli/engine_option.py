@@ -1,0 +1,59 @@
+"""`--engine`, `--address`, `--working-dir`: where trials run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.engines.engine import Engine, EngineName, Holding
+from frx_graph.engines.local_engine import LocalEngine
+from frx_graph.errors import OptionError
+
+EngineOption = Annotated[EngineName, typer.Option("--engine", help="Where trials run: here, or on a Ray cluster.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="Of the Ray cluster: auto, host:port, ray://host:port. Else RAY_ADDRESS, or this machine."),
+]
+WorkingDirOption = Annotated[
+    Path | None, typer.Option(help="Folder that Ray sends to all nodes, to run in. Else this one must be there, too.")
+]
+
+
+def check_engine(engine: EngineName, address: str | None, working_dir: Path | None) -> None:
+    """Raises `OptionError` for what only a cluster takes, and for a folder that is none."""
+    for name, given in (("--address", address), ("--working-dir", working_dir)):
+        if given is not None and engine is EngineName.LOCAL:
+            raise OptionError(f"{name} is for a Ray cluster", "add --engine ray, or leave it out")
+    if working_dir is not None and not working_dir.is_dir():
+        raise OptionError(f"--working-dir {working_dir} is no folder", "name the folder that has what is tried")
+
+
+@contextlib.contextmanager
+def opened_engine(
+    name: EngineName, address: str | None, working_dir: Path | None, holding: Holding
+) -> Iterator[Engine]:
+    """The engine, connected while the block runs."""
+    with opened_fleet(name, address, working_dir, holding) as fleet:
+        yield LocalEngine() if fleet is None else fleet(None)
+
+
+@contextlib.contextmanager
+def opened_fleet(
+    name: EngineName, address: str | None, working_dir: Path | None, holding: Holding
+) -> Iterator[Callable[[str | None], Engine] | None]:
+    """What makes an engine of the nodes that have an environment, None: of all; connected while the block runs. None
+    where trials run here."""
+    if name is EngineName.LOCAL:
+        yield None
+        return
+    # Not before: it hashes our code, and imports Ray.
+    from frx_graph.engines.ray_cluster import ray_cluster
+    from frx_graph.engines.ray_engine import RayEngine
+
+    with ray_cluster(address, working_dir) as cluster:
+        folder = None if cluster.working_dir else Path.cwd()
+        yield lambda environment: RayEngine(cluster, holding, folder=folder, environment=environment)

@@ -1,0 +1,37 @@
+"""Which of our own code has a say in what is made of a graph. Imports nothing of torch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from pathlib import Path
+
+import frx_graph.passes
+import frx_graph.rules
+
+_NOT_COMPILING = frozenset(
+    {"cli", "reports", "cuda", "gpus", "kernels", "ncu", "ptx", "recommendations", "timeline", "trace"}
+)
+"""Folders of what is said about programs and files of evidence, which makes nothing of a graph: new words must not undo
+what trials have decided. In any other folder they may."""
+
+
+@functools.cache
+def code_hash() -> str:
+    """Changes with any change of what is in `compiling_code`: a graph compiled by other code of ours is not the
+    same."""
+    digest = hashlib.sha256()
+    for path in compiling_code():
+        digest.update(Path(path).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def compiling_code() -> list[str]:
+    """The files of the package, in order, that have a say in what is made of a graph."""
+    found: list[str] = []
+    for package in (frx_graph, frx_graph.passes, frx_graph.rules):
+        for folder, folders, files in os.walk(package.__path__[0]):
+            folders[:] = [name for name in folders if name not in _NOT_COMPILING]
+            found += [f"{folder}{os.sep}{name}" for name in files if name.endswith((".py", ".yaml"))]
+    return sorted(found)

@@ -1,0 +1,161 @@
+"""One attempt at a job on a node of a cluster: a process of its own, and what it says in the end.
+
+This is what the cluster's worker runs. It imports nothing of torch, and only waits: what measures is a fresh process,
+as it would be on the user's machine. That has none of the variables that Ray has set for its workers, such as
+`OMP_NUM_THREADS`, but those of whoever asks that decide kernels and threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from frx_graph.trials.decisive_variables import decisive_variables
+
+_POLL_SECONDS = 0.2
+"""Ray cancels a task by an exception, which does not come through while the interpreter waits for the system."""
+_UNWINDING_SECONDS = 10.0
+"""For a trial that ends its arms, and removes its folders."""
+_CHUNK = 2**16
+_LAST_BYTES = 4096
+_RAYS_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"})
+"""Variables that Ray sets in a worker, and that the user has not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a node is sent."""
+
+    attempt: str
+    job: bytes
+    """Pickled."""
+    code: str
+    """`trying_code_hash` of whoever asks: a node with other code of ours may not decide for them."""
+    folder: str | None
+    """To run in; None: where the worker is, which Ray has unpacked the user's folder to."""
+    variables: tuple[tuple[str, str], ...]
+    """Of whoever asks, all that decide kernels, threads or memory; those of the node do not count."""
+    environment: str | None = None
+    """The fingerprint of the one environment that it may run in; None: any."""
+
+
+class Ending(enum.StrEnum):
+    """How an attempt ended."""
+
+    RETURNED = "returned"
+    FAILED = "failed"
+    """The job itself came to nothing, and would anywhere: `text` and `hint` say why."""
+    UNFIT = "unfit"
+    """It did not begin, for something about this node."""
+    LOST = "lost"
+    """The process ended before it could say anything."""
+    BROKEN = "broken"
+    """A defect of ours; `text` is the traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an attempt came to. `value` is the pickled result."""
+
+    attempt: str
+    ending: Ending
+    text: str = ""
+    hint: str = ""
+    value: bytes = b""
+
+
+def attempt(task: Task) -> Answer:
+    """Make it. Whatever interrupts this, no process of the attempt is left."""
+    if task.folder is not None and not Path(task.folder).is_dir():
+        return Answer(task.attempt, Ending.UNFIT, f"it has no folder {task.folder}", "--working-dir sends yours")
+    read, write = os.pipe()
+    with tempfile.TemporaryFile() as output, os.fdopen(read, "rb", buffering=0) as answers:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "frx_graph.engines.attempt_process", str(write), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=task.folder,
+                env=_environment(task),
+                pass_fds=(write,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(write)
+        with _ended(process):
+            answer = _answer(process, task, answers)
+            process.wait(_UNWINDING_SECONDS)
+        if answer:
+            found = pickle.loads(answer)
+            assert isinstance(found, Answer)
+            return found
+        return Answer(task.attempt, Ending.LOST, f"its process {_how(process)}{_last_line(output)}")
+
+
+def _answer(process: subprocess.Popen[bytes], task: Task, answers: BinaryIO) -> bytes:
+    """All that it writes until it closes the pipe, which its end does as well."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(pickle.dumps(task))
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    ready = select.poll()
+    ready.register(answers, select.POLLIN)
+    found = b""
+    while True:
+        if ready.poll(1000 * _POLL_SECONDS):
+            chunk = answers.read(_CHUNK)
+            if not chunk:
+                return found
+            found += chunk
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Afterwards it has ended: it is asked to, since it has arms to end, and then made to."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + _UNWINDING_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS / 10)
+        if process.poll() is None:
+            # Its arms notice that it has gone, and go, too.
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _environment(task: Task) -> Mapping[str, str]:
+    decisive = {name for name, _ in decisive_variables(os.environ)}
+    package = str(Path(__file__).absolute().parents[2])
+    own = {name: value for name, value in os.environ.items() if name not in _RAYS_OWN | decisive}
+    path = os.pathsep.join(filter(None, (own.get("PYTHONPATH", ""), package)))
+    return {**own, **dict(task.variables), "PYTHONPATH": path}
+
+
+def _how(process: subprocess.Popen[bytes]) -> str:
+    code = process.returncode
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def _last_line(output: BinaryIO) -> str:
+    output.seek(0, os.SEEK_END)
+    output.seek(max(0, output.tell() - _LAST_BYTES))
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    return f": {lines[-1]}" if lines else ""

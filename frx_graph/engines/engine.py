@@ -1,0 +1,75 @@
+"""What runs a matrix of trials: the same jobs, with the same results, whichever engine it is."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from frx_graph.errors import FrxError
+
+Progress: TypeAlias = Callable[[str], None]
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class EngineName(enum.StrEnum):
+    """As `--engine` takes them."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+class Holding(enum.StrEnum):
+    """What a job has for itself while it runs, so that nothing of ours disturbs what it measures."""
+
+    CORES = "cores"
+    """All processors of its node."""
+    GPU = "gpu"
+    """One GPU, and an equal share of its node's processors for each."""
+    NODE = "node"
+    """All processors and all GPUs of its node."""
+
+
+class Job(Protocol[T_co]):
+    """A trial with all it needs, which another process can be sent by pickle. It raises `FrxError` where it comes to
+    nothing."""
+
+    @property
+    def label(self) -> str:
+        """What it is, in a few words."""
+
+    def __call__(self, progress: Progress) -> T_co:
+        """Run it, both arms on the machine that this is called on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the attempt ran whose result counts."""
+
+    attempt: str
+    """Its id, which no other attempt has."""
+    node: str
+    """The cluster's id of the node."""
+    address: str
+    lost: tuple[str, ...]
+    """Earlier attempts that came to no result, each with its id and the reason. Nothing of them counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[T]):
+    """What became of one job; each job is told of once."""
+
+    number: int
+    """The job's, in the order in which they were given."""
+    result: T | FrxError
+    placed: Placed | None
+    """None: on this machine, or nowhere."""
+
+
+class Engine(Protocol):
+    """Runs jobs. Closing the generator ends those that run, with all their processes."""
+
+    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
+        """Each as soon as it has finished, in whatever order."""

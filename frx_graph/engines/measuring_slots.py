@@ -1,0 +1,88 @@
+"""The places of a cluster where a trial may measure, each with nothing of ours beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.engines.cluster import Cluster, Node, Reservation, Share
+from frx_graph.engines.engine import Holding
+
+
+class MeasuringSlots:
+    """Reserves a place on every node that has one, since nobody knows which of them others will leave first."""
+
+    def __init__(self, cluster: Cluster, holding: Holding) -> None:
+        self._cluster = cluster
+        self._holding = holding
+        self.asked: list[Reservation] = []
+        """Not ours yet."""
+        self.free: list[Reservation] = []
+        self.busy: set[Reservation] = set()
+        self.unfit: dict[str, str] = {}
+        """Nodes that are not asked any more, by id, each with the reason."""
+
+    @property
+    def all(self) -> tuple[Reservation, ...]:
+        """Asked for, or ours."""
+        return (*self.asked, *self.free, *self.busy)
+
+    def look(self) -> bool:
+        """Ask for what nodes have that have come, and forget those that have gone. False where no node has a place."""
+        alive = {node.id: node for node in self._cluster.nodes() if node.id not in self.unfit}
+        for reservation in self.all:
+            if reservation.node.id not in alive and reservation not in self.busy:
+                self._give_back(reservation)
+        known = {reservation.node.id for reservation in self.all}
+        for node in alive.values():
+            if node.id not in known:
+                self.asked += [self._cluster.reserve(node, share) for share in shares(node, self._holding)]
+        return bool(self.all)
+
+    def ours_now(self, reservation: Reservation) -> None:
+        """What was asked for is there."""
+        self.asked.remove(reservation)
+        self.free.append(reservation)
+
+    def take(self, avoided: frozenset[str]) -> Reservation:
+        """One that is free, on a node that is not `avoided` if there is any."""
+        best = min(self.free, key=lambda reservation: reservation.node.id in avoided)
+        self.free.remove(best)
+        self.busy.add(best)
+        return best
+
+    def put_back(self, reservation: Reservation, *, lost: bool) -> None:
+        """What ran there has ended. A place where something was `lost` is asked for anew, if its node is alive."""
+        self.busy.discard(reservation)
+        if lost or reservation.node.id in self.unfit:
+            self._cluster.release(reservation)
+        else:
+            self.free.append(reservation)
+
+    def leave(self) -> None:
+        """Nothing more is to be started: what does not run is somebody else's again."""
+        for reservation in (*self.asked, *self.free):
+            self._give_back(reservation)
+
+    def close(self) -> None:
+        """All of it."""
+        self.leave()
+        for reservation in tuple(self.busy):
+            self.put_back(reservation, lost=True)
+
+    def _give_back(self, reservation: Reservation) -> None:
+        for those in (self.asked, self.free):
+            if reservation in those:
+                those.remove(reservation)
+        self._cluster.release(reservation)
+
+
+def shares(node: Node, holding: Holding) -> Iterator[Share]:
+    """What a node is divided into. Processors are never shared: neither by two trials, nor by a trial and another
+    program that asks the cluster for one."""
+    if holding is Holding.GPU:
+        count = int(node.gpus)
+        for _ in range(count):
+            # Four digits are what Ray counts a resource to.
+            yield Share(node.cpus // count, 1.0, int(1e4 / count) / 1e4)
+    elif node.cpus > 0:
+        yield Share(node.cpus, node.gpus if holding is Holding.NODE else 0.0, 1.0)

@@ -1,0 +1,175 @@
+"""A Ray cluster. Ray is imported here, when it is asked for, and nowhere else.
+
+A place is a placement group of one bundle, pinned to its node: all that a trial has for itself, the node's `node:<ip>`
+resource included, which Ray gives each node once. Attempts are tasks in it that Ray never makes again by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from frx_graph.engines.attempt import Answer, Task, attempt
+from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share, UnfitError
+from frx_graph.errors import OptionError, TrialError, first_line
+
+_CANCELLING_SECONDS = 20.0
+"""For attempts that end their arms, before their workers are killed; the arms go with them."""
+_KILLING_SECONDS = 10.0
+_CONNECTING_SECONDS = 10.0
+_LOCAL = "local"
+"""What Ray calls a cluster of this machine, begun here."""
+
+
+@contextlib.contextmanager
+def ray_cluster(address: str | None, working_dir: Path | None = None) -> Iterator[RayCluster]:
+    """The cluster at `address`; None: that of `RAY_ADDRESS`, or else one of this machine alone, which ends with the
+    block. `working_dir` is sent to all nodes.
+
+    Raises `OptionError` where Ray is not installed, or there is no such cluster."""
+    # Before the import, which reads them: nothing is sent to anybody, in no cluster that is begun here.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    address = address or os.environ.get("RAY_ADDRESS") or _LOCAL
+    if address == _LOCAL:
+        # What it says of other systems it does on this one, too: it listens on the loopback interface only. Asked for
+        # 127.0.0.1 it takes the machine's address.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - its name
+    try:
+        import ray
+    except ImportError as error:
+        raise OptionError(f"--engine ray: {first_line(error)}", "pip install 'frx-graph[ray]'") from error
+    if ray.is_initialized():
+        raise OptionError("--engine ray: this process is connected to a Ray cluster already", "ray.shutdown() first")
+    # Ray prints what it has to say to standard output, where documents go.
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            with _own_signals():
+                _connect(ray, address, working_dir)
+        except (ConnectionError, OSError, ValueError, RuntimeError, ImportError) as error:
+            raise OptionError(f"Ray at {address}: {first_line(error)}", "ray start --head begins a cluster") from error
+        try:
+            yield RayCluster(ray)
+        finally:
+            ray.shutdown()
+
+
+def _connect(ray: Any, address: str, working_dir: Path | None) -> None:
+    environment = {} if working_dir is None else {"working_dir": str(working_dir.absolute())}
+    quiet = {"log_to_driver": False, "logging_level": "CRITICAL", "runtime_env": environment}
+    if address == _LOCAL:
+        ray.init(address=address, include_dashboard=False, **quiet)
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        # Ray itself tries for minutes to reach what is not there.
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECTING_SECONDS).close()
+    ray.init(address=address, **quiet)
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, to exit or, below Python, to abort; what it does afterwards is as it was."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class RayCluster:
+    """A `Cluster`. `ray` is the module, connected."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        # No crash is hidden by another try, and what others call that exits is a crash.
+        self._attempt = ray.remote(max_retries=0, retry_exceptions=False)(attempt)
+        self.working_dir = "working_dir" in dict(ray.get_runtime_context().runtime_env)
+        """Whether nodes have the user's folder from Ray."""
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that are alive."""
+        return tuple(
+            Node(
+                one["NodeID"],
+                one["NodeManagerAddress"],
+                one["Resources"].get("CPU", 0.0),
+                one["Resources"].get("GPU", 0.0),
+            )
+            for one in self._ray.nodes()
+            if one["Alive"]
+        )
+
+    def reserve(self, node: Node, share: Share) -> Reservation:
+        """Ask for a share of this node, and of no other."""
+        wanted = {"CPU": share.cpus, "GPU": share.gpus, f"node:{node.address}": share.slot}
+        group = self._ray.util.placement_group(
+            [{name: amount for name, amount in wanted.items() if amount}],
+            bundle_label_selector=[{"ray.io/node-id": node.id}],
+        )
+        return Reservation(node, share, (group, group.ready()))
+
+    def start(self, reservation: Reservation, task: Task) -> Running:
+        """In what was reserved."""
+        group, _ = reservation.handle
+        strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group)
+        handle = self._attempt.options(
+            num_cpus=reservation.share.cpus,
+            num_gpus=reservation.share.gpus,
+            scheduling_strategy=strategy,
+            name=f"frx attempt {task.attempt}",
+        ).remote(task)
+        return Running(reservation, handle)
+
+    def wait(
+        self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
+    ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
+        """Which reservations are ours now, and which tasks have ended."""
+        ready = {reservation.handle[1]: reservation for reservation in reservations}
+        tasks = {one.handle: one for one in running}
+        if not ready and not tasks:
+            time.sleep(seconds)
+            return (), ()
+        done, _ = self._ray.wait([*ready, *tasks], timeout=seconds, fetch_local=False)
+        return tuple(ready[ref] for ref in done if ref in ready), tuple(tasks[ref] for ref in done if ref in tasks)
+
+    def answer(self, running: Running) -> Answer:
+        """Of a task that has ended. Raises `LostError`, `UnfitError`, and `TrialError` for what is so on all nodes."""
+        errors = self._ray.exceptions
+        try:
+            found = self._ray.get(running.handle)
+        except errors.RuntimeEnvSetupError as error:
+            raise TrialError(f"the nodes cannot be set up: {first_line(error)}", "see --working-dir") from error
+        except errors.TaskCancelledError as error:
+            raise LostError("it was cancelled") from error
+        except errors.RayTaskError as error:
+            # Of a node that has no frx-graph, or cannot start a process.
+            raise UnfitError(f"it cannot run it: {first_line(error.cause or error)}") from error
+        except errors.RayError as error:
+            raise LostError(first_line(error)) from error
+        assert isinstance(found, Answer)
+        return found
+
+    def cancel(self, running: Collection[Running]) -> None:
+        """By an exception in the attempt, which ends its processes; those that do not take it are killed."""
+        left: Sequence[Any] = [one.handle for one in running]
+        for force, seconds in ((False, _CANCELLING_SECONDS), (True, _KILLING_SECONDS)):
+            for handle in left:
+                self._ray.cancel(handle, force=force)
+            if left:
+                _, left = self._ray.wait(left, num_returns=len(left), timeout=seconds, fetch_local=False)
+
+    def release(self, reservation: Reservation) -> None:
+        """Give back a share, or no longer ask for it."""
+        self._ray.util.remove_placement_group(reservation.handle[0])

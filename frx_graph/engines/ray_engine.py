@@ -1,0 +1,165 @@
+"""Jobs spread over a cluster: each runs alone in its place, and counts once, by the one attempt that has returned.
+
+An attempt that was lost, with its node or its process, is made again, elsewhere if there is another place, a bounded
+number of times; then the job is void. What an attempt has measured before it was lost is nobody's: it had told nobody.
+One that goes on where nobody can reach it, on a node that was given up for dead, is not listened to any more.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from frx_graph.engines.attempt import Answer, Ending, Task
+from frx_graph.engines.cluster import Cluster, LostError, Running, UnfitError
+from frx_graph.engines.engine import Finished, Holding, Job, Placed, Progress, T
+from frx_graph.engines.measuring_slots import MeasuringSlots
+from frx_graph.engines.trying_code import trying_code_hash
+from frx_graph.errors import TrialError
+from frx_graph.trials.decisive_variables import decisive_variables
+
+MOST_ATTEMPTS = 3
+"""Of one job."""
+_WAIT_SECONDS = 1.0
+"""Between looks at which nodes there are."""
+_NO_NODE_SECONDS = 60.0
+"""That a cluster may be without any node to measure on before what is left is void: preempted nodes come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A job that is to be started, once more after attempts were lost."""
+
+    number: int
+    lost: tuple[str, ...] = ()
+    avoided: frozenset[str] = frozenset()
+    """Nodes where it was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    id: str
+    job: _Open
+
+
+class RayEngine:
+    """An `Engine`. `folder` is where jobs run, None where the user's folder travels; `environment` the one that a node
+    must have, None: any."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        holding: Holding,
+        *,
+        folder: Path | None = None,
+        environment: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._holding = holding
+        self._folder = folder
+        self._environment = environment
+        self._clock = clock
+
+    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
+        """As they finish."""
+        slots = MeasuringSlots(self._cluster, self._holding)
+        waiting = deque(_Open(number) for number in range(len(jobs)))
+        running: dict[Running, _Attempt] = {}
+        deadline = self._clock()
+        try:
+            while waiting or running:
+                if not waiting:
+                    slots.leave()
+                elif slots.look():
+                    deadline = self._clock() + _NO_NODE_SECONDS
+                elif slots.unfit or self._clock() >= deadline:
+                    while waiting:
+                        yield _nowhere(waiting.popleft(), slots)
+                while waiting and slots.free:
+                    job = waiting.popleft()
+                    made = _Attempt(uuid.uuid4().hex[:12], job)
+                    place = slots.take(job.avoided)
+                    running[self._cluster.start(place, self._task(made.id, jobs[job.number]))] = made
+                progress(_so_far(jobs, waiting, running))
+                ours, ended = self._cluster.wait(tuple(slots.asked), tuple(running), _WAIT_SECONDS)
+                for reservation in ours:
+                    slots.ours_now(reservation)
+                for one in ended:
+                    judged: Finished[T] | _Open = self._judged(one, running.pop(one), slots)
+                    if isinstance(judged, Finished):
+                        yield judged
+                    else:
+                        waiting.append(judged)
+        finally:
+            try:
+                self._cluster.cancel(tuple(running))
+            finally:
+                slots.close()
+
+    def _task(self, attempt: str, job: Job[T]) -> Task:
+        return Task(
+            attempt,
+            pickle.dumps(job),
+            trying_code_hash(),
+            None if self._folder is None else str(self._folder),
+            decisive_variables(os.environ),
+            self._environment,
+        )
+
+    def _judged(self, one: Running, made: _Attempt, slots: MeasuringSlots) -> Finished[T] | _Open:
+        """What came of a job, or the job where it is to be started again."""
+        node, job = one.reservation.node, made.job
+        try:
+            answer = self._cluster.answer(one)
+        except LostError as error:
+            answer = Answer(made.id, Ending.LOST, str(error))
+        except UnfitError as error:
+            answer = Answer(made.id, Ending.UNFIT, str(error), "install frx-graph on all nodes")
+        # What answers for another attempt is no answer.
+        assert answer.attempt == made.id
+        if answer.ending is Ending.UNFIT:
+            slots.unfit[node.id] = f"{node.address}: {answer.text}{f' ({answer.hint})' if answer.hint else ''}"
+        slots.put_back(one.reservation, lost=answer.ending is Ending.LOST)
+        if answer.ending is Ending.UNFIT:
+            return job
+        if answer.ending is Ending.LOST:
+            lost = (*job.lost, f"{made.id} on {node.address}: {answer.text}")
+            if len(lost) < MOST_ATTEMPTS:
+                return replace(job, lost=lost, avoided=job.avoided | {node.id})
+            return Finished(job.number, _void(lost), None)
+        placed = Placed(made.id, node.id, node.address, job.lost)
+        if answer.ending is Ending.RETURNED:
+            result: T = pickle.loads(answer.value)
+            return Finished(job.number, result, placed)
+        text = answer.text if answer.ending is Ending.FAILED else f"internal error on {node.address}: {answer.text}"
+        return Finished(job.number, TrialError(text, answer.hint), placed)
+
+
+def _void(lost: Sequence[str]) -> TrialError:
+    return TrialError(
+        f"void: {len(lost)} attempts were lost, the last, {lost[-1]}",
+        "nothing of them counts; try again on nodes that stay",
+    )
+
+
+def _nowhere(job: _Open, slots: MeasuringSlots) -> Finished[T]:
+    if slots.unfit:
+        return Finished(job.number, TrialError(f"no node may run it: {'; '.join(slots.unfit.values())}"), None)
+    return Finished(
+        job.number,
+        TrialError("the cluster has no node to measure on", "ray status shows the processors and GPUs it has"),
+        None,
+    )
+
+
+def _so_far(jobs: Sequence[Job[T]], waiting: Sequence[_Open], running: Mapping[Running, _Attempt]) -> str:
+    done = len(jobs) - len(waiting) - len(running)
+    at_work = [f"{jobs[made.job.number].label} on {one.reservation.node.address}" for one, made in running.items()]
+    return f"{done} of {len(jobs)} done; {', '.join(at_work) or 'waiting for a node to be free'}"

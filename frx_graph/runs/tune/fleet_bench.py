@@ -1,0 +1,241 @@
+"""Runs and times configurations on the nodes of a cluster, as `TuneBench` does here: what a node has measured comes
+back with its files, and is kept in the tune's folder.
+
+A baseline's run says what a node is like; candidates are run on nodes like it only, so that all of a tune is about one
+environment. Both arms of a trial are on one node, which has nothing else to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from frx_graph.atomic_file import write_atomically
+from frx_graph.engines.engine import Engine, Finished, Placed, Progress
+from frx_graph.engines.node_environment import node_environment
+from frx_graph.errors import FrxError, TrialError
+from frx_graph.runs.tune.bench import TuneBench, Variables
+from frx_graph.runs.tune.run_label import diagnose
+from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
+from frx_graph.runs.tune.workload_facts import WorkloadFacts
+from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
+
+EngineOn = Callable[[str | None], Engine]
+"""An engine whose nodes have the environment of this fingerprint; None: any."""
+_PLACE, _MACHINE_FILE = "place.json", "machine.json"
+_TOLD = ("FRX_", "PYTORCH_")
+_LARGEST_BYTES = 16 * 2**20
+"""Of a file that is brought; a larger one is left on its node, and goes with the attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a node is like. `environment` tells it from others; the rest is what candidates are made of."""
+
+    environment: str
+    one_at_a_time: bool
+    """Whether its memory holds the program once only."""
+    facts: WorkloadFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What a node sends: files of the trial's folder by their names in it, and what was found, or why nothing can be
+    measured of the program as it is."""
+
+    found: ConfigurationTrial | RunSeen | TrialError
+    files: tuple[tuple[str, bytes], ...]
+    machine: Machine | None
+
+
+@dataclass(frozen=True, slots=True)
+class TuneJob:
+    """A whole run of the program as it is, or a race or trial of a candidate: a `Job`."""
+
+    settings: TuneSettings
+    place: str
+    """The tune's folder, where it was asked for; the last part is its id."""
+    kind: Kind | None = None
+    """None: the baseline."""
+    candidate: Configuration | None = None
+    against: Variables = ()
+    baseline: RunSeen | None = None
+    candidates: int = 1
+    one_at_a_time: bool = False
+
+    @property
+    def label(self) -> str:
+        """What it is about."""
+        return BASELINE if self.candidate is None else f"{self.kind} {self.candidate.label}"
+
+    def __call__(self, progress: Progress) -> Brought:
+        """In a folder of its own, which goes."""
+        with tempfile.TemporaryDirectory(prefix="frx-tune-") as place:
+            folder = TuneFolder(Path(place) / Path(self.place).name, self.settings)
+            folder.path.mkdir()
+            bench = TuneBench(self.settings, folder, diagnose=diagnose, progress=progress)
+            bench.one_at_a_time |= self.one_at_a_time
+            if self.candidate is None or self.kind is None:
+                try:
+                    seen = bench.baseline()
+                except TrialError as error:
+                    hint = error.hint.replace(str(folder.path), self.place)
+                    return Brought(TrialError(error.message, hint), _files(folder.path / BASELINE), None)
+                machine = Machine(node_environment(), bench.one_at_a_time, bench.facts(seen))
+                return Brought(seen, _files(folder.path / BASELINE), machine)
+            if self.kind is Kind.RACE:
+                trial = bench.race(self.candidate, self.against)
+            else:
+                assert self.baseline is not None
+                trial = bench.trial(self.kind, self.candidate, self.against, self.baseline, self.candidates)
+            return Brought(trial, _files(folder.of(self.kind, self.candidate.id)), None)
+
+
+class FleetBench:
+    """What `Search` asks. What is in the folder already is read and not measured again."""
+
+    def __init__(
+        self, settings: TuneSettings, folder: TuneFolder, engine: EngineOn, *, progress: Progress = lambda _: None
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._engine = engine
+        self._progress = progress
+        self._here = TuneBench(settings, folder)
+        self._machine: Machine | None = None
+
+    def baseline(self) -> RunSeen:
+        """The program as it is, on whichever node is free first. Raises `TrialError` where nothing can be measured."""
+        kept, self._machine = self._folder.baseline(), _read_machine(self._folder.path)
+        if kept is not None and self._machine is not None:
+            return kept
+        for finished in self._ran(None, [TuneJob(self._settings, str(self._folder.path))]):
+            if isinstance(finished.result, FrxError):
+                raise finished.result
+            brought = finished.result
+            self._keep(BASELINE, brought.files, finished.placed)
+            if isinstance(brought.found, TrialError):
+                raise brought.found
+            self._machine = brought.machine
+            _write_machine(self._folder.path, self._machine)
+            assert isinstance(brought.found, RunSeen)
+            return brought.found
+        raise AssertionError("an engine tells of every job")
+
+    def facts(self, seen: RunSeen) -> WorkloadFacts:
+        """Of the nodes that candidates are run on."""
+        assert self._machine is not None
+        return replace(self._machine.facts, seen=seen)
+
+    def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
+        """A candidate that is not run has its folder, too."""
+        return self._here.refused(kind, candidate, against, reason)
+
+    def races(self, candidates: Iterable[Configuration], against: Variables) -> Iterator[ConfigurationTrial]:
+        """Short ones, beside each other."""
+        return self._trials(Kind.RACE, candidates, against, None, 1)
+
+    def trials(
+        self,
+        kind: Kind,
+        candidates: Iterable[Configuration],
+        against: Variables,
+        baseline: RunSeen,
+        number: int,
+    ) -> Iterator[ConfigurationTrial]:
+        """Whole ones, beside each other."""
+        return self._trials(kind, candidates, against, baseline, number)
+
+    def _trials(
+        self,
+        kind: Kind,
+        candidates: Iterable[Configuration],
+        against: Variables,
+        baseline: RunSeen | None,
+        number: int,
+    ) -> Iterator[ConfigurationTrial]:
+        assert self._machine is not None
+        wanted = []
+        for candidate in candidates:
+            before = self._here.before(kind, candidate, against)
+            if before is not None:
+                yield before
+                continue
+            once = self._machine.one_at_a_time
+            wanted.append(
+                TuneJob(self._settings, str(self._folder.path), kind, candidate, against, baseline, number, once)
+            )
+        if not wanted:
+            return
+        for finished in self._ran(self._machine.environment, wanted):
+            candidate = _candidate(wanted[finished.number])
+            place = self._folder.of(kind, candidate.id)
+            if isinstance(finished.result, FrxError):
+                if finished.placed is not None:
+                    raise finished.result
+                self._folder.begin(place, dict(against) | dict(candidate.variables), why=str(finished.result))
+                lost = ConfigurationTrial(kind, candidate, against, Fate.INCONCLUSIVE, str(finished.result))
+                self._folder.keep(lost)
+                yield lost
+                continue
+            self._keep(str(place.relative_to(self._folder.path)), finished.result.files, finished.placed)
+            assert isinstance(finished.result.found, ConfigurationTrial)
+            yield finished.result.found
+
+    def _ran(self, environment: str | None, jobs: Sequence[TuneJob]) -> Iterator[Finished[Brought]]:
+        with contextlib.closing(self._engine(environment).run(jobs, self._progress)) as finished:
+            yield from finished
+
+    def _keep(self, name: str, files: Sequence[tuple[str, bytes]], placed: Placed | None) -> None:
+        """The file that says that all is there comes last."""
+        place = self._folder.path / name
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        if placed is not None:
+            write_atomically(place / _PLACE, json.dumps(asdict(placed), indent=2) + "\n")
+        for path, content in sorted(files, key=lambda file: file[0] == _LAST):
+            target = (place / path).resolve()
+            if target.is_relative_to(place.resolve()):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+
+
+_LAST = "metrics.json"
+_MACHINE = TypeAdapter(Machine)
+
+
+def _candidate(job: TuneJob) -> Configuration:
+    assert job.candidate is not None
+    return job.candidate
+
+
+def _files(folder: Path) -> tuple[tuple[str, bytes], ...]:
+    return tuple(
+        (str(path.relative_to(folder)), path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink() and path.stat().st_size <= _LARGEST_BYTES
+    )
+
+
+def _write_machine(tune: Path, machine: Machine | None) -> None:
+    """With those variables of its environment only that candidates are refused by: others may have secrets."""
+    assert machine is not None
+    told = {name: value for name, value in machine.facts.environment.items() if name.startswith(_TOLD)}
+    bare = replace(machine, facts=replace(machine.facts, environment=told))
+    write_atomically(tune / BASELINE / _MACHINE_FILE, _MACHINE.dump_json(bare, indent=2).decode() + "\n")
+
+
+def _read_machine(tune: Path) -> Machine | None:
+    """None: the baseline is to be run again."""
+    try:
+        return _MACHINE.validate_json((tune / BASELINE / _MACHINE_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None

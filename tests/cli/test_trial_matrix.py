@@ -1,0 +1,209 @@
+"""`frx trial` with several trials: what is recorded, printed and returned, whatever engine has run them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Generator, Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+
+from frx_graph.cli import trial
+from frx_graph.cli.main import run
+from frx_graph.engines.engine import Finished, Holding, Placed
+from frx_graph.errors import FrxError, TrialError
+from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.location import parse_location
+from frx_graph.ledger.opening import open_ledger
+from frx_graph.records import Candidate
+from frx_graph.reports.trial_document import TrialDocument
+from frx_graph.reports.trial_matrix_document import TrialMatrixDocument, matrix_schema
+from frx_graph.target_trial import Tried
+from frx_graph.trial_matrix import TrialJob, matrix
+from frx_graph.trials.arm_messages import MadeGraph
+from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.executor import TrialRun
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.verdict import Outcome, Verdict
+
+PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_matrix_v1.schema.json").read_text("utf-8")
+ENVIRONMENT = trial_environment(torch.device("cpu"))
+HOSTILE = "\x1b[31mred\nsecond"
+
+
+def tried(outcome: Outcome, signature: str) -> Tried:
+    made = (MadeGraph(signature * 16, (Candidate("hoist_copy", signature * 16, ("clone",)),)),)
+    return Tried(TrialRun((), Verdict(outcome, "as measured", None, early=False), (), ENVIRONMENT, ()), made)
+
+
+class Scripted:
+    """An engine whose jobs end as they are told, in another order than they were given."""
+
+    def __init__(self, results: Sequence[Tried | FrxError | None], *, placed: bool = True) -> None:
+        self.results = results
+        self.placed = placed
+        self.closed = False
+
+    def run(self, jobs: Sequence[TrialJob], progress: object) -> Generator[Finished[Any]]:
+        assert len(jobs) == len(self.results)
+        try:
+            for number, result in reversed(list(enumerate(self.results))):
+                place = Placed(f"attempt{number}", "node", "10.0.0.1", ("attempt9 on 10.0.0.2: the node died",))
+                yield Finished(number, result, place if self.placed else None)
+        finally:
+            self.closed = True
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FRX_LEDGER", str(tmp_path / "ledger.sqlite3"))
+    return tmp_path
+
+
+def use(monkeypatch: pytest.MonkeyPatch, engine: Scripted) -> list[Holding]:
+    asked: list[Holding] = []
+
+    @contextlib.contextmanager
+    def opened(_name: object, _address: object, _folder: object, holding: Holding) -> Iterator[Scripted]:
+        asked.append(holding)
+        yield engine
+        assert engine.closed
+
+    monkeypatch.setattr(trial, "opened_engine", opened)
+    return asked
+
+
+def kinds(workplace: Path) -> list[str]:
+    return [e.decision.kind.value for e in open_ledger(parse_location(str(workplace / "ledger.sqlite3"))).events()]
+
+
+def test_each_trial_is_recorded_once_and_printed_in_the_order_of_the_matrix(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "1"), tried(Outcome.REJECT, "2"), None, TrialError("void")]))
+    arguments = ["--dtype", "float32", "--dtype", "bfloat16", "--engine", "ray", "--json"]
+    assert run(["trial", "a.py:build", "b.py:build", *arguments]) == 2
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
+    found = TrialMatrixDocument.model_validate(document)
+    assert [(one.target, one.dtype) for one in found.trials] == [
+        ("a.py:build", "float32"),
+        ("a.py:build", "bfloat16"),
+        ("b.py:build", "float32"),
+        ("b.py:build", "bfloat16"),
+    ]
+    verdicts = [one.trial and one.trial.verdict for one in found.trials]
+    assert verdicts == ["promote", "reject", "inconclusive", None]
+    assert [one.error for one in found.trials] == [None, None, None, "void"]
+    first = found.trials[0].trial
+    assert first is not None
+    assert first.place is not None
+    assert first.place.attempt == "attempt0"
+    assert first.place.lost == ("attempt9 on 10.0.0.2: the node died",)
+    # The last that finished was the first of the matrix; what is void is nowhere.
+    one_each = [Kind.PROPOSED, Kind.TRIED]
+    assert kinds(workplace) == [*one_each, Kind.REJECTED, *one_each, Kind.PROMOTED]
+    assert "void" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ([tried(Outcome.PROMOTE, "1"), None], 0),
+        ([tried(Outcome.PROMOTE, "1"), tried(Outcome.EQUIVALENT, "2")], 1),
+        ([tried(Outcome.PROMOTE, "1"), TrialError("void")], 2),
+    ],
+)
+def test_the_exit_code_is_that_of_all(
+    workplace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    results: list[Any],
+    code: int,
+) -> None:
+    use(monkeypatch, Scripted(results))
+    assert run(["trial", "a.py:build", "b.py:build", "--engine", "ray"]) == code
+    printed = capsys.readouterr().out
+    assert "promote       a.py:build" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_one_trial_is_printed_as_ever_with_where_it_ran(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "1")]))
+    assert run(["trial", "a.py:build", "--engine", "ray", "--device", "cuda", "--json"]) == 0
+    found = TrialDocument.model_validate_json(capsys.readouterr().out)
+    assert found.place is not None
+    assert asked == [Holding.GPU]
+    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "2")], placed=False))
+    assert run(["trial", "a.py:build", "--json"]) == 0
+    assert TrialDocument.model_validate_json(capsys.readouterr().out).place is None
+
+
+def test_a_void_trial_is_an_error_and_in_no_ledger(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Scripted([TrialError(f"void: {HOSTILE}")], placed=False))
+    assert run(["trial", "a.py:build", "--engine", "ray"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "\x1b" not in captured.err
+    assert not (workplace / "ledger.sqlite3").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--address", "auto"], "--address is for a Ray cluster"),
+        (["--working-dir", "."], "--working-dir is for a Ray cluster"),
+        (["--engine", "ray", "--working-dir", "gone"], "--working-dir gone is no folder"),
+        (["--engine", "ray", "--device", "cuda:1"], "which one of a node's GPUs is Ray's to say"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_begun(
+    workplace: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert run(["trial", "a.py:build", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_ray_it_is_said_what_to_install(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    assert run(["trial", "a.py:build", "--engine", "ray"]) == 2
+    assert "pip install 'frx-graph[ray]'" in capsys.readouterr().err
+
+
+def test_a_cluster_that_nobody_answers_at_is_an_error(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ray")
+    assert run(["trial", "a.py:build", "--engine", "ray", "--address", "127.0.0.1:1"]) == 2
+    assert "Ray at 127.0.0.1:1: ConnectionRefusedError" in capsys.readouterr().err
+
+
+def test_alpha_is_divided_among_the_candidates_of_one_program() -> None:
+    jobs = matrix(
+        ["a.py:build", "b.py:build", "a.py:build"],
+        ["float32"],
+        ["hoist_copy", "freezing", "eager"],
+        device=None,
+        train=True,
+        inner="eager",
+        against_itself=False,
+        policy=TrialPolicy(),
+    )
+    assert len(jobs) == 6
+    assert {job.asked.candidates for job in jobs} == {3}
+    assert jobs[0].label == "a.py:build float32 hoist_copy"
+
+
+def test_the_published_schema_is_that_of_the_code() -> None:
+    assert matrix_schema() == PUBLISHED

@@ -1,0 +1,29 @@
+"""A program that runs jobs with arms on a cluster, until it is interrupted: `fleet_driver.py ADDRESS FOLDER`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+
+from fleet_jobs import WithArm
+
+from frx_graph.cli.interrupt import EXIT_INTERRUPTED
+from frx_graph.engines.engine import Holding
+from frx_graph.engines.ray_cluster import ray_cluster
+from frx_graph.engines.ray_engine import RayEngine
+from frx_graph.termination import cleaned_up_when_terminated
+
+if __name__ == "__main__":
+    address, folder = sys.argv[1:]
+    jobs = [WithArm(folder, number, str(Path(folder) / "gate")) for number in range(2)]
+    with (
+        cleaned_up_when_terminated(),
+        ray_cluster(address) as cluster,
+        contextlib.closing(RayEngine(cluster, Holding.CORES).run(jobs, lambda _: None)) as finished,
+    ):
+        try:
+            for one in finished:
+                print(one.result, flush=True)
+        except KeyboardInterrupt:
+            sys.exit(EXIT_INTERRUPTED)

@@ -1,0 +1,121 @@
+"""Jobs without a model, which nodes import by this name: the folder is on their path."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from frx_graph.arms import where_this_is
+from frx_graph.errors import TrialError
+from frx_graph.trials.arm_process import ArmProcess
+
+if TYPE_CHECKING:
+    from frx_graph.trials.executor import TrialRun
+
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """Gives a number back, and where it was."""
+
+    number: int
+
+    @property
+    def label(self) -> str:
+        return f"job {self.number}"
+
+    def __call__(self, progress: Told) -> tuple[int, int, str, str | None]:
+        return 2 * self.number, os.getpid(), str(Path.cwd()), os.environ.get("OMP_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Comes to nothing, and says why."""
+
+    label: str = "failing"
+
+    def __call__(self, progress: Told) -> None:
+        raise TrialError("the program does not run", "run it by itself first")
+
+
+@dataclass(frozen=True)
+class Dying:
+    """Its process is killed, until there are `lives` notes of that in `folder`."""
+
+    folder: str
+    lives: int
+    label: str = "dying"
+
+    def __call__(self, progress: Told) -> int:
+        notes = Path(self.folder)
+        if len(list(notes.iterdir())) < self.lives:
+            (notes / str(os.getpid())).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return len(list(notes.iterdir()))
+
+
+@dataclass(frozen=True)
+class PlayedTrial:
+    """A whole trial, with arms that are played: what they take depends on the seed of nothing else than the trial."""
+
+    seed: int
+
+    @property
+    def label(self) -> str:
+        return f"trial with seed {self.seed}"
+
+    def __call__(self, progress: Told) -> TrialRun:
+        # Beside the tests of the executor, whose arms these are.
+        sys.path.insert(0, str(Path(__file__).parents[1] / "trials"))
+        from test_executor import POLICY, PROGRAMS, World
+
+        from frx_graph.trials.executor import run_trial
+
+        world = World({False: 0.010, True: 0.008}, void=frozenset({self.seed}))
+        return run_trial(
+            PROGRAMS,
+            POLICY.model_copy(update={"seed": self.seed}),
+            world.start,
+            progress=progress,
+            clock=lambda: world.time,
+            pause=world.pauses.append,
+        )
+
+
+@dataclass(frozen=True)
+class WithArm:
+    """Notes its arm in `folder`, which runs until somebody ends it, or for as long as there is a file `gate`."""
+
+    folder: str
+    number: int
+    gate: str
+
+    @property
+    def label(self) -> str:
+        return f"with arm {self.number}"
+
+    def __call__(self, progress: Told) -> int:
+        sleeping = "from frx_graph.trials.arm_connection import connection; next(iter(connection()))"
+        with (
+            tempfile.TemporaryDirectory(prefix="frx-trial-", dir=self.folder),
+            ArmProcess([sys.executable, "-c", sleeping], environment=where_this_is()) as arm,
+        ):
+            note = Path(self.folder) / f"started-{self.number}-{os.getpid()}"
+            note.with_suffix(".part").write_text(f"{os.getpid()} {arm.pid}")
+            note.with_suffix(".part").rename(note)
+            while Path(self.gate).exists():
+                time.sleep(0.05)
+        return self.number
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Those that jobs with arms have noted."""
+    return [int(pid) for note in folder.glob("started-*") if note.suffix != ".part" for pid in note.read_text().split()]

@@ -1,0 +1,270 @@
+"""How jobs are spread, and what counts: on a cluster that does what it is told, without Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frx_graph.engines.attempt import Answer, Ending, Task
+from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share
+from frx_graph.engines.engine import Finished, Holding
+from frx_graph.engines.local_engine import LocalEngine
+from frx_graph.engines.measuring_slots import shares
+from frx_graph.engines.ray_engine import MOST_ATTEMPTS, RayEngine
+from frx_graph.engines.trying_code import trying_code_hash
+from frx_graph.errors import FrxError, TrialError
+from frx_graph.trials.decisive_variables import decisive_variables
+
+
+@dataclass(frozen=True)
+class Double:
+    number: int
+
+    @property
+    def label(self) -> str:
+        return f"job {self.number}"
+
+    def __call__(self, progress: Callable[[str], None]) -> int:
+        progress("doubling")
+        return 2 * self.number
+
+
+JOBS = tuple(map(Double, range(4)))
+A, B = Node("a", "10.0.0.1", 4.0, 0.0), Node("b", "10.0.0.2", 8.0, 2.0)
+Fate = Callable[[int, Node], Ending]
+
+
+@dataclass
+class FakeCluster:
+    """Every task ends at once. `fate` says how, by the number of the start and the node."""
+
+    alive: list[Node]
+    fate: Fate = lambda _number, _node: Ending.RETURNED
+    others: frozenset[str] = frozenset()
+    """Nodes that others hold."""
+    held: Counter[str] = field(default_factory=Counter)
+    started: list[tuple[Node, Task]] = field(default_factory=list)
+    cancelled: list[Running] = field(default_factory=list)
+    waited: int = 0
+
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(self.alive)
+
+    def reserve(self, node: Node, share: Share) -> Reservation:
+        self.held[node.id] += 1
+        return Reservation(node, share, None)
+
+    def release(self, reservation: Reservation) -> None:
+        self.held[reservation.node.id] -= 1
+        assert self.held[reservation.node.id] >= 0, "given back twice"
+
+    def start(self, reservation: Reservation, task: Task) -> Running:
+        self.started.append((reservation.node, task))
+        return Running(reservation, len(self.started) - 1)
+
+    def wait(
+        self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
+    ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
+        self.waited += 1
+        busy = [one.reservation.node.id for one in running]
+        assert len(busy) == len(set(busy)) or any(node.gpus for node in self.alive), "two trials beside each other"
+        return tuple(one for one in reservations if one.node.id not in self.others), tuple(running)
+
+    def answer(self, running: Running) -> Answer:
+        node, task = self.started[running.handle]
+        ending = self.fate(running.handle, node)
+        if ending is Ending.LOST:
+            raise LostError("the node died")
+        value = pickle.dumps(pickle.loads(task.job)(lambda _: None)) if ending is Ending.RETURNED else b""
+        return Answer(task.attempt, ending, "said so", "do so", value)
+
+    def cancel(self, running: Collection[Running]) -> None:
+        self.cancelled += running
+
+
+def ran(cluster: FakeCluster, jobs: Sequence[Double] = JOBS, **given: object) -> list[Finished[int]]:
+    engine = RayEngine(cluster, Holding.CORES, **given)  # type: ignore[arg-type]
+    with contextlib.closing(engine.run(jobs, lambda _: None)) as finished:
+        found = list(finished)
+    assert not +cluster.held, "all places are given back"
+    assert sorted(one.number for one in found) == list(range(len(jobs))), "each job is told of once"
+    return sorted(found, key=lambda one: one.number)
+
+
+def test_the_results_are_those_of_the_local_engine() -> None:
+    here = list(LocalEngine().run(JOBS, lambda _: None))
+    there = ran(FakeCluster([A, B]))
+    assert [one.result for one in there] == [one.result for one in here] == [0, 2, 4, 6]
+    assert all(one.placed is None for one in here)
+    assert {one.placed.node for one in there if one.placed} == {"a", "b"}
+    attempts = [one.placed.attempt for one in there if one.placed]
+    assert len(set(attempts)) == len(JOBS)
+
+
+def test_an_error_of_a_job_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: Double, progress: object) -> int:
+        raise TrialError("the program does not run", "run it")
+
+    monkeypatch.setattr(Double, "__call__", failing)
+    here = list(LocalEngine().run(JOBS[:2], lambda _: None))
+    assert [str(one.result) for one in here] == ["the program does not run (run it)"] * 2
+
+
+def test_a_lost_attempt_is_made_again_elsewhere_and_counts_once() -> None:
+    cluster = FakeCluster([A, B], lambda number, _: Ending.LOST if number == 0 else Ending.RETURNED)
+    found = ran(cluster)
+    assert [one.result for one in found] == [0, 2, 4, 6]
+    assert len(cluster.started) == len(JOBS) + 1
+    first = cluster.started[0]
+    (again,) = [one for one in found if one.placed and one.placed.lost]
+    assert again.placed is not None
+    assert again.placed.node != first[0].id
+    assert again.placed.attempt != first[1].attempt
+    assert again.placed.lost == (f"{first[1].attempt} on {first[0].address}: the node died",)
+
+
+def test_what_is_lost_every_time_is_void_after_a_bounded_number_of_attempts() -> None:
+    cluster = FakeCluster([A], lambda _number, _node: Ending.LOST)
+    (found,) = ran(cluster, JOBS[:1])
+    assert len(cluster.started) == MOST_ATTEMPTS
+    assert isinstance(found.result, FrxError)
+    assert found.result.message.startswith("void: 3 attempts were lost")
+    assert found.placed is None
+
+
+@pytest.mark.parametrize("ending", [Ending.FAILED, Ending.BROKEN])
+def test_what_a_job_says_itself_is_not_tried_again(ending: Ending) -> None:
+    cluster = FakeCluster([A, B], lambda _number, _node: ending)
+    found = ran(cluster)
+    assert len(cluster.started) == len(JOBS)
+    assert all(isinstance(one.result, TrialError) and one.placed for one in found)
+
+
+def test_a_node_that_is_unfit_is_left_out_and_costs_no_attempt() -> None:
+    cluster = FakeCluster([A, B], lambda _number, node: Ending.UNFIT if node is A else Ending.RETURNED)
+    found = ran(cluster)
+    assert [one.result for one in found] == [0, 2, 4, 6]
+    assert all(one.placed and one.placed.node == "b" and not one.placed.lost for one in found)
+    assert [node.id for node, _ in cluster.started].count("a") == 1
+
+
+def test_where_no_node_is_fit_the_jobs_say_so() -> None:
+    found = ran(FakeCluster([A, B], lambda _number, _node: Ending.UNFIT))
+    for one in found:
+        assert str(one.result) == "no node may run it: 10.0.0.1: said so (do so); 10.0.0.2: said so (do so)"
+
+
+@pytest.mark.parametrize("alive", [[], [replace(A, cpus=0.0)]])
+def test_a_cluster_with_no_place_is_an_error_at_once(alive: list[Node]) -> None:
+    found = ran(FakeCluster(alive))
+    assert all("no node to measure on" in str(one.result) for one in found)
+
+
+def test_a_cluster_whose_nodes_have_all_gone_is_waited_for_but_not_for_ever() -> None:
+    seconds = 0.0
+
+    def clock() -> float:
+        return seconds
+
+    class Leaving(FakeCluster):
+        def wait(
+            self, reservations: Collection[Reservation], running: Collection[Running], seconds_given: float
+        ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
+            nonlocal seconds
+            seconds += seconds_given
+            if seconds == 10:
+                self.alive.clear()
+            if seconds == 40:
+                self.alive.append(B)
+            return super().wait(reservations, running, seconds_given) if seconds > 40 else ((), ())
+
+    cluster = Leaving([A])
+    assert [one.result for one in ran(cluster, clock=clock)] == [0, 2, 4, 6]
+    assert {node.id for node, _ in cluster.started} == {"b"}
+    seconds = 0.0
+    gone = Leaving([A])
+    gone.alive = [A]
+
+    class Gone(Leaving):
+        def nodes(self) -> tuple[Node, ...]:
+            return (A,) if seconds < 10 else ()
+
+    assert all("no node to measure on" in str(one.result) for one in ran(Gone([A]), clock=clock))
+    assert 70 <= seconds < 75
+
+
+def test_a_node_that_others_hold_keeps_nobody_waiting() -> None:
+    cluster = FakeCluster([A, B], others=frozenset({"a"}))
+    assert [one.result for one in ran(cluster)] == [0, 2, 4, 6]
+    assert {node.id for node, _ in cluster.started} == {"b"}
+
+
+def test_whoever_stops_listening_ends_all() -> None:
+    class Endless(FakeCluster):
+        def wait(
+            self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
+        ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
+            if len(running) == 2:
+                raise KeyboardInterrupt
+            return super().wait(reservations, (), seconds)
+
+    cluster = Endless([A, B])
+    with (
+        pytest.raises(KeyboardInterrupt),
+        contextlib.closing(RayEngine(cluster, Holding.CORES).run(JOBS, lambda _: None)) as finished,
+    ):
+        list(finished)
+    assert len(cluster.cancelled) == len(cluster.started) == 2
+    assert not +cluster.held
+
+
+def test_a_task_has_what_decides_here_and_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("UNRELATED", "1")
+    cluster = FakeCluster([A])
+    ran(cluster, environment="f" * 16)
+    task = cluster.started[0][1]
+    assert dict(task.variables)["OMP_NUM_THREADS"] == "3"
+    assert "UNRELATED" not in dict(task.variables)
+    assert task.variables == decisive_variables(dict(task.variables))
+    assert (task.code, task.environment, task.folder) == (trying_code_hash(), "f" * 16, None)
+
+
+def test_a_place_is_all_processors_or_a_gpu_with_its_share_of_them() -> None:
+    assert list(shares(A, Holding.CORES)) == [Share(4.0, 0.0, 1.0)]
+    assert list(shares(B, Holding.CORES)) == [Share(8.0, 0.0, 1.0)]
+    assert list(shares(B, Holding.NODE)) == [Share(8.0, 2.0, 1.0)]
+    assert list(shares(B, Holding.GPU)) == [Share(4.0, 1.0, 0.5)] * 2
+    assert list(shares(A, Holding.GPU)) == []
+    assert list(shares(replace(A, cpus=0.0), Holding.CORES)) == []
+    three = list(shares(Node("c", "10.0.0.3", 8.0, 3.0), Holding.GPU))
+    assert three == [Share(2.0, 1.0, 0.3333)] * 3
+    assert sum(share.slot for share in three) <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(fates=st.lists(st.sampled_from([Ending.RETURNED, Ending.LOST, Ending.FAILED]), min_size=12, max_size=12))
+def test_whatever_is_lost_each_job_counts_once(fates: list[Ending]) -> None:
+    cluster = FakeCluster([A, B], lambda number, _: fates[number] if number < len(fates) else Ending.RETURNED)
+    for one in ran(cluster):
+        mine = [
+            (number, node)
+            for number, (node, task) in enumerate(cluster.started)
+            if pickle.loads(task.job) == JOBS[one.number]
+        ]
+        endings = [fates[number] if number < len(fates) else Ending.RETURNED for number, _ in mine]
+        assert endings[:-1] == [Ending.LOST] * (len(endings) - 1)
+        assert len(endings) <= MOST_ATTEMPTS
+        if endings[-1] is Ending.RETURNED:
+            assert one.result == 2 * one.number
+            assert one.placed is not None
+            assert len(one.placed.lost) == len(endings) - 1
+        else:
+            assert isinstance(one.result, FrxError)
