@@ -49,7 +49,7 @@ from frx_graph.trials.live_signs import LOOK_STEPS
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.watched_program import WatchedProgram
 
-SEQUENCES = int(os.environ.get("FRX_SEQUENCES", "200"))
+SEQUENCES = int(os.environ.get("FRX_SEQUENCES", "100"))
 """A long run has 5,000."""
 
 POLICY = TrialPolicy(decision_max_age_days=30, canary_interval_steps=LOOK_STEPS, steps_per_block=1)
