@@ -2,8 +2,9 @@
 #
 #   make demo [TARGET=file.py:callable]             installs, advises on ResNet-18, tries the fixes, applies what was
 #                                                   proved; records and analyses a training run; writes demo-report.html
-#   make test [TORCH=2.13.0] [SELECT='not slow'] [SKIP='tests/rules ...']
-#                                                   installs, lints, type-checks, runs the tests
+#   make test [TORCH=2.13.0]                        installs, lints, type-checks, runs the tests
+#   make tests [TORCH=2.13.0] [SELECT='not slow'] [TESTS='tests/capture ...']
+#                                                   installs, runs these tests
 #   make docs                                       installs, builds the documentation into build/docs
 #
 # Each torch version has its own virtual environment; constraints.txt names the default one.
@@ -11,14 +12,14 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test docs clean
+.PHONY: demo test lint tests docs clean
 
 PYTHON ?= python3.11
 DEFAULT_TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH ?= $(DEFAULT_TORCH)
 TARGET ?= benchmarks/zoo.py:resnet18
 SELECT ?=
-SKIP ?=
+TESTS ?=
 JOBS ?= 2
 
 VENV := $(if $(filter $(DEFAULT_TORCH),$(TORCH)),.venv,.venv-$(TORCH))
@@ -46,13 +47,17 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/frx advise $(TARGET) --exit-zero --format html --output demo-report.html
 	$(call say,The advice with pictures: demo-report.html. One rule explained: $(BIN)/frx rules FRX004)
 
-test: $(VENV)/.installed-test
+test: lint tests
+
+lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n $(JOBS) $(if $(SELECT),-m "$(SELECT)") $(SKIP:%=--ignore=%)
+
+tests: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n $(JOBS) $(if $(SELECT),-m "$(SELECT)") $(TESTS)
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

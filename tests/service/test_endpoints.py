@@ -175,7 +175,7 @@ def test_a_body_that_is_no_json_is_refused(client, body):
 
 
 def test_what_is_not_there_is_said_so(client):
-    for path, status in (("/nope", 404), ("/ledger/events/7", 404), ("/static/../app.py", 404)):
+    for path, status in (("/nope", 404), ("/ledger/events/99999", 404), ("/static/../app.py", 404)):
         answer = client.get(path)
         assert answer.status_code == status
         assert answer.headers["content-type"] == "application/problem+json"
