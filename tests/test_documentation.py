@@ -129,3 +129,9 @@ def test_a_flag_is_taken_as_the_table_says(command: str, flag: str, here: str, w
     assert flag == "" or flag in taken
     if here.startswith("accepted as "):
         assert here.removeprefix("accepted as ").strip("`") in taken
+
+
+def test_what_the_page_on_security_names_is_there() -> None:
+    named = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py|(?:[a-z_]+/)+)`", (ROOT / "docs" / "security.md").read_text()))
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not ((ROOT / "tests" / name).exists() or (ROOT / name).exists())] == []

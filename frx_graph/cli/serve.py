@@ -17,7 +17,6 @@ from frx_graph.errors import OptionError
 from frx_graph.ledger.location import choose_location
 
 TOKEN_VARIABLE = "FRX_SERVE_TOKEN"
-_MEGABYTE = 1 << 20
 _LONGEST_HEAD = 1 << 16
 """Bytes of a request's line and headers."""
 
@@ -48,7 +47,7 @@ def serve(
         import uvicorn
 
         from frx_graph.service.app import create_app
-        from frx_graph.service.settings import ServiceSettings, usual_workers
+        from frx_graph.service.settings import MEGABYTE, ServiceSettings, usual_workers
     except ImportError as error:
         raise OptionError(f"frx serve needs the package {error.name}", "pip install 'frx-graph[serve]'") from error
     try:
@@ -58,8 +57,8 @@ def serve(
             token=_token(token_file),
             allowed_hosts=tuple(allow_host or ()),
             queue=queue,
-            upload_bytes=max_upload_mb * _MEGABYTE,
-            analysis_bytes=max_memory_mb * _MEGABYTE,
+            upload_bytes=max_upload_mb * MEGABYTE,
+            analysis_bytes=max_memory_mb * MEGABYTE,
             analysis_seconds=time_limit_s,
             shutdown_seconds=shutdown_s,
             workers=workers or usual_workers(),

@@ -87,20 +87,24 @@ def _no_gpu(gpu: GpuProfile | None) -> None:
 def _one_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     """What the name of the endpoint promises, whatever the content looks like: the result without its wrapper."""
     path = Path(_only(job))
-    kind = file_kind(path)
-    if kind not in _KINDS[job.task]:
-        raise EvidenceError(f"{path}: is {kind.value}, expected {_KINDS[job.task][0].value}")
-    document = _evidence(path, kind, gpu)
+    document = _evidence(path, _promised_kind(path, job.task), gpu)
     assert isinstance(document, (NcuDocument, PtxDocument))
     return document.result
+
+
+def _promised_kind(path: Path, task: Task) -> FileKind:
+    """The file's. Raises `EvidenceError` for another than the task is for."""
+    kind = file_kind(path)
+    if kind not in _KINDS[task]:
+        raise EvidenceError(f"{path}: is {kind.value}, expected {_KINDS[task][0].value}")
+    return kind
 
 
 def _static(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     documents: list[CudaDocument] = []
     for file in job.files:
         path = Path(file.name)
-        if (kind := file_kind(path)) is not FileKind.CUDA:
-            raise EvidenceError(f"{path}: is {kind.value}, expected {FileKind.CUDA.value}")
+        _promised_kind(path, job.task)
         documents.append(cuda_document(*analyze_cuda(path, gpu)))
     return inspection_of([document.result for document in documents])
 

@@ -67,7 +67,7 @@ class MemoryTag(_Part):
     accesses: int
 
 
-class Advice(_Part):
+class SuggestedLaunch(_Part):
     """A launch that could be configured better."""
 
     filename: str
@@ -95,7 +95,7 @@ class StaticInspection(_Part):
     memory_tags: tuple[MemoryTag, ...]
     atomics: tuple[InspectedAccess, ...]
     shared_memory_warnings: tuple[InspectedFinding, ...] = Field(description="those of `findings` on shared memory")
-    launch_advice: tuple[Advice, ...]
+    launch_advice: tuple[SuggestedLaunch, ...]
     occupancy: tuple[Occupancy, ...] = Field(description="empty unless gpu_model is given")
     findings: tuple[InspectedFinding, ...]
     rules: tuple[RulePart, ...]
@@ -142,7 +142,9 @@ def inspection_of(results: Sequence[CudaResult]) -> StaticInspection:
             finding for finding in findings if finding.access is not None and finding.access.space is Space.SHARED
         ),
         launch_advice=tuple(
-            Advice(filename=launch.filename, kernel=launch.kernel, line=launch.line, suggestion=launch.suggestion)
+            SuggestedLaunch(
+                filename=launch.filename, kernel=launch.kernel, line=launch.line, suggestion=launch.suggestion
+            )
             for launch in launches
             if launch.suggestion is not None
         ),

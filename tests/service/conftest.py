@@ -25,7 +25,6 @@ from frx_graph.service.app import create_app
 from frx_graph.service.settings import ServiceSettings
 
 START_SECONDS = 180.0
-TOKEN = "a-token-that-is-long-enough"
 
 
 _REPORTS = runpy.run_path(str(Path(__file__).parents[1] / "reports" / "conftest.py"))
