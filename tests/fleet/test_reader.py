@@ -24,7 +24,14 @@ def folder(path: Path) -> ReadingTask:
 
 
 def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "reader_process" in " ".join(child.cmdline())]
+    return [child for child in psutil.Process().children() if is_reader(child)]
+
+
+def is_reader(process: psutil.Process) -> bool:
+    try:
+        return "reader_process" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # Gone, or a zombie that others have left: readers are waited for.
+        return False
 
 
 def test_runs_one_after_the_other_by_one_process(recorded: Path, tmp_path: Path, readers: Readers) -> None:
