@@ -8,6 +8,10 @@ decide otherwise later, since its time is up, reads what was decided. Three of t
     validated      that all ranks have found it valid, or who did not, and why
     acknowledged   that all ranks have read that, and so were alive then
 
+A store may be older than the ranks: a launcher such as `torchrun` keeps it when it starts them anew, and so what they had
+decided before. An offer carries the name of a life, and the other two registers are of that life; how a rank tells that
+one has passed is said at `_Talk.offered`.
+
 Why not a collective: those of the default group block for as long as that was told to, half an hour as a rule, NCCL's
 end the process then, and are matched by their order, so that one of ours would be taken for one of the program's on a
 rank that compiles something else. A second group has to be made by all ranks, too. Neither can be left by a rank alone,
@@ -22,15 +26,18 @@ import base64
 import contextlib
 import hashlib
 import json
+import secrets
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import psutil
 from torch import distributed as dist
 
 from frx_graph.errors import first_line
@@ -42,13 +49,18 @@ GRACE_SECONDS = 5.0
 """How much longer than its time a rank waits for the store to answer. A `FileStore` sees a second too late
 that its time is up."""
 
-_PREFIX = "frx_graph/agreement/2"
+_PREFIX = "frx_graph/agreement/3"
 """Of all keys. The number is the protocol's: ranks that speak another one do not answer."""
 _REGISTERS = _OFFERED, _VALIDATED, _ACKNOWLEDGED = "offered", "validated", "acknowledged"
 _MOST_BYTES = 4 * 2**20
 """Of a plan. A `TCPStore` hangs up on who sends it more than 8 MiB."""
 _MOST_MISSING = 16
 """Ranks that are named of those that did not answer. Each takes some messages to find."""
+
+_LOOK_AGAIN_SECONDS = 0.05
+"""Between looks at an offer of an earlier life: a store tells that a key is there, not that it has changed."""
+_START_IS_EXACT_TO = 1.0
+"""Seconds: psutil reckons the start of a process from the machine's, which Linux gives in whole ones (proc(5), btime)."""
 
 Answer = TypeVar("Answer")
 
@@ -100,28 +112,36 @@ def agree(
 
 
 def _agreed(talk: _Talk, proposal: Callable[[], bytes | None], valid: Callable[[bytes], str | None]) -> Agreement:
-    if talk.rank == talk.ranks[0]:
-        offer = _offer(proposal, talk.rank)
-        offered = talk.asking(lambda: talk.settle(_OFFERED, offer))
-    else:
-        offered = talk.asking(lambda: talk.outcome(_OFFERED))
-    plan = offered.plan()
-    if plan is None:
-        return Agreement(None, offered.why, offered.ranks, offered.silent)
-    objection = _objection(valid, plan)
-    decided = talk.asking(lambda: talk.decide(objection))
-    return Agreement(plan if decided.yes else None, decided.why, decided.ranks, decided.silent)
+    offer = _offer(proposal, talk.rank) if talk.is_first() else None
+    while True:
+        offered = talk.asking(talk.offered if offer is None else partial(talk.offer, offer))
+        plan = offered.plan()
+        if plan is None:
+            return Agreement(None, offered.why, offered.ranks, offered.silent)
+        objection = _objection(valid, plan)
+        try:
+            decided = talk.asking(partial(talk.decide, objection))
+        except _EarlierLife:
+            continue
+        return Agreement(plan if decided.yes else None, decided.why, decided.ranks, decided.silent)
+
+
+class _EarlierLife(Exception):
+    """What was offered is of processes that are no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """The content of a register. `offer` is the plan, in base 64."""
+    """The content of a register. `offer` is the plan, in base 64; `life` and `written` (seconds of the writer's clock)
+    count in an offer."""
 
     yes: bool
     why: str
     ranks: tuple[int, ...] = ()
     silent: bool = False
     offer: str | None = None
+    life: str = field(default_factory=partial(secrets.token_hex, 8))
+    written: float = field(default_factory=time.time)
 
     def plan(self) -> bytes | None:
         return base64.b64decode(self.offer) if self.yes and self.offer is not None else None
@@ -132,7 +152,7 @@ class _Verdict:
 
 def _read(text: bytes) -> _Verdict:
     found = json.loads(text)
-    return _Verdict(found["yes"], found["why"], tuple(found["ranks"]), found["silent"], found["offer"])
+    return _Verdict(**{**found, "ranks": tuple(found["ranks"])})
 
 
 class _Talk:
@@ -147,6 +167,14 @@ class _Talk:
         self._connection: Store | None = None
         self._given_up = False
         self._acknowledged = False
+        self._own_vote = secrets.token_hex(8)
+        self._started = psutil.Process().create_time()
+        self._life = ""
+        self._passed: set[str] = set()
+
+    def is_first(self) -> bool:
+        """Whether it is this rank that offers."""
+        return self.rank == self.ranks[0]
 
     def asking(self, ask: Callable[[], Answer], seconds: float | None = None) -> Answer:
         """What `ask` answers. Raises what it raises, and `TimeoutError` where it takes longer than `seconds`, by
@@ -182,9 +210,44 @@ class _Talk:
         # The other connection may be waiting.
         self._connection = None
         verdict = _Verdict(False, f"rank {self.rank} was interrupted", (self.rank,))
+
+        def tell() -> None:
+            self._life = self.settle(_OFFERED, verdict).life
+            for register in (_VALIDATED, _ACKNOWLEDGED):
+                self.settle(register, verdict)
+
         with contextlib.suppress(Exception):
-            self.asking(lambda: [self.settle(register, verdict) for register in _REGISTERS], GRACE_SECONDS)
+            self.asking(tell, GRACE_SECONDS)
         self._given_up = True
+
+    def offer(self, verdict: _Verdict) -> _Verdict:
+        """What was offered: `verdict`, unless the others' time was up before."""
+        found = self.settle(_OFFERED, verdict)
+        # Only this rank says yes here: it said so in another process.
+        if self._has_passed(found) or (found.yes and found != verdict):
+            found = self.settle(_OFFERED, verdict, instead_of=found)
+        self._life = found.life
+        return found
+
+    def offered(self) -> _Verdict:
+        """What the first rank offers in this life.
+
+        An offer that was written before this process began is of an earlier one. If clocks differ, that is not seen, or
+        seen where it is not so; then it takes this rank's time, and no plan comes of it. Nothing worse does: who finds
+        its own vote cast knows that life to have passed, and only if nobody does, all who vote now have not died since.
+        """
+        found = self.outcome(_OFFERED)
+        while self._has_passed(found):
+            if self._remaining() <= 0:
+                found = self.settle(_OFFERED, self._in_the_end(_OFFERED), instead_of=found)
+                break
+            time.sleep(_LOOK_AGAIN_SECONDS)
+            found = _read(self._store().get(_OFFERED))
+        self._life = found.life
+        return found
+
+    def _has_passed(self, offered: _Verdict) -> bool:
+        return offered.life in self._passed or offered.written < self._started - _START_IS_EXACT_TO
 
     def decide(self, objection: str | None) -> _Verdict:
         """What comes of it when this rank has looked at the plan. Only if all say yes, it asks who has heard that."""
@@ -192,35 +255,44 @@ class _Talk:
         if late:
             objection = f"needed longer than {self._seconds:g} s"
         if objection is not None:
-            return self.settle(_VALIDATED, _Verdict(False, f"rank {self.rank}: {objection}", (self.rank,), late))
+            found = self.settle(_VALIDATED, _Verdict(False, f"rank {self.rank}: {objection}", (self.rank,), late))
+            if found.yes:
+                raise self._passed_away()
+            return found
         found = self._all_say(_VALIDATED)
         if not found.yes:
             return found
         self._acknowledged = True
         return self._all_say(_ACKNOWLEDGED)
 
+    def _passed_away(self) -> _EarlierLife:
+        """That this rank has answered, and it was not this process."""
+        self._passed.add(self._life)
+        return _EarlierLife()
+
     def outcome(self, register: str) -> _Verdict:
         """What was decided, by this rank if nobody has when its time is up."""
         try:
-            self._store().wait([register], timedelta(seconds=max(0.001, self._remaining())))
+            self._store().wait([self._key(register)], timedelta(seconds=max(0.001, self._remaining())))
         except RuntimeError:
             # What stores raise differs, for a timeout as for a lost connection. The next question tells.
             return self.settle(register, self._in_the_end(register))
-        return _read(self._store().get(register))
+        return _read(self._store().get(self._key(register)))
 
-    def settle(self, register: str, verdict: _Verdict) -> _Verdict:
-        """What was decided; `verdict`, if nothing was."""
-        text = verdict.text()
-        found = self._store().compare_set(register, "", text)
+    def settle(self, register: str, verdict: _Verdict, *, instead_of: _Verdict | None = None) -> _Verdict:
+        """What was decided; `verdict`, if nothing was, or what `instead_of` says."""
+        key, text = self._key(register), verdict.text()
+        found = self._store().compare_set(key, "" if instead_of is None else instead_of.text(), text)
         if found == text.encode():
             # Without libuv a `TCPStore` wakes nobody for what is written by `compare_set`. It stays what it is.
-            self._store().set(register, text)
+            self._store().set(key, text)
         return _read(found)
 
     def _all_say(self, register: str) -> _Verdict:
         store = self._store()
-        store.set(_vote(register, self.rank), "")
-        if store.add(f"{register}/votes", 1) == len(self.ranks):
+        if store.compare_set(self._vote(register, self.rank), "", self._own_vote) != self._own_vote.encode():
+            raise self._passed_away()
+        if store.add(f"{self._key(register)}/votes", 1) == len(self.ranks):
             return self.settle(register, self._all_agree())
         return self.outcome(register)
 
@@ -241,7 +313,7 @@ class _Talk:
         halves = [self.ranks]
         while halves and len(found) < _MOST_MISSING:
             some = halves.pop()
-            if self._store().check([_vote(register, rank) for rank in some]):
+            if self._store().check([self._vote(register, rank) for rank in some]):
                 continue
             if len(some) == 1:
                 found.append(some[0])
@@ -257,12 +329,14 @@ class _Talk:
             self._connection = self._connect()
         return self._connection
 
+    def _key(self, register: str) -> str:
+        return register if register == _OFFERED else f"{self._life}/{register}"
+
+    def _vote(self, register: str, rank: int) -> str:
+        return f"{self._key(register)}/{rank}"
+
     def _remaining(self) -> float:
         return self._deadline - time.monotonic()
-
-
-def _vote(register: str, rank: int) -> str:
-    return f"{register}/{rank}"
 
 
 def _ranks(group: dist.ProcessGroup | None) -> list[int]:

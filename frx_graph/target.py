@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -39,8 +40,8 @@ class Workload:
     optimizer: torch.optim.Optimizer | None = None
 
 
-def load_target(target: str) -> Workload:
-    """Import the module or file, call the callable, check what it returned. Raises `TargetError`."""
+def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload:
+    """Import the module or file, call the callable with `sizes`, check what it returned. Raises `TargetError`."""
     location, separator, name = target.rpartition(":")
     if not separator or not location or not name:
         raise TargetError(f"target {target!r} is not of the form module:callable", "e.g. frx advise model.py:build")
@@ -51,8 +52,9 @@ def load_target(target: str) -> Workload:
         raise TargetError(f"{location} has no {name!r}", f"did you mean {near[0]!r}?" if near else "check the name")
     if not callable(factory):
         raise TargetError(f"{target} is a {type(factory).__name__}, not a callable", _RETURNS)
+    _check_takes(target, factory, sizes or {})
     try:
-        made = factory()
+        made = factory(**(sizes or {}))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -81,6 +83,21 @@ def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> 
             "frx doctor shows which devices this torch can use",
         ) from error
     return Workload(workload.name, model, args, kwargs, workload.optimizer)
+
+
+def _check_takes(target: str, factory: Callable[..., object], sizes: Mapping[str, int]) -> None:
+    if not sizes:
+        return
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:
+        # Some that are not written in Python do not say what they take.
+        return
+    try:
+        signature.bind(**sizes)
+    except TypeError as error:
+        takes = ", ".join(signature.parameters) or "nothing"
+        raise TargetError(f"{target} does not take {', '.join(sizes)}: {first_line(error)}", f"it takes {takes}") from error
 
 
 def _checked(target: str, made: object) -> Workload:

@@ -1,10 +1,11 @@
-"""Which trials a matrix of targets, types and candidates consists of, and each of them as a job for an engine."""
+"""Which trials a matrix of targets, shapes, types and candidates consists of, and each of them as a job for an engine."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from frx_graph.engines.engine import Progress
 from frx_graph.target_trial import Asked, Tried, try_target
@@ -23,15 +24,20 @@ class TrialJob:
     def label(self) -> str:
         """Its place in the matrix."""
         workload = self.asked.workload
-        return " ".join(filter(None, (workload.target, workload.dtype, self.asked.candidate)))
+        return " ".join(filter(None, (workload.target, shape_text(workload.shape), workload.dtype, self.asked.candidate)))
 
     def __call__(self, progress: Progress) -> Tried | None:
         """As `try_target` says."""
         return try_target(self.asked, self.policy, progress)
 
 
+Shape: TypeAlias = tuple[tuple[str, int], ...]
+"""Sizes that a target's callable is given, by name; none: it is called as it is."""
+
+
 def matrix(
     targets: Sequence[str],
+    shapes: Sequence[Shape],
     dtypes: Sequence[str | None],
     candidates: Sequence[str | None],
     *,
@@ -41,14 +47,21 @@ def matrix(
     against_itself: bool,
     policy: TrialPolicy,
 ) -> tuple[TrialJob, ...]:
-    """All of targets, types and candidates, each with each; what is there twice counts once. Each has the policy's
-    time budget for itself. No types, and no candidates, are the target's own type, and all candidates together."""
+    """All of targets, shapes, types and candidates, each with each; what is there twice counts once. Each has the
+    policy's time budget for itself. No shapes, types and candidates are the target's own, and all candidates together.
+    """
     tried = tuple(dict.fromkeys(candidates)) or (None,)
     return tuple(
         TrialJob(
-            Asked(TargetWorkload(target, device, dtype), train, inner, candidate, against_itself, len(tried)), policy
+            Asked(TargetWorkload(target, device, dtype, shape), train, inner, candidate, against_itself, len(tried)),
+            policy,
         )
-        for target, dtype, candidate in itertools.product(
-            dict.fromkeys(targets), dict.fromkeys(dtypes or (None,)), tried
+        for target, shape, dtype, candidate in itertools.product(
+            dict.fromkeys(targets), dict.fromkeys(shapes or ((),)), dict.fromkeys(dtypes or (None,)), tried
         )
     )
+
+
+def shape_text(shape: Shape) -> str:
+    """As `--shape` takes it."""
+    return ",".join(f"{name}={size}" for name, size in shape)

@@ -35,5 +35,6 @@ def load_workload(workload: TargetWorkload | GraphWorkload) -> Loadable:
     if isinstance(workload, GraphWorkload):
         graph = read_graph(Path(workload.folder))
         return Loadable(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)
-    found = place(load_target(workload.target), workload.device, DTYPES[workload.dtype] if workload.dtype else None)
+    made = load_target(workload.target, dict(workload.shape))
+    found = place(made, workload.device, DTYPES[workload.dtype] if workload.dtype else None)
     return Loadable(found.model, tuple(found.args), found.kwargs, optimizer=found.optimizer)

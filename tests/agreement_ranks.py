@@ -186,7 +186,7 @@ def first_killed_acknowledging(rank: int, world: int) -> Seen:
 
             def last_words(talk: agreement._Talk, register: str) -> Any:
                 if register == "acknowledged":
-                    while not talk._store().check([f"acknowledged/{other}" for other in range(1, world)]):
+                    while not talk._store().check([talk._vote("acknowledged", other) for other in range(1, world)]):
                         time.sleep(0.01)
                     die()
                 return say(talk, register)

@@ -10,6 +10,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,100 @@ def test_ranks_whose_time_is_up_at_different_moments_are_told_the_same(
     assert (said[0].plan is None) == bool(said[0].dissenters)
 
 
+class Killed(BaseException):
+    """A rank dies."""
+
+
+class Mortal:
+    """A store to one that dies after so many questions."""
+
+    def __init__(self, store: dist.Store, questions: int) -> None:
+        self.store = store
+        self.questions = questions
+
+    def __getattr__(self, name: str) -> Any:
+        if self.questions <= 0:
+            raise Killed
+        self.questions -= 1
+        return getattr(self.store, name)
+
+
+@dataclass(frozen=True)
+class OneOfALife:
+    """`dies` after so many questions, `begins` so many seconds after its life, `objects` to the plan; its clock is
+    `ahead`."""
+
+    dies: int
+    begins: float
+    objects: bool
+    ahead: float
+
+
+def lives(world: int, immortal: bool) -> st.SearchStrategy[list[OneOfALife]]:
+    rank = st.builds(
+        OneOfALife,
+        dies=st.just(100) if immortal else st.integers(0, 12),
+        begins=st.floats(0.0, 0.02),
+        objects=st.integers(0, 9).map(lambda chosen: chosen == 0),
+        ahead=st.sampled_from([0.0, 0.0, 0.0, -3600.0, 3600.0]),
+    )
+    return st.lists(rank, min_size=world, max_size=world)
+
+
+def lived(store: dist.Store, plan: bytes, ranks: list[OneOfALife]) -> tuple[dict[int, Agreement], set[tuple[int, bytes]]]:
+    """What ranks were told that have not died, and who has found which plan valid."""
+    said: dict[int, Agreement] = {}
+    found_valid: set[tuple[int, bytes]] = set()
+    # As if a restart took longer than what the start of a process is exact to.
+    begun = time.time() + agreement._START_IS_EXACT_TO
+
+    def run(rank: int, one: OneOfALife) -> None:
+        def valid(offered: bytes) -> str | None:
+            if one.objects:
+                return "another graph"
+            found_valid.add((rank, offered))
+            return None
+
+        time.sleep(one.begins)
+        mortal: Any = Mortal(store, one.dies)
+        talk = agreement._Talk(range(len(ranks)), rank, 0.3, lambda: mortal)
+        talk._started = begun + one.ahead
+        try:
+            said[rank] = agreement._agreed(talk, lambda: plan, valid)
+        except Killed:
+            pass
+
+    threads = [threading.Thread(target=run, args=each) for each in enumerate(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return said, found_valid
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(
+    earlier=st.lists(lives(3, immortal=False), min_size=1, max_size=2),
+    last=lives(3, immortal=True),
+    same_plan=st.booleans(),
+)
+def test_what_an_earlier_life_has_left_in_the_store_is_no_consent(
+    earlier: list[list[OneOfALife]], last: list[OneOfALife], same_plan: bool
+) -> None:
+    """Whatever clocks say: who applies a plan has the plan of all, and all have found it valid in this life."""
+    store = dist.HashStore()
+    for number, ranks in enumerate(earlier):
+        lived(store, b"plan" if same_plan else f"plan of life {number}".encode(), ranks)
+    plan = b"plan" if same_plan else b"plan of the last life"
+    said, found_valid = lived(store, plan, last)
+    assert len({answer.plan for answer in said.values()}) == 1, said
+    if said[0].plan is not None:
+        assert {rank for rank, offered in found_valid if offered == said[0].plan} == {0, 1, 2}
+    if all(one.ahead == 0.0 and not one.objects for one in last):
+        assert said[0].plan == plan, said
+
+
 def test_who_answers_while_the_time_is_up_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is named who has said yes when it is looked who has not."""
     store = dist.HashStore()
@@ -264,7 +359,7 @@ def test_who_answers_while_the_time_is_up_has_answered(monkeypatch: pytest.Monke
 
     def too_late(*_: Any) -> None:
         for rank in (1, 2):
-            store.set(agreement._vote("validated", rank), "")
+            store.set(talk._vote("validated", rank), "")
         raise RuntimeError("timeout")
 
     monkeypatch.setattr(dist.HashStore, "wait", too_late)
@@ -315,9 +410,9 @@ def test_where_nothing_is_proposed_each_rank_sends_two() -> None:
 @pytest.mark.parametrize("silent", [{0}, {5}, {99}, {3, 4, 50}, set(range(1, 100))])
 def test_who_has_not_answered_is_named(silent: set[int]) -> None:
     store = dist.HashStore()
-    for rank in set(range(100)) - silent:
-        store.set(f"validated/{rank}", "")
     talk = agreement._Talk(range(100), 0, 0.001, lambda: store)
+    for rank in set(range(100)) - silent:
+        store.set(talk._vote("validated", rank), "")
     assert talk.outcome("validated").ranks == tuple(sorted(silent)[:16])
 
 

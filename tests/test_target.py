@@ -15,6 +15,8 @@ import torch
 from helper_of_target import width
 def build():
     return torch.nn.Linear(width, 2), (torch.randn(3, width),)
+def sized(batch, size=4, *, deep=False):
+    return torch.nn.Linear(size, 2), (torch.randn(batch, size),)
 def with_kwargs():
     return torch.nn.Linear(width, 2), [], {"input": torch.randn(3, width)}
 def one():
@@ -55,6 +57,26 @@ def test_a_file_with_a_neighbour_is_loaded(folder: Path) -> None:
     workload = load_target(f"{folder}/target_file.py:build")
     assert workload.args[0].shape == (3, 4)
     assert workload.kwargs == {}
+
+
+def test_a_callable_is_called_with_sizes(folder: Path) -> None:
+    target = f"{folder}/target_file.py:sized"
+    assert load_target(target, {"batch": 3}).args[0].shape == (3, 4)
+    assert load_target(target, {"batch": 2, "size": 6}).args[0].shape == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "said"),
+    [
+        ("sized", {"size": 6}, "does not take size: TypeError: missing a required argument: 'batch'"),
+        ("sized", {"batch": 1, "sixe": 6}, "it takes batch, size, deep"),
+        ("build", {"batch": 1}, "it takes nothing"),
+    ],
+)
+def test_sizes_that_a_callable_does_not_take(folder: Path, name: str, sizes: dict[str, int], said: str) -> None:
+    with pytest.raises(TargetError) as raised:
+        load_target(f"{folder}/target_file.py:{name}", sizes)
+    assert said in f"{raised.value} {raised.value.hint}"
 
 
 def test_kwargs_are_taken(folder: Path) -> None:

@@ -25,11 +25,12 @@ from frx_graph.trials.samples import Disturbance
 @dataclass(frozen=True, slots=True)
 class TargetWorkload:
     """What a callable returns: `module:callable` or `file.py:callable`, imported in the arm's process, whose folder is
-    that of the process that starts it."""
+    that of the process that starts it. It is called with the sizes of `shape` by their names."""
 
     target: str
     device: str | None = None
     dtype: str | None = None
+    shape: tuple[tuple[str, int], ...] = ()
     kind: Literal["target"] = "target"
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from frx_graph.cli.engine_option import AddressOption, check_engine
 from frx_graph.cli.output import OnlyJsonOption, QuietOption, stages
 from frx_graph.cli.report_output import write_report
+from frx_graph.engines.engine import EngineName
 from frx_graph.errors import OptionError
-from frx_graph.fleet.fleet import FleetOptions, summarise
+from frx_graph.fleet.fleet import Reading, read_here, summarise
 from frx_graph.reports.fleet_document import as_json
 from frx_graph.reports.fleet_report import render_fleet
 from frx_graph.reports.terminal import detect_terminal
@@ -27,6 +32,10 @@ def fleet(
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Processes that read; one for each processor if it is left out.")
     ] = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="Where runs are read: here, or on a Ray cluster.")
+    ] = EngineName.LOCAL,
+    address: AddressOption = None,
     top: Annotated[int, typer.Option(min=1, help="Show this many rules, call sites and cards.")] = _TOP,
     as_document: OnlyJsonOption = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
@@ -36,9 +45,11 @@ def fleet(
     nothing was found in any run; 1: something was; 2: an error, or no run can be read."""
     if output is not None and not output.absolute().parent.is_dir():
         raise OptionError(f"no such folder: {output.absolute().parent}", "create it first")
-    options = FleetOptions(workers or len(os.sched_getaffinity(0)), parquet)
-    with stages() as progress:
-        document = summarise(source, options, progress)
+    check_engine(engine, address, None)
+    if workers is not None and engine is not EngineName.LOCAL:
+        raise OptionError("--workers is for this machine", "a cluster reads with all of its processors")
+    with stages() as progress, _reading(engine, address, workers) as reading:
+        document = summarise(source, reading, progress, parquet)
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and output is None and not as_document
     if as_document:
@@ -48,3 +59,16 @@ def fleet(
     write_report(text, output, color=color, for_people=not as_document)
     found = document.runs.with_bottleneck or document.runs.with_layout_findings
     raise typer.Exit(1 if found else 0)
+
+
+@contextlib.contextmanager
+def _reading(engine: EngineName, address: str | None, workers: int | None) -> Iterator[Reading]:
+    if engine is EngineName.LOCAL:
+        yield partial(read_here, workers=workers or len(os.sched_getaffinity(0)))
+        return
+    # Not before: it imports Ray.
+    from frx_graph.engines.ray_cluster import ray_cluster
+    from frx_graph.fleet.ray_reading import read_on_cluster
+
+    with ray_cluster(address) as cluster:
+        yield partial(read_on_cluster, cluster.ray)

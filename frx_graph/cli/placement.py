@@ -1,13 +1,16 @@
-"""`--dtype` and `--device`, checked before anything is loaded."""
+"""`--dtype`, `--device` and `--shape`, checked before anything is loaded."""
 
 from __future__ import annotations
 
 import difflib
+import re
 
 import torch
 
 from frx_graph.errors import OptionError
 from frx_graph.target import DTYPES
+
+_SIZE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([0-9]{1,9})\s*")
 
 
 def check_dtype(name: str | None) -> torch.dtype | None:
@@ -33,3 +36,17 @@ def check_device(name: str | None) -> str | None:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise OptionError(f"--device {name}: this torch sees no CUDA device", "frx doctor says why")
     return name
+
+
+def parse_shape(text: str) -> tuple[tuple[str, int], ...]:
+    """Sizes by name, of `batch=8,size=224`. Raises `OptionError`."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        matched = _SIZE.fullmatch(part)
+        if matched is None:
+            raise OptionError(f"--shape {text!r}: {part!r} is no NAME=SIZE", "e.g. --shape batch=8,size=224")
+        name = matched[1]
+        if name in found:
+            raise OptionError(f"--shape {text!r} gives {name} twice", "give --shape twice for two trials")
+        found[name] = int(matched[2])
+    return tuple(found.items())

@@ -25,7 +25,7 @@ from frx_graph.cli.output import (
     print_report,
     stages,
 )
-from frx_graph.cli.placement import check_device, check_dtype
+from frx_graph.cli.placement import check_device, check_dtype, parse_shape
 from frx_graph.cli.trial_record import recorded
 from frx_graph.config import advise_config, policy_of
 from frx_graph.engines.engine import EngineName, Finished, Holding
@@ -72,6 +72,13 @@ def trial(
     dtype: Annotated[
         list[str] | None, typer.Option(help="Cast model and inputs: float32, bfloat16, ... May be repeated.")
     ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SIZE[,NAME=SIZE...]",
+            help="Call the target with these, e.g. batch=8,size=224. May be repeated: each by a trial of its own.",
+        ),
+    ] = None,
     engine: EngineOption = EngineName.LOCAL,
     address: AddressOption = None,
     working_dir: WorkingDirOption = None,
@@ -97,6 +104,7 @@ def trial(
         check_writable(place)
     jobs = matrix(
         targets,
+        [parse_shape(text) for text in shape or ()],
         dtype or (),
         candidate or (),
         device=device,
@@ -164,6 +172,7 @@ class _Kept:
         return tuple(
             MatrixEntry(
                 target=job.asked.workload.target,
+                shape=dict(job.asked.workload.shape),
                 dtype=job.asked.workload.dtype,
                 candidate=job.asked.candidate,
                 trial=self._documents.get(number),

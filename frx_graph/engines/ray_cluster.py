@@ -92,7 +92,7 @@ class RayCluster:
     """A `Cluster`. `ray` is the module, connected."""
 
     def __init__(self, ray: Any) -> None:
-        self._ray = ray
+        self.ray = ray
         # No crash is hidden by another try, and what others call that exits is a crash.
         self._attempt = ray.remote(max_retries=0, retry_exceptions=False)(attempt)
         self.working_dir = "working_dir" in dict(ray.get_runtime_context().runtime_env)
@@ -107,14 +107,14 @@ class RayCluster:
                 one["Resources"].get("CPU", 0.0),
                 one["Resources"].get("GPU", 0.0),
             )
-            for one in self._ray.nodes()
+            for one in self.ray.nodes()
             if one["Alive"]
         )
 
     def reserve(self, node: Node, share: Share) -> Reservation:
         """Ask for a share of this node, and of no other."""
         wanted = {"CPU": share.cpus, "GPU": share.gpus, f"node:{node.address}": share.slot}
-        group = self._ray.util.placement_group(
+        group = self.ray.util.placement_group(
             [{name: amount for name, amount in wanted.items() if amount}],
             bundle_label_selector=[{"ray.io/node-id": node.id}],
         )
@@ -123,7 +123,7 @@ class RayCluster:
     def start(self, reservation: Reservation, task: Task) -> Running:
         """In what was reserved."""
         group, _ = reservation.handle
-        strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group)
+        strategy = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group)
         handle = self._attempt.options(
             num_cpus=reservation.share.cpus,
             num_gpus=reservation.share.gpus,
@@ -141,14 +141,14 @@ class RayCluster:
         if not ready and not tasks:
             time.sleep(seconds)
             return (), ()
-        done, _ = self._ray.wait([*ready, *tasks], timeout=seconds, fetch_local=False)
+        done, _ = self.ray.wait([*ready, *tasks], timeout=seconds, fetch_local=False)
         return tuple(ready[ref] for ref in done if ref in ready), tuple(tasks[ref] for ref in done if ref in tasks)
 
     def answer(self, running: Running) -> Answer:
         """Of a task that has ended. Raises `LostError`, `UnfitError`, and `TrialError` for what is so on all nodes."""
-        errors = self._ray.exceptions
+        errors = self.ray.exceptions
         try:
-            found = self._ray.get(running.handle)
+            found = self.ray.get(running.handle)
         except errors.RuntimeEnvSetupError as error:
             raise TrialError(f"the nodes cannot be set up: {first_line(error)}", "see --working-dir") from error
         except errors.TaskCancelledError as error:
@@ -166,10 +166,10 @@ class RayCluster:
         left: Sequence[Any] = [one.handle for one in running]
         for force, seconds in ((False, _CANCELLING_SECONDS), (True, _KILLING_SECONDS)):
             for handle in left:
-                self._ray.cancel(handle, force=force)
+                self.ray.cancel(handle, force=force)
             if left:
-                _, left = self._ray.wait(left, num_returns=len(left), timeout=seconds, fetch_local=False)
+                _, left = self.ray.wait(left, num_returns=len(left), timeout=seconds, fetch_local=False)
 
     def release(self, reservation: Reservation) -> None:
         """Give back a share, or no longer ask for it."""
-        self._ray.util.remove_placement_group(reservation.handle[0])
+        self.ray.util.remove_placement_group(reservation.handle[0])

@@ -3,59 +3,63 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from frx_graph.errors import EvidenceError
 from frx_graph.fleet.reader import Answer, Failure, Fetch, Reader, ReadRun
 from frx_graph.fleet.reader_pool import read_places
-from frx_graph.fleet.remote import RemotePlace, RemoteStore, is_url
 from frx_graph.fleet.run_tables import RowFiles, database_in, keep_parquet, write_parquet
-from frx_graph.fleet.search import Place, local_places
+from frx_graph.fleet.source import open_source
 from frx_graph.fleet.totals import fleet_document
 from frx_graph.reports.fleet_document import FleetDocument
 from frx_graph.termination import cleaned_up_when_terminated
 
 Progress = Callable[[str], None]
+Reading = Callable[[str], Generator[Answer]]
+"""The answers for all places of a source, read here or on a cluster."""
 _TOLD_EVERY = 20
 """Runs between two lines of progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetOptions:
-    """How runs are read: by how many processes, and the folder in which the tables stay, if any."""
-
-    workers: int
-    parquet: Path | None = None
+def read_here(source: str, workers: int) -> Generator[Answer]:
+    """The answers for all places of `source`, read by so many processes."""
+    opened: Any = open_source(source)
+    return read_places(opened.places(), opened.answers, [Reader() for _ in range(workers)])
 
 
-def summarise(source: str, options: FleetOptions, progress: Progress) -> FleetDocument:
-    """What all runs at `source` have, a path or a URL that fsspec knows. Raises `EvidenceError` where there is none
-    that can be read, `OptionError` where DuckDB is missing or the tables cannot be kept."""
+def summarise(source: str, reading: Reading, progress: Progress, parquet: Path | None = None) -> FleetDocument:
+    """What all runs at `source` have, a path or a URL that fsspec knows; the tables stay in `parquet`. Raises
+    `EvidenceError` where there is none that can be read, `OptionError` where DuckDB is missing or the tables cannot be
+    kept."""
     try:
         with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
-            return _summarised(source, options, Path(folder), progress)
+            return _summarised(source, reading, Path(folder), progress, parquet)
     except OSError as error:
         said = f"{error.filename or source}: {error.strerror or error}"
         raise EvidenceError(said, "TMPDIR chooses another folder for what is kept meanwhile") from None
 
 
-def _summarised(source: str, options: FleetOptions, folder: Path, progress: Progress) -> FleetDocument:
+def _summarised(
+    source: str, reading: Reading, folder: Path, progress: Progress, parquet: Path | None
+) -> FleetDocument:
     with database_in(folder) as database:
         progress(f"looking for runs in {source}")
         with RowFiles(folder) as rows:
-            for answer in _answers(source, options.workers):
-                _take(answer, rows)
-                if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
-                    progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
+            with closing(reading(source)) as answers:
+                for answer in answers:
+                    _take(answer, rows)
+                    if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
+                        progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
         progress(f"adding up {rows.runs:,} runs")
         write_parquet(database, folder)
         document = fleet_document(database, source)
     if not rows.runs:
         raise _nothing(source, document)
-    if options.parquet is not None:
-        keep_parquet(folder, options.parquet)
+    if parquet is not None:
+        keep_parquet(folder, parquet)
     return document
 
 
@@ -67,27 +71,6 @@ def _take(answer: Answer, rows: RowFiles) -> None:
             rows.add_problem(answer.name, answer.reason)
         case Fetch():
             raise AssertionError("what is fetched is read before it is told")
-
-
-def _answers(source: str, workers: int) -> Iterator[Answer]:
-    readers = [Reader() for _ in range(workers)]
-    if not is_url(source):
-        return read_places(local_places(Path(source)), _local, readers)
-    store = RemoteStore(source)
-    if (local := store.local) is not None:
-        return read_places(local_places(local), _local, readers)
-
-    def remote(place: RemotePlace, reader: Reader) -> Iterator[Answer]:
-        return store.answers(place, reader)
-
-    return read_places(store.places(), remote, readers)
-
-
-def _local(place: Place, reader: Reader) -> Iterator[Answer]:
-    if isinstance(place, Failure):
-        yield place
-    else:
-        yield from reader.read(place)
 
 
 def _nothing(source: str, document: FleetDocument) -> EvidenceError:

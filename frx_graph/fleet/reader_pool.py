@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -17,7 +17,7 @@ _WAITING: Final = 64
 _POLL_SECONDS: Final = 0.2
 
 
-def read_places(places: Iterable[Place], reading: Reading[Place], readers: list[Reader]) -> Iterator[Answer]:
+def read_places(places: Iterable[Place], reading: Reading[Place], readers: list[Reader]) -> Generator[Answer]:
     """The answers for all places, in the order in which they come; `reading` says how a reader answers for one. What
     `places` and `reading` raise ends all. In the end, and where no more answers are taken, the readers are stopped."""
     found: queue.Queue[Answer | BaseException | None] = queue.Queue(_WAITING)

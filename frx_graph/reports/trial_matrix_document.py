@@ -20,6 +20,7 @@ class MatrixEntry(_Part):
     """One trial of a matrix."""
 
     target: str
+    shape: dict[str, int] = Field(description="sizes that the target was called with; none: as it is")
     dtype: str | None = Field(description="that model and inputs were cast to; null: as the target makes them")
     candidate: str | None = Field(description="that was tried alone; null: all that measured times speak for, together")
     trial: TrialDocument | None = Field(description="null: it came to nothing, and nothing of it counts")

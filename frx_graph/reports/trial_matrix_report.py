@@ -19,7 +19,8 @@ def render_matrix(document: TrialMatrixDocument, *, width: int, color: bool) -> 
     out, console = text_console(width, color, soft_wrap=True)
     for entry in document.trials:
         verdict = "error" if entry.trial is None else entry.trial.verdict
-        of = one_line(" ".join(filter(None, (entry.target, entry.dtype, entry.candidate))), 200)
+        sizes = ",".join(f"{name}={size}" for name, size in entry.shape.items())
+        of = one_line(" ".join(filter(None, (entry.target, sizes, entry.dtype, entry.candidate))), 200)
         console.print(Text.assemble((f"{verdict:<{_WORD}}", STYLES.get(verdict, "bold red")), of))
         for told in _told(entry):
             for line in textwrap.wrap(one_line(told, 1000), width - _WORD):

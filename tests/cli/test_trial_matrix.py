@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import torch
+from pydantic import TypeAdapter
 
 from frx_graph.cli import trial
 from frx_graph.cli.main import run
@@ -25,7 +26,8 @@ from frx_graph.reports.trial_document import TrialDocument
 from frx_graph.reports.trial_matrix_document import TrialMatrixDocument, matrix_schema
 from frx_graph.target_trial import Tried
 from frx_graph.trial_matrix import TrialJob, matrix
-from frx_graph.trials.arm_messages import MadeGraph
+from frx_graph.trial_workload import load_workload
+from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun
 from frx_graph.trials.policy import TrialPolicy
@@ -165,6 +167,9 @@ def test_a_void_trial_is_an_error_and_in_no_ledger(
         (["--address", "auto"], "--address is for a Ray cluster"),
         (["--working-dir", "."], "--working-dir is for a Ray cluster"),
         (["--engine", "ray", "--working-dir", "gone"], "--working-dir gone is no folder"),
+        (["--shape", "batch=8,size"], "'size' is no NAME=SIZE"),
+        (["--shape", "batch=-8"], "'batch=-8' is no NAME=SIZE"),
+        (["--shape", "batch=8,batch=9"], "gives batch twice"),
         (["--engine", "ray", "--device", "cuda:1"], "which one of a node's GPUs is Ray's to say"),
     ],
 )
@@ -192,6 +197,7 @@ def test_a_cluster_that_nobody_answers_at_is_an_error(workplace: Path, capsys: p
 def test_alpha_is_divided_among_the_candidates_of_one_program() -> None:
     jobs = matrix(
         ["a.py:build", "b.py:build", "a.py:build"],
+        [(("batch", 8),)],
         ["float32"],
         ["hoist_copy", "freezing", "eager"],
         device=None,
@@ -202,7 +208,40 @@ def test_alpha_is_divided_among_the_candidates_of_one_program() -> None:
     )
     assert len(jobs) == 6
     assert {job.asked.candidates for job in jobs} == {3}
-    assert jobs[0].label == "a.py:build float32 hoist_copy"
+    assert jobs[0].label == "a.py:build batch=8 float32 hoist_copy"
+
+
+def test_each_shape_is_a_trial_of_its_own(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "1"), None], placed=False))
+    arguments = ["trial", "a.py:build", "--shape", "batch=8,size=224", "--shape", " batch = 1"]
+    assert run([*arguments, "--json"]) == 0
+    found = TrialMatrixDocument.model_validate_json(capsys.readouterr().out)
+    assert [one.shape for one in found.trials] == [{"batch": 8, "size": 224}, {"batch": 1}]
+    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "2"), None], placed=False))
+    assert run(arguments) == 0
+    assert "promote       a.py:build batch=8,size=224" in capsys.readouterr().out
+
+
+def test_an_arm_calls_the_target_with_its_shape(workplace: Path) -> None:
+    program = workplace / "shaped.py"
+    program.write_text(
+        "import torch\ndef build(batch):\n    return torch.nn.Linear(3, 2), (torch.randn(batch, 3),)\n"
+    )
+    (job,) = matrix(
+        [f"{program}:build"],
+        [(("batch", 8),)],
+        [],
+        [],
+        device=None,
+        train=False,
+        inner="eager",
+        against_itself=False,
+        policy=TrialPolicy(),
+    )
+    workload = TypeAdapter(TargetWorkload).validate_json(TypeAdapter(TargetWorkload).dump_json(job.asked.workload))
+    assert load_workload(workload).args[0].shape == (8, 3)
 
 
 def test_the_published_schema_is_that_of_the_code() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import fsspec
 import pytest
 
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.fleet.fleet import FleetOptions, summarise
+from frx_graph.fleet.fleet import read_here, summarise
 from frx_graph.reports.fleet_document import FleetDocument
 from frx_graph.reports.fleet_report import render_fleet
 
@@ -23,7 +24,7 @@ Zipped = Callable[..., Path]
 
 
 def summarised(source: object, parquet: Path | None = None) -> FleetDocument:
-    return summarise(str(source), FleetOptions(2, parquet), lambda _: None)
+    return summarise(str(source), partial(read_here, workers=2), lambda _: None, parquet)
 
 
 def put(folder: Path, url: str) -> None:

@@ -1,0 +1,86 @@
+"""Runs read on the nodes of a Ray cluster.
+
+A task reads some places, as a thread does here. Reading changes nothing, so Ray makes the task of a node that was lost
+again, and what had been read of it was told to nobody. Not Ray Data, which would want PyArrow and pandas for a queue.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from frx_graph.errors import EvidenceError, first_line
+from frx_graph.fleet.reader import Answer, Failure, Reader
+from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.remote import is_url
+from frx_graph.fleet.source import open_source
+from frx_graph.version import __version__
+
+PLACES_OF_A_TASK: Final = 32
+_TASKS_OF_A_PROCESSOR: Final = 2
+"""That are there at once: the next one is not waited for, and no more answers than these are kept."""
+_RETRIES: Final = 3
+"""Of a task whose node or process was lost."""
+_WAIT_SECONDS: Final = 1.0
+"""Between looks at how many processors there are."""
+
+
+def read_on_cluster(ray: Any, source: str) -> Generator[Answer]:
+    """The answers for all places of `source`, as they come; `ray` is the module, connected. Raises `EvidenceError` for
+    a node that cannot read them at all. Where no more answers are taken, the tasks are cancelled."""
+    where = source if is_url(source) else str(Path(source).absolute())
+    reading = ray.remote(num_cpus=1, max_retries=_RETRIES)(read_places_here)
+    tasks = _tasks(where)
+    running: dict[Any, Sequence[Any]] = {}
+    try:
+        while True:
+            at_once = _TASKS_OF_A_PROCESSOR * max(1, int(ray.cluster_resources().get("CPU", 1)))
+            for places in itertools.islice(tasks, max(0, at_once - len(running))):
+                running[reading.remote(where, places, __version__)] = places
+            if not running:
+                return
+            done, _ = ray.wait(list(running), timeout=_WAIT_SECONDS)
+            for one in done:
+                yield from _answers(ray, one, running.pop(one))
+    finally:
+        for one in running:
+            ray.cancel(one, force=True)
+
+
+def _tasks(source: str) -> Iterator[Sequence[Any]]:
+    places = iter(open_source(source).places())
+    while task := tuple(itertools.islice(places, PLACES_OF_A_TASK)):
+        yield task
+
+
+def _answers(ray: Any, task: Any, places: Sequence[Any]) -> Sequence[Answer]:
+    try:
+        found: Sequence[Answer] = ray.get(task)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause or error
+        if isinstance(cause, EvidenceError):
+            raise EvidenceError(str(cause), cause.hint) from None
+        raise EvidenceError(f"a node cannot read runs: {first_line(cause)}", "is frx-graph installed there?") from None
+    except ray.exceptions.RayError as error:
+        return [Failure(place.name, f"the nodes that were to read it were lost: {first_line(error)}") for place in places]
+    return found
+
+
+def read_places_here(source: str, places: Sequence[Any], version: str) -> list[Answer]:
+    """What a task does, on its node. Raises `EvidenceError` where this node has other code, or not these files."""
+    here = socket.gethostname()
+    if version != __version__:
+        raise EvidenceError(f"node {here} has frx-graph {__version__}, not {version}", "install the same on all nodes")
+    for place in places:
+        if isinstance(place, ReadingTask) and not Path(place.path).exists():
+            hint = "runs have to lie where all nodes find them: on a shared file system, or at a URL"
+            raise EvidenceError(f"node {here} has no {place.path}", hint)
+    opened: Any = open_source(source)
+    reader = Reader()
+    try:
+        return [answer for place in places for answer in opened.answers(place, reader)]
+    finally:
+        reader.close()

@@ -1,0 +1,102 @@
+"""Runs read on a real Ray cluster of two nodes on this machine: the same is found as here, also where a node is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frx_graph.arms import where_this_is
+from frx_graph.cli.main import run
+from frx_graph.errors import EvidenceError
+from frx_graph.fleet import ray_reading
+from frx_graph.fleet.fleet import read_here, summarise
+from frx_graph.fleet.reader import Failure, ReadRun
+from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.reports.fleet_document import FleetDocument
+from frx_graph.version import __version__
+
+pytest.importorskip("ray", reason="needs the [ray] extra")
+pytest.importorskip("duckdb", reason="needs the [fleet] extra")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patched.setenv("PYTHONPATH", where_this_is()["PYTHONPATH"])
+        from ray.cluster_utils import Cluster
+
+        made = Cluster(initialize_head=True, head_node_args=node())
+        made.add_node(**node())
+        yield made
+        made.shutdown()
+
+
+def node() -> dict[str, Any]:
+    return {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+
+
+@pytest.fixture
+def runs(recorded: Path, traced: Path, zipped: Callable[..., Path], tmp_path: Path) -> Path:
+    """More than one task reads."""
+    home = tmp_path / "runs"
+    for number in range(3 * ray_reading.PLACES_OF_A_TASK):
+        shutil.copytree(traced if number % 10 == 0 else recorded, home / f"run-{number}")
+    zipped(home / "some.zip", recorded, traced)
+    (home / "broken.zip").write_text("PK")
+    return home
+
+
+def test_a_cluster_finds_what_is_found_here(
+    cluster: Any, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(runs.parent)
+    assert run(["fleet", "runs", "--engine", "ray", "--address", cluster.address, "--json"]) == 1
+    found = FleetDocument.model_validate(json.loads(capsys.readouterr().out))
+    here = summarise("runs", partial(read_here, workers=2), lambda _: None)
+    assert found.bundles.read == 3 * ray_reading.PLACES_OF_A_TASK + 2
+    assert found == here
+
+
+def test_what_a_lost_node_has_not_told_is_read_elsewhere(cluster: Any, runs: Path) -> None:
+    from frx_graph.engines.ray_cluster import ray_cluster
+
+    lost = cluster.add_node(**node())
+    with ray_cluster(cluster.address) as connected:
+        answers = ray_reading.read_on_cluster(connected.ray, str(runs))
+        first = next(answers)
+        cluster.remove_node(lost, allow_graceful=False)
+        found = [first, *answers]
+    assert sum(isinstance(one, ReadRun) for one in found) == 3 * ray_reading.PLACES_OF_A_TASK + 2
+    assert [one.name for one in found if isinstance(one, Failure)] == ["broken.zip"]
+
+
+def test_a_node_without_the_runs_or_with_other_code_is_an_error(tmp_path: Path) -> None:
+    gone = ReadingTask(kind="folder", path=str(tmp_path / "gone"), name="gone")
+    with pytest.raises(EvidenceError, match="has no .*gone") as raised:
+        ray_reading.read_places_here(str(tmp_path), [gone], __version__)
+    assert "shared file system" in str(raised.value.hint)
+    with pytest.raises(EvidenceError, match=f"has frx-graph {__version__}, not 9"):
+        ray_reading.read_places_here(str(tmp_path), [], "9")
+
+
+def test_such_an_error_ends_all(cluster: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from frx_graph.engines.ray_cluster import ray_cluster
+
+    monkeypatch.setattr(ray_reading, "__version__", "9")
+    with ray_cluster(cluster.address) as connected, pytest.raises(EvidenceError, match="not 9"):
+        list(ray_reading.read_on_cluster(connected.ray, str(runs)))
+
+
+def test_processes_are_counted_here_only(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", str(runs), "--engine", "ray", "--workers", "2"]) == 2
+    assert "--workers is for this machine" in capsys.readouterr().err
+    assert run(["fleet", str(runs), "--address", "auto"]) == 2
+    assert "--address is for a Ray cluster" in capsys.readouterr().err
