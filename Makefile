@@ -5,6 +5,7 @@
 #   make test [TORCH=2.13.0]                        installs, lints, type-checks, runs the tests
 #   make tests [TORCH=2.13.0] [SELECT='not slow'] [TESTS='tests/capture ...']
 #                                                   installs, runs these tests
+#   make audit                                      asks PyPI for known faults of all that is installed
 #   make docs                                       installs, builds the documentation into build/docs
 #
 # Each torch version has its own virtual environment; constraints.txt names the default one.
@@ -12,7 +13,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test lint tests docs clean
+.PHONY: demo test lint tests audit docs clean
 
 PYTHON ?= python3.11
 DEFAULT_TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
@@ -58,6 +59,12 @@ lint: $(VENV)/.installed-test
 
 tests: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(JOBS) $(if $(SELECT),-m "$(SELECT)") $(TESTS)
+
+audit: $(VENV)/.installed-test
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > build/audit/installed.txt
+	build/audit/bin/pip-audit --requirement build/audit/installed.txt --no-deps --disable-pip
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -118,6 +118,7 @@ def main() -> int:
             [f"{program}:build" for program in programs],
             (),
             (),
+            (),
             device=None,
             train=False,
             inner="eager",

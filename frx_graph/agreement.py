@@ -8,9 +8,9 @@ decide otherwise later, since its time is up, reads what was decided. Three of t
     validated      that all ranks have found it valid, or who did not, and why
     acknowledged   that all ranks have read that, and so were alive then
 
-A store may be older than the ranks: a launcher such as `torchrun` keeps it when it starts them anew, and so what they had
-decided before. An offer carries the name of a life, and the other two registers are of that life; how a rank tells that
-one has passed is said at `_Talk.offered`.
+A store may be older than the ranks: a launcher such as `torchrun` keeps it when it starts them anew, and so what they
+had decided before. An offer carries the name of a life, and the other two registers are of that life; how a rank tells
+that one has passed is said at `_Talk.offered`.
 
 Why not a collective: those of the default group block for as long as that was told to, half an hour as a rule, NCCL's
 end the process then, and are matched by their order, so that one of ours would be taken for one of the program's on a
@@ -60,7 +60,7 @@ _MOST_MISSING = 16
 _LOOK_AGAIN_SECONDS = 0.05
 """Between looks at an offer of an earlier life: a store tells that a key is there, not that it has changed."""
 _START_IS_EXACT_TO = 1.0
-"""Seconds: psutil reckons the start of a process from the machine's, which Linux gives in whole ones (proc(5), btime)."""
+"""Seconds: psutil reckons a process's start from the machine's, which Linux gives in whole ones (proc(5), btime)."""
 
 Answer = TypeVar("Answer")
 
@@ -121,12 +121,12 @@ def _agreed(talk: _Talk, proposal: Callable[[], bytes | None], valid: Callable[[
         objection = _objection(valid, plan)
         try:
             decided = talk.asking(partial(talk.decide, objection))
-        except _EarlierLife:
+        except _EarlierLifeError:
             continue
         return Agreement(plan if decided.yes else None, decided.why, decided.ranks, decided.silent)
 
 
-class _EarlierLife(Exception):
+class _EarlierLifeError(Exception):
     """What was offered is of processes that are no more."""
 
 
@@ -265,10 +265,10 @@ class _Talk:
         self._acknowledged = True
         return self._all_say(_ACKNOWLEDGED)
 
-    def _passed_away(self) -> _EarlierLife:
+    def _passed_away(self) -> _EarlierLifeError:
         """That this rank has answered, and it was not this process."""
         self._passed.add(self._life)
-        return _EarlierLife()
+        return _EarlierLifeError()
 
     def outcome(self, register: str) -> _Verdict:
         """What was decided, by this rank if nobody has when its time is up."""

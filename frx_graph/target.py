@@ -96,8 +96,8 @@ def _check_takes(target: str, factory: Callable[..., object], sizes: Mapping[str
     try:
         signature.bind(**sizes)
     except TypeError as error:
-        takes = ", ".join(signature.parameters) or "nothing"
-        raise TargetError(f"{target} does not take {', '.join(sizes)}: {first_line(error)}", f"it takes {takes}") from error
+        said = f"{target} does not take {', '.join(sizes)}: {first_line(error)}"
+        raise TargetError(said, f"it takes {', '.join(signature.parameters) or 'nothing'}") from error
 
 
 def _checked(target: str, made: object) -> Workload:

@@ -1,4 +1,4 @@
-"""Which trials a matrix of targets, shapes, types and candidates consists of, and each of them as a job for an engine."""
+"""Which trials a matrix of targets, shapes, types and candidates consists of, and each as a job for an engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class TrialJob:
     def label(self) -> str:
         """Its place in the matrix."""
         workload = self.asked.workload
-        return " ".join(filter(None, (workload.target, shape_text(workload.shape), workload.dtype, self.asked.candidate)))
+        named = (workload.target, shape_text(workload.shape), workload.dtype, self.asked.candidate)
+        return " ".join(filter(None, named))
 
     def __call__(self, progress: Progress) -> Tried | None:
         """As `try_target` says."""

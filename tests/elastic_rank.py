@@ -3,8 +3,8 @@
     torchrun ... elastic_rank.py FOLDER LAST
 
 agrees on a plan that is named after its life, and leaves what it saw as FOLDER/LIFE.RANK.json. In all lives but LAST a
-rank ends, so that the launcher starts all anew: the second one while it validates. If there is FOLDER/machines, it does not
-end by itself, but waits to be killed with its launcher. Which life it is says the number of files `*.over`.
+rank ends, so that the launcher starts all anew: the second one while it validates. If there is FOLDER/machines, it does
+not end by itself, but waits to be killed with its launcher. Which life it is says the number of files `*.over`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(folder: Path, last: int) -> None:
         time.sleep(2.0)
 
     def valid(plan: bytes) -> str | None:
-        if life == 1 and rank == 1:
+        if 0 < life < last and rank == 1:
             (folder / f"{life}.over").touch()
             os._exit(1)
         return None if plan == f"plan of life {life}".encode() else f"a plan of another life: {plan.decode()}"

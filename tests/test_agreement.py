@@ -6,6 +6,7 @@ here. A launch that takes longer than its limit fails.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -298,7 +299,9 @@ def lives(world: int, immortal: bool) -> st.SearchStrategy[list[OneOfALife]]:
     return st.lists(rank, min_size=world, max_size=world)
 
 
-def lived(store: dist.Store, plan: bytes, ranks: list[OneOfALife]) -> tuple[dict[int, Agreement], set[tuple[int, bytes]]]:
+def lived(
+    store: dist.Store, plan: bytes, ranks: list[OneOfALife]
+) -> tuple[dict[int, Agreement], set[tuple[int, bytes]]]:
     """What ranks were told that have not died, and who has found which plan valid."""
     said: dict[int, Agreement] = {}
     found_valid: set[tuple[int, bytes]] = set()
@@ -316,10 +319,8 @@ def lived(store: dist.Store, plan: bytes, ranks: list[OneOfALife]) -> tuple[dict
         mortal: Any = Mortal(store, one.dies)
         talk = agreement._Talk(range(len(ranks)), rank, 0.3, lambda: mortal)
         talk._started = begun + one.ahead
-        try:
+        with contextlib.suppress(Killed):
             said[rank] = agreement._agreed(talk, lambda: plan, valid)
-        except Killed:
-            pass
 
     threads = [threading.Thread(target=run, args=each) for each in enumerate(ranks)]
     for thread in threads:

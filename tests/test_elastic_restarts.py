@@ -1,4 +1,8 @@
-"""Ranks that `torchrun` starts anew agree anew: its store is older than they are, and holds what was decided before."""
+"""Ranks that `torchrun` starts anew agree anew.
+
+The store that it shares with its ranks by default is not made anew, and then gloo connects to addresses of before; so
+it is told not to share (pytorch/pytorch#135712). What ranks do that find an older store is in `test_agreement.py`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,12 @@ pytestmark = [
 def launch(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts `torchrun` in a process group of its own; what it and its ranks say is in `output`."""
     started: list[subprocess.Popen[bytes]] = []
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "OMP_NUM_THREADS": "1",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
 
     def start(*arguments: str, last: int) -> subprocess.Popen[bytes]:
         with (tmp_path / "output").open("ab") as output:

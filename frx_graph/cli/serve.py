@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -15,10 +16,10 @@ from frx_graph.cli.output import QuietOption, notice
 from frx_graph.config import advise_config
 from frx_graph.errors import OptionError
 from frx_graph.ledger.location import choose_location
+from frx_graph.service.settings import MEGABYTE, TOKEN_VARIABLE, ServiceSettings, usual_workers
 
-TOKEN_VARIABLE = "FRX_SERVE_TOKEN"
-_LONGEST_HEAD = 1 << 16
-"""Bytes of a request's line and headers."""
+_BODIES_AT_ONCE = 8
+"""Of the largest size, before more of them are told to come back."""
 
 
 def serve(
@@ -32,7 +33,9 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A name that the service is also asked by; may be repeated.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Analyses at once. Default: 4, or one a core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Analyses at once. Default: 4, or one a core.")
+    ] = None,
     queue: Annotated[int, typer.Option(min=0, help="Analyses that may wait; more are told to come back.")] = 64,
     max_upload_mb: Annotated[int, typer.Option(min=1, help="Of a body with files.")] = 512,
     max_memory_mb: Annotated[int, typer.Option(min=64, help="That one analysis may allocate.")] = 2048,
@@ -44,10 +47,8 @@ def serve(
     """Serve the analyses over HTTP, with a page for people. Stops at Ctrl-C or SIGTERM, when what was accepted is done.
     Exit code 0: stopped; 2: an error."""
     try:
-        import uvicorn
-
         from frx_graph.service.app import create_app
-        from frx_graph.service.settings import MEGABYTE, ServiceSettings, usual_workers
+        from frx_graph.service.connection import server_of
     except ImportError as error:
         raise OptionError(f"frx serve needs the package {error.name}", "pip install 'frx-graph[serve]'") from error
     try:
@@ -58,6 +59,7 @@ def serve(
             allowed_hosts=tuple(allow_host or ()),
             queue=queue,
             upload_bytes=max_upload_mb * MEGABYTE,
+            held_bytes=_BODIES_AT_ONCE * max_upload_mb * MEGABYTE,
             analysis_bytes=max_memory_mb * MEGABYTE,
             analysis_seconds=time_limit_s,
             shutdown_seconds=shutdown_s,
@@ -66,30 +68,24 @@ def serve(
     except ValidationError as error:
         said = error.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
         hint = f"--token-file FILE, or {TOKEN_VARIABLE}: python -c 'import secrets; print(secrets.token_urlsafe())'"
-        raise OptionError(f"frx serve --host {host}: {said}", hint) from None
+        raise OptionError(f"frx serve: {said}", hint if "token" in said or "character" in said else "") from None
     location = choose_location(ledger, advise_config(Path.cwd()).ledger)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(settings, location),
-            access_log=False,
-            log_level="warning",
-            server_header=False,
-            timeout_graceful_shutdown=round(settings.shutdown_seconds),
-            h11_max_incomplete_event_size=_LONGEST_HEAD,
-        )
-    )
-    with _listening(settings.host, settings.port) as listening:
+    server = server_of(create_app(settings, location), settings)
+    with listening(settings.host, settings.port) as opened:
         secured = "" if settings.token is None else ", with the token"
-        notice(f"frx: serving at http://{_address(listening)}{secured}; Ctrl-C stops")
+        notice(f"frx: serving at http://{_address(opened)}{secured}; Ctrl-C stops")
         for number in (signal.SIGINT, signal.SIGTERM):
             # The server handles them, and raises again what it has handled: it has stopped then, and all is well.
             signal.signal(number, lambda _number, _frame: None)
-        server.run(sockets=[listening])
+        # It exits by itself where the application does not start.
+        with contextlib.suppress(SystemExit):
+            server.run(sockets=[opened])
     if not server.started:
         raise OptionError("the service could not start", "look at what is said above")
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """A socket there. Raises `OptionError` where there can be none."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)

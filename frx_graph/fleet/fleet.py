@@ -42,17 +42,14 @@ def summarise(source: str, reading: Reading, progress: Progress, parquet: Path |
         raise EvidenceError(said, "TMPDIR chooses another folder for what is kept meanwhile") from None
 
 
-def _summarised(
-    source: str, reading: Reading, folder: Path, progress: Progress, parquet: Path | None
-) -> FleetDocument:
+def _summarised(source: str, reading: Reading, folder: Path, progress: Progress, parquet: Path | None) -> FleetDocument:
     with database_in(folder) as database:
         progress(f"looking for runs in {source}")
-        with RowFiles(folder) as rows:
-            with closing(reading(source)) as answers:
-                for answer in answers:
-                    _take(answer, rows)
-                    if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
-                        progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
+        with RowFiles(folder) as rows, closing(reading(source)) as answers:
+            for answer in answers:
+                _take(answer, rows)
+                if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
+                    progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
         progress(f"adding up {rows.runs:,} runs")
         write_parquet(database, folder)
         document = fleet_document(database, source)

@@ -65,7 +65,8 @@ def _answers(ray: Any, task: Any, places: Sequence[Any]) -> Sequence[Answer]:
             raise EvidenceError(str(cause), cause.hint) from None
         raise EvidenceError(f"a node cannot read runs: {first_line(cause)}", "is frx-graph installed there?") from None
     except ray.exceptions.RayError as error:
-        return [Failure(place.name, f"the nodes that were to read it were lost: {first_line(error)}") for place in places]
+        why = f"the nodes that were to read it were lost: {first_line(error)}"
+        return [Failure(place.name, why) for place in places]
     return found
 
 

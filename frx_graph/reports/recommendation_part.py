@@ -11,7 +11,7 @@ from frx_graph.rules.recommendation_card import Direction
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ValidationPart(_Part):

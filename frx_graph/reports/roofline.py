@@ -83,7 +83,7 @@ def placed_points(graphs: Iterable[GraphSummary], roof: Roof) -> tuple[PlacedPoi
                 dtype=dtype,
                 intensity=intensity,
                 attainable=roof.attainable(intensity, dtype),
-                achieved=point.flops / seconds if seconds else None,
+                achieved=finite(point.flops / seconds) if seconds else None,
                 bound=None if ridge is None else "memory" if intensity < ridge else "arithmetic",
             )
         )

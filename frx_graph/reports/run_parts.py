@@ -18,7 +18,7 @@ SCHEMA_NAME: Literal["frx_run_v1"] = "frx_run_v1"
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class SourcePart(_Part):

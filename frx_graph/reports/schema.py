@@ -11,7 +11,7 @@ know. Unknown is null. Bytes are memory traffic, read plus written.
 from __future__ import annotations
 
 import sys
-from typing import Literal, TextIO
+from typing import Annotated, Literal, TextIO
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +20,9 @@ from frx_graph.records import Basis, CopyKind, Effort, OperandRole, Risk, Severi
 from frx_graph.reports.published_schema import published_schema
 
 SCHEMA_NAME = "frx_advice_v1"
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+PerSecond = Annotated[float, Field(ge=1.0, le=1e24)]
+"""A million times what a device does, so that whatever is made of it is a number."""
 
 
 class _Model(BaseModel):
@@ -47,9 +50,9 @@ class CopyModel(_Model):
     role: OperandRole
     value: str
     """The value that is copied."""
-    bytes: int = Field(ge=0)
+    bytes: Count
     """Traffic, summed over `count` copies."""
-    count: int = Field(ge=0)
+    count: Count
     phase: Phase
     basis: Basis
     cause: str
@@ -109,8 +112,8 @@ class FindingModel(_Model):
     severity: Severity
     site: SiteModel
     nodes: tuple[str, ...]
-    count_per_step: int = Field(ge=0)
-    bytes_per_step: int | None = Field(ge=0)
+    count_per_step: Count
+    bytes_per_step: Count | None
     """Traffic that the fix would save."""
     saving: SavingModel
     effort: Effort
@@ -142,10 +145,10 @@ class SpanModel(_Model):
     module_path: str
     phase: Phase
     layout: str
-    ops: int = Field(ge=0)
-    bytes: int = Field(ge=0)
-    copies: int = Field(ge=0)
-    copy_bytes: int = Field(ge=0)
+    ops: Count
+    bytes: Count
+    copies: Count
+    copy_bytes: Count
     """The part of `bytes` that layout copies make."""
 
 
@@ -156,9 +159,9 @@ class RooflinePointModel(_Model):
     site: SiteModel
     phase: Phase
     dtype: str
-    count: int = Field(ge=0)
-    flops: int = Field(ge=0)
-    bytes: int = Field(ge=0)
+    count: Count
+    flops: Count
+    bytes: Count
     seconds: float | None = Field(ge=0)
     """Measured time of all calls; null unless a trace or an observation timed them."""
 
@@ -169,7 +172,7 @@ class GraphModel(_Model):
     graph_id: str
     origin: str
     train: bool
-    ops: int = Field(ge=0)
+    ops: Count
     spans: tuple[SpanModel, ...]
     roofline: tuple[RooflinePointModel, ...]
 
@@ -178,7 +181,7 @@ class PeakModel(_Model):
     """Peak arithmetic of the device in one dtype."""
 
     dtype: str
-    flops_per_s: float
+    flops_per_s: PerSecond
 
 
 class EnvironmentModel(_Model):
@@ -193,7 +196,7 @@ class EnvironmentModel(_Model):
     inner: str
     """The compiler whose program the advice is about: `eager`, `inductor`, ..."""
     threads: int | None
-    bandwidth_bytes_per_s: float | None
+    bandwidth_bytes_per_s: PerSecond | None
     peak_flops: tuple[PeakModel, ...]
     contract: str | None
     """The operator layout contract that the predictions rest on."""
@@ -202,13 +205,13 @@ class EnvironmentModel(_Model):
 class TotalsModel(_Model):
     """The whole step."""
 
-    ops_scanned: int = Field(ge=0)
-    copies_per_step: int = Field(ge=0)
-    copy_bytes_per_step: int | None = Field(ge=0)
+    ops_scanned: Count
+    copies_per_step: Count
+    copy_bytes_per_step: Count | None
     """Null where a trace shows copies without their shapes."""
     bandwidth_overhead_pct: float | None
     """Copy traffic in percent of all traffic."""
-    quick_wins: int = Field(ge=0)
+    quick_wins: Count
     """Findings that one line fixes at low or medium risk."""
 
 

@@ -15,7 +15,7 @@ SCHEMA_NAME: Literal["frx_trace_v1"] = "frx_trace_v1"
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class StepPart(_Part):

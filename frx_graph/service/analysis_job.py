@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 RESULT: Final = ".result"
 """The file that the result is written to: no uploaded one is called so."""
+TEMPORARY: Final = ".temporary"
+"""The folder for what an analysis unpacks, which goes with the job's also where the worker was killed."""
 MediaType = Literal["application/json", "text/html; charset=utf-8"]
 
 
@@ -24,7 +26,7 @@ class Task(enum.StrEnum):
     RECONCILE = "reconcile"
 
 
-class Form(enum.StrEnum):
+class ResultForm(enum.StrEnum):
     """As what the result is wanted."""
 
     JSON = "json"
@@ -50,7 +52,7 @@ class AnalysisJob(_Model):
     files: tuple[JobFile, ...]
     labels: tuple[str, str] = ("a", "b")
     gpu_model: str | None = None
-    form: Form = Form.JSON
+    form: ResultForm = ResultForm.JSON
 
 
 class Done(_Model):
@@ -75,10 +77,11 @@ class OutOfMemory(_Model):
 
 
 class Failed(_Model):
-    """A fault of ours."""
+    """A fault of ours, for the log of the service; `where` are the innermost places of the code, `file.py:12`."""
 
     status: Literal["failed"] = "failed"
     error: str
+    where: tuple[str, ...] = ()
 
 
 Answer = Annotated[Done | Refused | OutOfMemory | Failed, Field(discriminator="status")]

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
+from typing import Final
 
 from anyio.to_thread import run_sync
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
 
-from frx_graph.service.analysis_job import RESULT, AnalysisJob, Done, Failed, Form, OutOfMemory, Refused, Task
+from frx_graph.service.analysis_job import RESULT, AnalysisJob, Done, Failed, OutOfMemory, Refused, ResultForm, Task
 from frx_graph.service.body_limit import RETRY_SECONDS
 from frx_graph.service.job_folder import JobFolder, job_folder
 from frx_graph.service.metrics import ServiceMetrics
 from frx_graph.service.problem import ProblemError
+from frx_graph.service.request_log import request_number
 from frx_graph.service.settings import ServiceSettings
 from frx_graph.service.worker_pool import QueueFullError, TooSlowError, WorkerDiedError, WorkerPool
+
+_CHUNK: Final = 1 << 18
+"""Bytes of an answer that are sent at once: who takes them slowly holds no more in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +36,25 @@ class Analyst:
     settings: ServiceSettings
     pool: WorkerPool
     metrics: ServiceMetrics
+    log: Callable[[str], None]
+
+    def check_room(self) -> None:
+        """Before a large body is received. Raises `ProblemError` where no more may wait."""
+        if self.pool.full:
+            raise _turned_away()
 
     async def response(
         self,
+        request: Request,
         task: Task,
         fill: Callable[[JobFolder], None],
         *,
         gpu_model: str | None = None,
         labels: tuple[str, str] = ("a", "b"),
-        form: Form = Form.JSON,
+        form: ResultForm = ResultForm.JSON,
     ) -> Response:
-        """The result as a response; `fill` puts the files into the job's folder. Raises `ProblemError`."""
+        """The result as a response; `fill` puts the files into the job's folder. Raises `ProblemError`, and
+        `ClientDisconnect` where nobody waits for it any more."""
         with job_folder() as folder:
             await run_sync(fill, folder)
             job = AnalysisJob(
@@ -49,29 +68,50 @@ class Analyst:
             start = perf_counter()
             outcome = "failed"
             try:
-                done = await self._ask(job)
+                done = await self._while_wanted(request, job)
                 result = folder.path / RESULT
                 if result.stat().st_size > self.settings.result_bytes:
                     raise ProblemError(422, "the result is larger than may be sent", "analyse less at once")
-                text = await run_sync(result.read_bytes)
                 outcome = "done"
-                return Response(text, media_type=done.media_type)
+                return _sent_from(result, done.media_type)
+            except QueueFullError:
+                outcome = "turned_away"
+                raise _turned_away() from None
             except ProblemError as error:
                 outcome = "refused" if error.status_code < 500 else "failed"
                 raise
+            except ClientDisconnect:
+                outcome = "given_up"
+                raise
             finally:
                 self.metrics.analyses.labels(task.value, outcome).inc()
-                self.metrics.analysis_seconds.labels(task.value).observe(perf_counter() - start)
+                if outcome != "turned_away":
+                    self.metrics.analysis_seconds.labels(task.value).observe(perf_counter() - start)
 
-    async def _ask(self, job: AnalysisJob) -> Done:
+    async def _while_wanted(self, request: Request, job: AnalysisJob) -> Done:
+        """The answer, unless the client has gone before."""
+        asked = asyncio.create_task(self._ask(request, job))
+        gone = asyncio.create_task(_gone(request))
+        try:
+            await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise ClientDisconnect
+            return asked.result()
+        finally:
+            asked.cancel()
+            gone.cancel()
+            # A worker that was asked is gone when this is: the folder is removed next.
+            await asyncio.gather(asked, gone, return_exceptions=True)
+
+    async def _ask(self, request: Request, job: AnalysisJob) -> Done:
         try:
             found = await self.pool.run(job)
-        except QueueFullError as error:
-            raise ProblemError(503, str(error), "try again", {"Retry-After": RETRY_SECONDS}) from None
         except TooSlowError as error:
             raise ProblemError(422, str(error), "analyse less at once, or with the command line") from None
         except WorkerDiedError as error:
-            raise ProblemError(500, str(error), "analyse it with the command line, which says more") from None
+            self._log(request, fault=str(error), worker=error.how, said=error.said)
+            number = request_number(request.scope)
+            raise ProblemError(500, f"{error}; request {number} in the log of the service") from None
         match found:
             case Done():
                 return found
@@ -81,4 +121,34 @@ class Analyst:
                 most = self.settings.analysis_bytes
                 raise ProblemError(422, f"the analysis needs more memory than {most:,} bytes", "analyse less at once")
             case Failed():
-                raise ProblemError(500, f"the analysis failed: {found.error}", "this is a fault of frx-graph")
+                self._log(request, fault=found.error, where=found.where)
+                number = request_number(request.scope)
+                raise ProblemError(500, f"a fault of frx-graph; request {number} in the log of the service")
+
+    def _log(self, request: Request, **what: object) -> None:
+        self.log(json.dumps({"request": request_number(request.scope), **what}))
+
+
+def _turned_away() -> ProblemError:
+    return ProblemError(503, "as many analyses wait as may", "try again", {"Retry-After": RETRY_SECONDS})
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has gone; its body is read already."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _sent_from(result: Path, media_type: str) -> Response:
+    """The answer, read while it is sent: the file is open, and its folder may go."""
+    with contextlib.ExitStack() as opened:
+        file = opened.enter_context(result.open("rb"))
+        size = os.fstat(file.fileno()).st_size
+        kept = opened.pop_all()
+
+    def chunks() -> Iterator[bytes]:
+        with kept:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+
+    return StreamingResponse(chunks(), media_type=media_type, headers={"Content-Length": str(size)})

@@ -15,15 +15,17 @@ from frx_graph.service.access import Access
 from frx_graph.service.analyst import Analyst
 from frx_graph.service.body_limit import BodyLimit
 from frx_graph.service.decisions import DecisionBook
+from frx_graph.service.faults import Faults
 from frx_graph.service.file_endpoint import file_endpoint
 from frx_graph.service.json_endpoints import json_endpoints
 from frx_graph.service.ledger_endpoints import ledger_endpoints
 from frx_graph.service.metrics import CONTENT_TYPE, ServiceMetrics
-from frx_graph.service.problem import ProblemError, problem_of, problem_response
+from frx_graph.service.problem import ProblemError
+from frx_graph.service.problem_answer import problem_answer
 from frx_graph.service.request_log import RequestLog, log_to_stderr
 from frx_graph.service.security_headers import SecurityHeaders
 from frx_graph.service.settings import ServiceSettings
-from frx_graph.service.web_pages import problem_page, web_pages
+from frx_graph.service.web_pages import web_pages
 from frx_graph.service.worker_pool import WorkerPool
 from frx_graph.version import __version__
 
@@ -31,7 +33,7 @@ from frx_graph.version import __version__
 def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str], None] = log_to_stderr) -> FastAPI:
     """The application; `ledger` is what it shows of decisions. Its workers live as long as it does."""
     pool, metrics = WorkerPool(settings), ServiceMetrics()
-    analyst, book = Analyst(settings, pool, metrics), DecisionBook(ledger)
+    analyst, book = Analyst(settings, pool, metrics, log), DecisionBook(ledger)
     metrics.busy_workers.set_function(lambda: pool.busy)
     metrics.waiting.set_function(lambda: pool.waiting)
 
@@ -68,10 +70,10 @@ def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str],
 
     app.add_exception_handler(HTTPException, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(Exception, _fault)
     # The last that is added is the first that sees a request.
-    app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(Access, settings=settings)
+    app.add_middleware(BodyLimit, settings=settings)
+    app.add_middleware(Faults, log=log)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestLog, metrics=metrics, log=log)
     return app
@@ -81,23 +83,12 @@ async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if not isinstance(error, ProblemError):
         error = ProblemError(error.status_code, str(error.detail), headers=error.headers)
-    return _shown(request, error)
+    return problem_answer(error, request.scope)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
-    return _shown(request, ProblemError(422, f"{where}: {first['msg']}", "GET /openapi.json says what is expected"))
-
-
-async def _fault(_request: Request, _error: Exception) -> Response:
-    # What went wrong is in the log: it may hold what another must not see.
-    return problem_response(ProblemError(500, "a fault of frx-graph"))
-
-
-def _shown(request: Request, error: ProblemError) -> Response:
-    """For people where a browser asks."""
-    if "text/html" in request.headers.get("accept", ""):
-        return problem_page(problem_of(error), dict(error.headers or {}))
-    return problem_response(error)
+    invalid = ProblemError(422, f"{where}: {first['msg']}", "GET /openapi.json says what is expected")
+    return problem_answer(invalid, request.scope)

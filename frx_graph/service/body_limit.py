@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from frx_graph.service.problem import ProblemError, problem_response
+from frx_graph.service.problem import ProblemError
+from frx_graph.service.problem_answer import problem_answer
 from frx_graph.service.settings import ServiceSettings
 
 RETRY_SECONDS = "2"
-_FILES = "multipart/form-data"
+FILE_ROUTES = frozenset({"/analyze", "/report"})
+"""Whose bodies are written to disk as they come; those of all others are in memory."""
 
 
 class BodyLimit:
@@ -31,16 +34,25 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        files = headers.get(b"content-type", b"").lower().startswith(_FILES.encode())
+        headers = Headers(scope=scope)
+        # Not by what the request says of itself: who says that it brings files would have a larger limit.
+        files = scope["path"] in FILE_ROUTES
         limit = self._settings.upload_bytes if files else self._settings.text_bytes
-        said = headers.get(b"content-length", b"0")
-        if not said.isdigit() or int(said) > limit:
-            await problem_response(_too_large(limit))(scope, receive, send)
+        said = headers.get("content-length", "0")
+        if not said.isdecimal() or int(said) > limit:
+            await problem_answer(_too_large(limit), scope)(scope, receive, send)
             return
         body = _Body(receive, self._settings, limit, self._held, files)
+        any_body = said != "0" or "transfer-encoding" in headers
+
+        async def closing(message: Message) -> None:
+            if message["type"] == "http.response.start" and any_body and not body.complete:
+                # The server would read on to the end, if there is one.
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
         try:
-            await self._app(scope, body.receive, send)
+            await self._app(scope, body.receive, closing)
         finally:
             self._held[files] -= body.size
 
@@ -57,12 +69,12 @@ class _Body:
         self._held = held
         self._files = files
         self._deadline = monotonic() + settings.body_seconds
-        self._complete = False
+        self.complete = False
         self.size = 0
 
     async def receive(self) -> Message:
         """The next part of it."""
-        if self._complete:
+        if self.complete:
             # What comes behind the body is that the client has gone.
             return await self._receive()
         left = min(self._settings.idle_seconds, self._deadline - monotonic())
@@ -70,11 +82,11 @@ class _Body:
             async with asyncio.timeout(left):
                 message = await self._receive()
         except TimeoutError:
-            raise ProblemError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
+            raise ProblemError(408, "the body did not arrive in time") from None
         part = len(message.get("body", b""))
         self.size += part
         self._held[self._files] += part
-        self._complete = not message.get("more_body", False)
+        self.complete = not message.get("more_body", False)
         if self.size > self._limit:
             raise _too_large(self._limit)
         most = self._settings.held_bytes if self._files else self._settings.held_text_bytes

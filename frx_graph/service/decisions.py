@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 
 from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger.decision import Kind, Recorded
@@ -15,6 +18,8 @@ from frx_graph.ledger.standing import Standing, fold
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.service.problem import ProblemError
 
+Answered = TypeVar("Answered")
+_MOST_READERS = 4
 MOST_EVENTS = 500
 """At once."""
 
@@ -31,9 +36,16 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class DecisionBook:
-    """A ledger, opened anew for each question: it may not be there yet."""
+    """A ledger, opened anew for each question: it may not be there yet. What is asked of it waits for a database, so
+    coroutines ask by way of `read`."""
 
     location: Location
+    _readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MOST_READERS))
+
+    async def read(self, question: Callable[[], Answered]) -> Answered:
+        """The answer to `question`, in a thread. Few at once: a database that does not answer is not to keep all the
+        threads that uploads need, too."""
+        return await run_sync(question, limiter=self._readers)
 
     def last(
         self, *, signature: str | None = None, kind: Kind | None = None, before: int | None = None, limit: int

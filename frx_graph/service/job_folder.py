@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import tempfile
@@ -13,7 +14,9 @@ from typing import BinaryIO, Literal
 
 from frx_graph.service.analysis_job import JobFile
 
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")
+_PLAIN = re.compile(r"\w[\w .+()=,@-]{0,59}")
+"""Letters of any script: of 60 none needs more than the 255 bytes that a name may have."""
+_SEPARATORS = re.compile(r"[/\\]+")
 _SUFFIXES = (".cu", ".cuh", ".cuda", ".ptx", ".csv", ".ncu-rep", ".json", ".json.gz", ".zip")
 
 
@@ -34,13 +37,14 @@ class JobFolder:
             shutil.copyfileobj(content, file, 1 << 20)
 
     def _name(self, given: str, side: Literal["a", "b"] | None) -> str:
-        """`given` where it is a plain name and not taken; else one of ours, with its suffix, by which kinds are told
-        where the content does not tell."""
+        """`given` where it is a plain name and not taken, with its folders in front; else one of ours, with its suffix,
+        by which kinds are told where the content does not tell."""
         taken = {file.name for file in self.files}
-        name = given if _PLAIN.fullmatch(given) and given not in taken else None
-        if name is None:
+        name = _SEPARATORS.sub("_", given)
+        if not _PLAIN.fullmatch(name) or name in taken:
             suffix = next((each for each in _SUFFIXES[::-1] if given.lower().endswith(each)), "")
-            name = f"file-{len(self.files) + 1}{suffix}"
+            numbers = itertools.count(len(self.files) + 1)
+            name = next(one for number in numbers if (one := f"file-{number}{suffix}") not in taken)
         self.files.append(JobFile(name=name, side=side))
         return name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from frx_graph.reports.compare_parts import CompareResult
@@ -31,31 +31,31 @@ def json_endpoints(analyst: Analyst) -> APIRouter:
     router = APIRouter(tags=["kernels"])
 
     @router.post("/cuda/static-inspect", responses=answers(StaticInspection), response_class=Response)
-    async def static_inspect(request: StaticInspectRequest) -> Response:
+    async def static_inspect(http: Request, request: StaticInspectRequest) -> Response:
         """Inspect CUDA source without compiling it."""
 
         def fill(folder: JobFolder) -> None:
             for file in request.files:
                 folder.add_text(file.filename, file.content)
 
-        return await analyst.response(Task.CUDA, fill, gpu_model=request.gpu_model)
+        return await analyst.response(http, Task.CUDA, fill, gpu_model=request.gpu_model)
 
     @router.post("/ncu/analyze", responses=answers(NcuResult), response_class=Response)
-    async def analyze_ncu(request: NcuRequest) -> Response:
+    async def analyze_ncu(http: Request, request: NcuRequest) -> Response:
         """What an export of Nsight Compute says of its kernels."""
         return await analyst.response(
-            Task.NCU, lambda folder: folder.add_text("ncu.csv", request.csv_text), gpu_model=request.gpu_model
+            http, Task.NCU, lambda folder: folder.add_text("ncu.csv", request.csv_text), gpu_model=request.gpu_model
         )
 
     @router.post("/ptx/analyze", responses=answers(PtxResult), response_class=Response)
-    async def analyze_ptx(request: PtxRequest) -> Response:
+    async def analyze_ptx(http: Request, request: PtxRequest) -> Response:
         """What PTX says of its kernels."""
         return await analyst.response(
-            Task.PTX, lambda folder: folder.add_text("kernel.ptx", request.ptx_text), gpu_model=request.gpu_model
+            http, Task.PTX, lambda folder: folder.add_text("kernel.ptx", request.ptx_text), gpu_model=request.gpu_model
         )
 
     @router.post("/compare", responses=answers(CompareResult), response_class=Response)
-    async def compare(request: CompareRequest) -> Response:
+    async def compare(http: Request, request: CompareRequest) -> Response:
         """Which of two implementations is better, by which evidence, and what is not known."""
 
         def fill(folder: JobFolder) -> None:
@@ -63,10 +63,10 @@ def json_endpoints(analyst: Analyst) -> APIRouter:
             _add_side(folder, request.b, "b")
 
         labels = request.a.label or "a", request.b.label or "b"
-        return await analyst.response(Task.COMPARE, fill, gpu_model=request.gpu_model, labels=labels)
+        return await analyst.response(http, Task.COMPARE, fill, gpu_model=request.gpu_model, labels=labels)
 
     @router.post("/reconcile", responses=answers(ReconcileResult), response_class=Response)
-    async def reconcile(request: ReconcileRequest) -> Response:
+    async def reconcile(http: Request, request: ReconcileRequest) -> Response:
         """What several layers of evidence on one program say together."""
 
         def fill(folder: JobFolder) -> None:
@@ -80,7 +80,7 @@ def json_endpoints(analyst: Analyst) -> APIRouter:
             if request.profiler is not None:
                 folder.add_text("trace.json", request.profiler.trace_text)
 
-        return await analyst.response(Task.RECONCILE, fill, gpu_model=request.gpu_model)
+        return await analyst.response(http, Task.RECONCILE, fill, gpu_model=request.gpu_model)
 
     return router
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from starlette.responses import JSONResponse, Response
@@ -20,24 +20,27 @@ Signature = Annotated[str | None, Query(pattern="^[0-9a-f]{16}$", description="o
 
 
 def ledger_endpoints(book: DecisionBook) -> APIRouter:
-    """The routes. They are no coroutines: a database is waited for in threads."""
+    """The routes."""
     router = APIRouter(prefix="/ledger", tags=["ledger"])
 
     @router.get("/events", responses=answers(LedgerDocument), response_class=Response)
-    def events(
+    async def events(
         signature: Signature = None,
         kind: Kind | None = None,
         before: Before = None,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 20,
     ) -> Response:
         """The last decisions, oldest first; of one graph, what stands for it, too."""
-        found = book.last(signature=signature, kind=kind, before=before, limit=limit)
-        return JSONResponse(book.document(found, signature))
+
+        def asked() -> dict[str, Any]:
+            return book.document(book.last(signature=signature, kind=kind, before=before, limit=limit), signature)
+
+        return JSONResponse(await book.read(asked))
 
     @router.get("/events/{position}", responses={**answers(LedgerDocument), **problems(404)}, response_class=Response)
-    def event(position: Position) -> Response:
+    async def event(position: Position) -> Response:
         """One decision."""
-        found, _ = book.at(position)
+        found, _ = await book.read(lambda: book.at(position))
         return JSONResponse(book.document(Decisions((found,), 1, None)))
 
     return router

@@ -13,6 +13,7 @@ _PROBLEMS = {
     400: "the body is no JSON, or no form",
     404: "there is none of that number",
     401: "the token is missing, or not the service's",
+    403: "a browser sends it for another site's page",
     408: "the body did not arrive in time",
     413: "the body is larger than it may be",
     421: "the service is not asked by its own name",

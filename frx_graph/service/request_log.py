@@ -15,12 +15,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from frx_graph.service.metrics import ServiceMetrics
 
 UNKNOWN_ROUTE = "-"
+_NUMBER = "frx_request_number"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 def log_to_stderr(line: str) -> None:
     """Where a service logs."""
     print(line, file=sys.stderr, flush=True)
+
+
+def request_number(scope: Scope) -> str:
+    """That of the request, by which its line in the log is found."""
+    return str(scope.get(_NUMBER, UNKNOWN_ROUTE))
 
 
 class RequestLog:
@@ -37,6 +43,7 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         start, number = perf_counter(), secrets.token_hex(8)
+        scope[_NUMBER] = number
         status, received, sent = 0, 0, 0
 
         async def counted() -> Message:

@@ -41,6 +41,14 @@ def _shown(example: dict[str, Any]) -> ConfigDict:
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, value: Any) -> Any:
+        # One error for all: of two million unknown fields there would be as many.
+        if isinstance(value, dict) and (unknown := value.keys() - cls.model_fields.keys()):
+            raise ValueError(f"there is no field {sorted(unknown)[0][:100]!r}")
+        return value
+
 
 class SourceFile(_Request):
     """CUDA source."""

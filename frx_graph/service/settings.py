@@ -10,16 +10,22 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 SHORTEST_TOKEN = 16
 """Characters. Whoever can ask without end finds a short one."""
 MEGABYTE = 1 << 20
+TOKEN_VARIABLE = "FRX_SERVE_TOKEN"
+"""Where the token is, if it is in no file."""
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches it."""
-    if host == "localhost":
-        return True
+    return host == "localhost" or (is_address(host) and ipaddress.ip_address(host.strip("[]")).is_loopback)
+
+
+def is_address(host: str) -> bool:
+    """Whether it is one of IPv4 or IPv6."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return False
+    return True
 
 
 def usual_workers() -> int:
@@ -50,7 +56,14 @@ class ServiceSettings(BaseModel):
     workers: int = Field(default_factory=usual_workers, ge=1, le=256)
     queue: int = Field(default=64, ge=0, description="analyses that wait for a worker; more are told to come back")
     shutdown_seconds: float = Field(default=30.0, gt=0, description="in which what was accepted may be finished")
-    ledger: str | None = Field(default=None, description="that is shown; as for `frx ledger --ledger`")
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if "/" in host or (":" in host and not is_address(host)):
+                raise ValueError(f"{host} is no name alone: leave out scheme and port")
+        return hosts
 
     @field_validator("token")
     @classmethod
@@ -60,6 +73,13 @@ class ServiceSettings(BaseModel):
         if token is not None and not (token.get_secret_value().isascii() and token.get_secret_value().isprintable()):
             raise ValueError("has characters that no header can hold")
         return token
+
+    @model_validator(mode="after")
+    def _room_for_one(self) -> ServiceSettings:
+        for one, all_of_them in ((self.upload_bytes, self.held_bytes), (self.text_bytes, self.held_text_bytes)):
+            if one > all_of_them:
+                raise ValueError(f"one body may have {one} bytes, and all together {all_of_them}")
+        return self
 
     @model_validator(mode="after")
     def _not_open_to_all(self) -> ServiceSettings:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
@@ -56,8 +57,13 @@ class Form:
 @asynccontextmanager
 async def form_of(request: Request, *, two: bool) -> AsyncIterator[Form]:
     """The form of `request`, with room for a second file if `two`, while the block runs. Raises `ProblemError`."""
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+    kind, parameters = parse_options_header(request.headers.get("content-type", ""))
+    if kind != b"multipart/form-data":
         raise ProblemError(422, "the body is no form with a file", "curl -F file=@trace.json.gz")
+    charset = next((value for name, value in parameters.items() if name.lower() == b"charset"), b"utf-8")
+    if charset.lower() not in (b"utf-8", b"utf8"):
+        # Forms have none (RFC 7578, section 4.6), and some codecs make what is no text.
+        raise ProblemError(422, "the form has a character set other than UTF-8", "leave it out")
     form = request.form(max_files=_MOST_FILES, max_fields=_MOST_FIELDS, max_part_size=_LONGEST_FIELD)
     async with form as fields:
         known = {"file", "gpu_model", *(("other",) if two else ())}

@@ -12,12 +12,12 @@ from frx_graph.ledger.decision import Kind, Recorded
 from frx_graph.reports.html import NARROW, WIDE, report_source
 from frx_graph.reports.trial_document import TrialDocument
 from frx_graph.rules.gpu_profile import cuda_gpu_names
-from frx_graph.service.analysis_job import Form, Task
+from frx_graph.service.analysis_job import ResultForm, Task
 from frx_graph.service.analyst import Analyst
 from frx_graph.service.decisions import DecisionBook
 from frx_graph.service.ledger_endpoints import Before, Position
 from frx_graph.service.page_environment import page_environment, page_source
-from frx_graph.service.problem import Problem, ProblemError
+from frx_graph.service.problem import ProblemError
 from frx_graph.service.trial_plot import trial_plot
 from frx_graph.service.uploads import form_of
 
@@ -31,28 +31,32 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
-    def upload() -> Response:
+    async def upload() -> Response:
         return _page("upload", settings=analyst.settings, gpus=cuda_gpu_names())
 
     @router.post("/report")
     async def report(request: Request) -> Response:
+        analyst.check_room()
         async with form_of(request, two=True) as form:
             if form.other is None:
-                return await analyst.response(Task.FILE, form.fill, gpu_model=form.gpu_model, form=Form.HTML)
+                return await analyst.response(
+                    request, Task.FILE, form.fill, gpu_model=form.gpu_model, form=ResultForm.HTML
+                )
             labels = form.file.filename or "a", form.other.filename or "b"
             return await analyst.response(
-                Task.COMPARE, form.fill, gpu_model=form.gpu_model, labels=labels, form=Form.HTML
+                request, Task.COMPARE, form.fill, gpu_model=form.gpu_model, labels=labels, form=ResultForm.HTML
             )
 
     @router.get("/decisions")
-    def decisions(
+    async def decisions(
         signature: Annotated[str, Query(pattern="^([0-9a-f]{16})?$")] = "",
         kind: str = "",
         before: Before = None,
     ) -> Response:
         if kind and kind not in list(Kind):
             raise ProblemError(422, "there is no such kind of event", ", ".join(Kind))
-        found = book.last(signature=signature or None, kind=Kind(kind) if kind else None, before=before, limit=_PAGE)
+        wanted = Kind(kind) if kind else None
+        found = await book.read(lambda: book.last(signature=signature or None, kind=wanted, before=before, limit=_PAGE))
         return _page(
             "decisions",
             ledger=str(book.location),
@@ -65,8 +69,8 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
         )
 
     @router.get("/decisions/{position}")
-    def decision(position: Position) -> Response:
-        event, evidence = book.at(position)
+    async def decision(position: Position) -> Response:
+        event, evidence = await book.read(lambda: book.at(position))
         trial = None if evidence is None else _trial(evidence)
         return _page(
             "decision",
@@ -77,7 +81,7 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
         )
 
     @router.get("/static/{name}")
-    def static(name: str) -> Response:
+    async def static(name: str) -> Response:
         found = _static_files().get(name)
         if found is None:
             raise ProblemError(404, "there is no such file")
@@ -85,12 +89,6 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
         return Response(text, media_type=media_type)
 
     return router
-
-
-def problem_page(problem: Problem, headers: dict[str, str]) -> Response:
-    """A problem for people."""
-    text = page_environment().get_template("problem.html.j2").render(problem=problem)
-    return HTMLResponse(text, problem.status, headers)
 
 
 def _trial(event: Recorded) -> TrialDocument | None:

@@ -13,6 +13,8 @@ import os
 import resource
 import signal
 import sys
+import tempfile
+import traceback
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -22,18 +24,30 @@ from pydantic import BaseModel
 
 from frx_graph.errors import FrxError, first_line
 from frx_graph.service.analysis import analyse
-from frx_graph.service.analysis_job import RESULT, AnalysisJob, Answer, Done, Failed, Form, OutOfMemory, Refused
+from frx_graph.service.analysis_job import (
+    RESULT,
+    TEMPORARY,
+    AnalysisJob,
+    Answer,
+    Done,
+    Failed,
+    OutOfMemory,
+    Refused,
+    ResultForm,
+)
 from frx_graph.service.html_report import html_report
 
 READY: Final = b"ready\n"
+_FRAMES: Final = 8
 
 
 def answer(job: AnalysisJob) -> Answer:
     """Analyse, and write the result. Changes the working directory."""
     try:
         os.chdir(job.folder)
+        _keep_temporary_files_in(Path(job.folder) / TEMPORARY)
         document = analyse(job)
-        html = job.form is Form.HTML
+        html = job.form is ResultForm.HTML
         text = html_report(document) if html else json.dumps(_as_json(document), allow_nan=False)
         (Path(job.folder) / RESULT).write_text(text, encoding="utf-8")
         return Done(media_type="text/html; charset=utf-8" if html else "application/json")
@@ -42,7 +56,14 @@ def answer(job: AnalysisJob) -> Answer:
     except MemoryError:
         return OutOfMemory()
     except Exception as error:  # noqa: BLE001 - it is the request that fails, and not the worker
-        return Failed(error=first_line(error))
+        frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+        return Failed(error=first_line(error), where=tuple(f"{frame.filename}:{frame.lineno}" for frame in frames))
+
+
+def _keep_temporary_files_in(folder: Path) -> None:
+    """Those of this process, and of the programs that it starts: a worker that is killed removes none."""
+    folder.mkdir(exist_ok=True)
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
 
 
 def _as_json(document: BaseModel) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 import frx_graph
 from frx_graph.errors import FrxError
 from frx_graph.service.analysis_job import AnalysisJob, Answer, OutOfMemory
-from frx_graph.service.settings import ServiceSettings
+from frx_graph.service.settings import TOKEN_VARIABLE, ServiceSettings
 from frx_graph.service.worker import READY
 
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
@@ -34,6 +34,11 @@ _SPARE_SECONDS = 5.0
 _MOST_JOBS = 200
 """Of one worker: what a library keeps does not pile up."""
 _LONGEST_ANSWER = 1 << 20
+_LAST_WORDS = 4096
+"""Bytes of its standard error that are kept of a worker."""
+_LAST_WORDS_SECONDS = 1.0
+_NO_MEMORY = ("memory allocation of", "std::bad_alloc")
+"""What libraries in Rust and C++ say where they end a process that may not allocate more."""
 
 
 class QueueFullError(FrxError):
@@ -45,7 +50,12 @@ class TooSlowError(FrxError):
 
 
 class WorkerDiedError(FrxError):
-    """A fault of ours, or of a library."""
+    """A fault of ours, or of a library. `how` the worker ended, and what it `said` last, are for the log."""
+
+    def __init__(self, message: str, how: str = "", said: str = "") -> None:
+        super().__init__(message)
+        self.how = how
+        self.said = said
 
 
 @dataclass(slots=True)
@@ -55,28 +65,35 @@ class _Worker:
     settings: ServiceSettings
     process: asyncio.subprocess.Process | None = None
     jobs: int = 0
+    _said: bytes = b""
+    _listening: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        if self.process is not None and self.process.returncode is not None:
+            # It has ended while it had nothing to do.
+            await self.end()
         if self.process is not None:
             return
         package = str(Path(frx_graph.__file__).parents[1])
         paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
         # -P: what lies in a job's folder is imported by nobody.
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", *WORKER),
             *(str(self.settings.analysis_bytes), str(self.settings.analysis_seconds + _SPARE_SECONDS)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"},
+            stderr=asyncio.subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | own,
             start_new_session=True,
             limit=_LONGEST_ANSWER,
         )
-        self.process, self.jobs = process, 0
+        self.process, self.jobs, self._said = process, 0, b""
+        self._listening = asyncio.create_task(self._listen(process))
         try:
             async with asyncio.timeout(_START_SECONDS):
                 if await self._line() != READY:
-                    raise WorkerDiedError("a worker process could not be started")
+                    raise await self._died("a worker process could not be started")
         except BaseException as error:
             await self.end()
             if isinstance(error, TimeoutError):
@@ -85,22 +102,30 @@ class _Worker:
 
     async def ask(self, job: AnalysisJob) -> Answer:
         """Its answer. In whatever way this fails, the process is gone."""
+        line = job.model_dump_json().encode() + b"\n"
         await self.start()
         assert self.process is not None
         assert self.process.stdin is not None
         try:
             async with asyncio.timeout(self.settings.analysis_seconds):
-                self.process.stdin.write(job.model_dump_json().encode() + b"\n")
+                self.process.stdin.write(line)
                 await self.process.stdin.drain()
-                line = await self._line()
-            found = _ANSWER.validate_json(line)
-        except BaseException as error:
+                answer = await self._line()
+            found = _ANSWER.validate_json(answer)
+        except TimeoutError:
             await self.end()
-            if isinstance(error, TimeoutError):
-                seconds = self.settings.analysis_seconds
-                raise TooSlowError(f"the analysis was ended: it took longer than {seconds:g} s") from None
-            if isinstance(error, (OSError, ValueError, ValidationError)):
-                raise WorkerDiedError("the analysis has ended its process") from None
+            seconds = self.settings.analysis_seconds
+            raise TooSlowError(f"the analysis was ended: it took longer than {seconds:g} s") from None
+        except (OSError, ValueError):
+            died = await self._died("the analysis has ended its process")
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            await self.end()
+            if any(sign in died.said for sign in _NO_MEMORY):
+                return OutOfMemory()
+            raise died from None
+        except BaseException:
+            await self.end()
             raise
         self.jobs += 1
         if self.jobs >= _MOST_JOBS or isinstance(found, OutOfMemory):
@@ -112,18 +137,40 @@ class _Worker:
         process, self.process = self.process, None
         if process is None:
             return
-        with contextlib.suppress(psutil.Error, OSError):
-            for child in psutil.Process(process.pid).children(recursive=True):
-                with contextlib.suppress(psutil.Error, OSError):
-                    child.kill()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        # Once it was waited for, another process may have its number.
+        if process.returncode is None:
+            with contextlib.suppress(psutil.Error, OSError):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    with contextlib.suppress(psutil.Error, OSError):
+                        child.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+
+    async def _died(self, message: str) -> WorkerDiedError:
+        """With what is known of how, where it ends by itself."""
+        assert self.process is not None
+        assert self._listening is not None
+        how = "it answers nonsense"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                how = f"exit code {await self.process.wait()}"
+                await asyncio.shield(self._listening)
+        return WorkerDiedError(message, how, self._said.decode(errors="replace"))
 
     async def _line(self) -> bytes:
         assert self.process is not None
         assert self.process.stdout is not None
         return await self.process.stdout.readline()
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        """To the end of what it says, of which the last is kept."""
+        assert process.stderr is not None
+        while said := await process.stderr.read(_LONGEST_ANSWER):
+            self._said = (self._said + said)[-_LAST_WORDS:]
 
 
 @dataclass(slots=True)
@@ -145,13 +192,18 @@ class WorkerPool:
         """How many have a job."""
         return len(self._all) - self._idle.qsize()
 
+    @property
+    def full(self) -> bool:
+        """Whether one more would wait where no more may."""
+        return self._idle.empty() and self.waiting >= self.settings.queue
+
     async def start(self) -> None:
         """Start all of them, so that the first request does not wait for it."""
         await asyncio.gather(*(worker.start() for worker in self._all))
 
     async def run(self, job: AnalysisJob) -> Answer:
         """What a worker answers. Raises `QueueFullError`, `TooSlowError`, `WorkerDiedError`."""
-        if self._idle.empty() and self.waiting >= self.settings.queue:
+        if self.full:
             raise QueueFullError("as many analyses wait as may")
         self.waiting += 1
         try:

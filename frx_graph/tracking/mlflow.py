@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from frx_graph.advice import Advice
 from frx_graph.errors import EvidenceError, FrxError
@@ -26,6 +26,7 @@ from frx_graph.reports.plain_text import one_line
 from frx_graph.reports.quantities import finite
 from frx_graph.reports.trial_document import TrialDocument
 from frx_graph.reports.trial_document import as_json as trial_as_json
+from frx_graph.reports.trial_matrix_document import TrialMatrixDocument
 
 try:
     import mlflow
@@ -34,6 +35,7 @@ except ImportError as error:
 
 ADVICE_FILE: Final = "frx/advice.json"
 TRIAL_FILE: Final = "frx/trial.json"
+_TRIALS: Final[TypeAdapter[TrialDocument | TrialMatrixDocument]] = TypeAdapter(TrialDocument | TrialMatrixDocument)
 _LONGEST_PARAMETER = 250
 """Characters; the shortest limit of MLflow's stores."""
 
@@ -87,18 +89,27 @@ def log_trial(trial: TrialDocument) -> str:
     return _log("frx trial", parameters, figures, tags, TRIAL_FILE, trial_as_json(trial))
 
 
-def log_file(path: Path) -> str:
-    """Log the advice or trial that was written to `path`. Raises `EvidenceError` for another file."""
+def log_file(path: Path) -> tuple[str, ...]:
+    """Log the advice, trial or trials that were written to `path`; the ids of the runs. Of several trials each gets a
+    run of its own, within the active one if there is one. Raises `EvidenceError` for another file."""
     if is_advice(path):
-        return log_advice(advice_of(read_advice_document(path)))
+        return (log_advice(advice_of(read_advice_document(path))),)
     try:
-        return log_trial(TrialDocument.model_validate_json(path.read_bytes()))
+        written = _TRIALS.validate_json(path.read_bytes())
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValidationError:
         raise EvidenceError(
             f"{path}: is neither advice nor a trial", "frx advise or frx trial with --format json writes one"
         ) from None
+    if isinstance(written, TrialDocument):
+        return (log_trial(written),)
+    return tuple(_in_own_run(entry.trial) for entry in written.trials if entry.trial is not None)
+
+
+def _in_own_run(trial: TrialDocument) -> str:
+    with mlflow.start_run(run_name="frx trial", nested=mlflow.active_run() is not None):
+        return log_trial(trial)
 
 
 def _log(
@@ -110,7 +121,11 @@ def _log(
     document: Mapping[str, Any],
 ) -> str:
     with _run(name) as run:
-        mlflow.log_params({key: one_line(value, _LONGEST_PARAMETER) for key, value in parameters.items()})
+        shown = {key: one_line(value, _LONGEST_PARAMETER) for key, value in parameters.items()}
+        # MLflow refuses to change a parameter, and a run may be logged to before and after a change.
+        there = mlflow.get_run(run.info.run_id).data.params
+        mlflow.log_params({key: value for key, value in shown.items() if key not in there})
+        mlflow.set_tags({key: value for key, value in shown.items() if there.get(key, value) != value})
         known = {key: finite(value) for key, value in figures.items()}
         mlflow.log_metrics({key: float(value) for key, value in known.items() if value is not None})
         mlflow.set_tags(dict(tags))
@@ -134,7 +149,8 @@ def main(
 ) -> None:
     """Log advice or a trial to MLflow, as its own variables say where: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME."""
     try:
-        typer.echo(log_file(file))
+        for run in log_file(file):
+            typer.echo(run)
     except FrxError as error:
         typer.echo(f"frx: {one_line(str(error), 1000)}", err=True)
         raise typer.Exit(2) from None

@@ -226,9 +226,7 @@ def test_each_shape_is_a_trial_of_its_own(
 
 def test_an_arm_calls_the_target_with_its_shape(workplace: Path) -> None:
     program = workplace / "shaped.py"
-    program.write_text(
-        "import torch\ndef build(batch):\n    return torch.nn.Linear(3, 2), (torch.randn(batch, 3),)\n"
-    )
+    program.write_text("import torch\ndef build(batch):\n    return torch.nn.Linear(3, 2), (torch.randn(batch, 3),)\n")
     (job,) = matrix(
         [f"{program}:build"],
         [(("batch", 8),)],

@@ -1,4 +1,4 @@
-"""Runs read on a real Ray cluster of two nodes on this machine: the same is found as here, also where a node is lost."""
+"""Runs read on a real Ray cluster of two nodes of this machine: the same is found as here, with a node lost, too."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_a_lost_node_has_not_told_is_read_elsewhere(cluster: Any, runs: Pat
 
 def test_a_node_without_the_runs_or_with_other_code_is_an_error(tmp_path: Path) -> None:
     gone = ReadingTask(kind="folder", path=str(tmp_path / "gone"), name="gone")
-    with pytest.raises(EvidenceError, match="has no .*gone") as raised:
+    with pytest.raises(EvidenceError, match=r"has no .*gone") as raised:
         ray_reading.read_places_here(str(tmp_path), [gone], __version__)
     assert "shared file system" in str(raised.value.hint)
     with pytest.raises(EvidenceError, match=f"has frx-graph {__version__}, not 9"):

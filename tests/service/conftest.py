@@ -20,8 +20,10 @@ import pytest
 import uvicorn
 
 from frx_graph.advice import Advice
+from frx_graph.cli.serve import listening
 from frx_graph.ledger.location import Location
 from frx_graph.service.app import create_app
+from frx_graph.service.connection import server_of
 from frx_graph.service.settings import ServiceSettings
 
 START_SECONDS = 180.0
@@ -134,11 +136,9 @@ def served(tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Starts a service in this process, under settings of the test's own, and gives its address."""
 
     def start(*, log: Callable[[str], None] = lambda _line: None, **settings: object) -> str:
-        app = create_app(
-            ServiceSettings.model_validate({"workers": 1, **settings}), Location(tmp_path / "ledger.sqlite3"), log
-        )
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=5))
-        socket = server.config.bind_socket()
+        found = ServiceSettings.model_validate({"workers": 1, "shutdown_seconds": 5, **settings})
+        server = server_of(create_app(found, Location(tmp_path / "ledger.sqlite3"), log), found)
+        socket = listening("127.0.0.1", 0)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
         thread.start()
         _RUNNING.append((server, thread))

@@ -12,7 +12,7 @@ from frx_graph.service.settings import ServiceSettings, is_loopback
 TOKEN = "a-token-that-is-long-enough"
 
 
-def status(settings: ServiceSettings, path: str = "/", **headers: str) -> int:
+def status(settings: ServiceSettings, path: str = "/", method: str = "GET", **headers: str) -> int:
     """What is answered; 200 where the application is asked."""
     sent = []
 
@@ -22,8 +22,8 @@ def status(settings: ServiceSettings, path: str = "/", **headers: str) -> int:
     async def send(message):
         sent.append(message)
 
-    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    scope = {"type": "http", "path": path, "method": "GET", "headers": raw}
+    raw = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
+    scope = {"type": "http", "path": path, "method": method, "headers": raw}
     asyncio.run(Access(app, settings)(scope, None, send))
     return sent[0]["status"]
 
@@ -43,6 +43,50 @@ def status(settings: ServiceSettings, path: str = "/", **headers: str) -> int:
 )
 def test_without_a_token_only_names_of_this_machine_are_served(host, expected):
     assert status(ServiceSettings(allowed_hosts=("frx.example",)), host=host) == expected
+
+
+@pytest.mark.parametrize(
+    ("site", "expected"),
+    [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403), ("nonsense", 403)],
+)
+def test_a_page_of_another_site_may_lead_here_and_send_nothing(site, expected):
+    for settings, headers in (
+        (ServiceSettings(), {"host": "localhost"}),
+        (ServiceSettings(token=TOKEN), {"authorization": f"Bearer {TOKEN}"}),
+    ):
+        assert status(settings, method="POST", sec_fetch_site=site, **headers) == expected
+        assert status(settings, sec_fetch_site=site, **headers) == 200
+        assert status(settings, method="POST", **headers) == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ("http://localhost:8787", 200),
+        ("https://frx.example", 200),
+        ("http://localhost:8888", 403),
+        ("http://evil.example", 403),
+        ("null", 403),
+        ("", 403),
+    ],
+)
+def test_where_a_page_is_of_tells_its_origin(origin, expected):
+    settings = ServiceSettings(allowed_hosts=("frx.example",))
+    assert status(settings, method="POST", host="localhost:8787", origin=origin) == expected
+    told = {"host": "localhost:8787", "origin": origin, "sec_fetch_site": "same-origin"}
+    assert status(settings, method="POST", **told) == 200
+
+
+@pytest.mark.parametrize("host", ["https://frx.example", "frx.example:8080"])
+def test_a_name_that_is_allowed_is_a_name_alone(host):
+    with pytest.raises(ValidationError, match="leave out scheme and port"):
+        ServiceSettings(allowed_hosts=(host,))
+    assert ServiceSettings(allowed_hosts=("::1", "frx.example")).allowed_hosts
+
+
+def test_one_body_has_room_among_all():
+    with pytest.raises(ValidationError, match="all together"):
+        ServiceSettings(upload_bytes=10, held_bytes=9)
 
 
 def test_a_request_without_a_host_is_not_served_but_health_is():

@@ -13,8 +13,10 @@ from frx_graph.service.job_folder import job_folder
         ("kernel.cu", "kernel.cu"),
         ("a+b-1.2_x.json.gz", "a+b-1.2_x.json.gz"),
         ("../../etc/passwd", "file-1"),
-        ("/etc/passwd.cu", "file-1.cu"),
-        ("a/b.ptx", "file-1.ptx"),
+        ("src/k 2.ptx", "src_k 2.ptx"),
+        ("übung(1).json", "übung(1).json"),
+        ("名" * 60, "名" * 60),
+        ("/etc/passwd.cu", "_etc_passwd.cu"),
         (".result", "file-1"),
         ("..", "file-1"),
         ("", "file-1"),
@@ -24,6 +26,7 @@ from frx_graph.service.job_folder import job_folder
         ("nul\0.cu", "file-1.cu"),
         ("x" * 300, "file-1"),
         ("C:\\temp\\k.cu", "file-1.cu"),
+        (".temporary", "file-1"),
     ],
 )
 def test_a_name_is_kept_where_it_is_plain_and_no_other_reaches_the_disk(given, kept):

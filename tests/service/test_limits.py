@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import psutil
 import pytest
 
+from frx_graph.cli.main import run
 from frx_graph.service import worker_pool
+from frx_graph.service.analysis_job import TEMPORARY, AnalysisJob, JobFile, Task
+from frx_graph.service.decisions import DecisionBook, Decisions
+from frx_graph.service.job_folder import JobFolder
 
 
 @pytest.fixture
@@ -29,14 +38,18 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path):
         "    told = (pathlib.Path(job['folder']) / job['files'][0]['name']).read_text()\n"
         "    answer = {'status': 'done', 'media_type': 'application/json'}\n"
         "    if told == 'hang':\n"
-        "        subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "        sleeping = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"        pathlib.Path({str(tmp_path / 'sleeping')!r}).write_text(str(sleeping.pid))\n"
         "        time.sleep(600)\n"
-        "    if told == 'die': os._exit(3)\n"
+        "    if told == 'die': sys.stderr.write('last words'); sys.stderr.flush(); os._exit(3)\n"
+        "    if told == 'abort': sys.stderr.write('memory allocation of 9 bytes failed'); os.abort()\n"
+        "    if told == 'flood': sys.stderr.write('x' * (100 << 20))\n"
         "    if told == 'nonsense': answer = {'status': 'perhaps'}\n"
         "    if told == 'fail': answer = {'status': 'failed', 'error': 'KeyError: 1'}\n"
         "    if told == 'memory': answer = {'status': 'out_of_memory'}\n"
         "    if told.startswith('slow'): time.sleep(1.0)\n"
-        "    text = 'x' * 3000 if told == 'long' else json.dumps({'pid': os.getpid()})\n"
+        "    size = {'long': 3000, 'large': 40 << 20}.get(told, 0)\n"
+        "    text = 'x' * size if size else json.dumps({'pid': os.getpid()})\n"
         "    (pathlib.Path(job['folder']) / '.result').write_text(text)\n"
         "    print(json.dumps(answer), flush=True)\n"
     )
@@ -54,12 +67,13 @@ def ask(url: str, told: str = "quick", **options) -> httpx.Response:
         ("hang", 422, "took longer than 0.5 s"),
         ("die", 500, "has ended its process"),
         ("nonsense", 500, "has ended its process"),
-        ("fail", 500, "KeyError: 1"),
+        ("fail", 500, "a fault of frx-graph; request "),
+        ("abort", 422, "needs more memory than"),
         ("memory", 422, "needs more memory than"),
         ("long", 422, "larger than may be sent"),
     ],
 )
-def test_an_analysis_that_goes_wrong_ends_alone(served, told, status, said):
+def test_an_analysis_that_goes_wrong_ends_alone(served, told, status, said, tmp_path):
     url = served(analysis_seconds=0.5, result_bytes=1000)
     before = ask(url).json()["pid"]
     answer = ask(url, told)
@@ -68,8 +82,108 @@ def test_an_analysis_that_goes_wrong_ends_alone(served, told, status, said):
     after = ask(url)
     assert after.status_code == 200
     assert (after.json()["pid"] == before) is (told in ("fail", "long"))
-    children = [child.name() for child in psutil.Process().children(recursive=True)]
-    assert "sleep" not in children
+    if told == "hang":
+        _wait_until(lambda: not is_running(int((tmp_path / "sleeping").read_text())))
+
+
+@pytest.mark.usefixtures("worker")
+def test_what_a_worker_says_last_is_in_the_log_and_not_in_the_answer(served):
+    log: list[str] = []
+    url = served(log=log.append, analysis_seconds=20)
+    answers = [ask(url, told) for told in ("die", "fail", "flood")]
+    assert [answer.status_code for answer in answers] == [500, 500, 200]
+    assert not any(word in answer.text for answer in answers for word in ("last words", "KeyError"))
+    faults = [line for line in map(json.loads, log) if "fault" in line]
+    assert [line["fault"] for line in faults] == ["the analysis has ended its process", "KeyError: 1"]
+    assert (faults[0]["worker"], faults[0]["said"]) == ("exit code 3", "last words")
+    for answer, line in zip(answers, faults, strict=False):
+        assert answer.headers["x-request-id"] == line["request"]
+        assert line["request"] in answer.json()["detail"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_who_has_gone_is_not_worked_for(served):
+    url = served(analysis_seconds=60, queue=0)
+    with _begun(url, 20, b'{"ptx_text": "hang"}'):
+        _wait_until(lambda: "frx_workers_busy 1.0" in httpx.get(f"{url}/metrics").text)
+        assert ask(url).status_code == 503
+    _wait_until(lambda: ask(url).status_code == 200)
+    figures = httpx.get(f"{url}/metrics").text
+    assert 'frx_analyses_total{outcome="given_up",task="ptx"} 1.0' in figures
+    assert 'status="499"' in figures
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_large_body_is_not_received_where_it_would_have_to_wait_too_long(served):
+    url = served(analysis_seconds=60, queue=0)
+    with _begun(url, 20, b'{"ptx_text": "hang"}'):
+        _wait_until(lambda: "frx_workers_busy 1.0" in httpx.get(f"{url}/metrics").text)
+        with _begun(url, 50 << 20, b"--b\r\n", path="/analyze", kind="multipart/form-data; boundary=b") as large:
+            assert b" 503 " in large.recv(4096)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_body_has_the_limit_of_its_route_whatever_it_says_of_itself(served):
+    url = served(text_bytes=1000, upload_bytes=500_000)
+    told = {"content": b"x" * 2000, "timeout": 30}
+    for kind in (["multipart/form-data; boundary=b"], ["application/json", "multipart/form-data; boundary=b"]):
+        answer = httpx.post(f"{url}/ptx/analyze", headers=[("Content-Type", each) for each in kind], **told)
+        assert answer.status_code == 413
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [("/nothing", "", b" 404 "), ("/healthz", "", b" 405 "), ("/analyze", "Host: evil.example\r\n", b" 421 ")],
+)
+def test_a_body_that_nobody_reads_is_not_received_to_its_end(served, path, headers, status):
+    url = served()
+    address = urlsplit(url)
+    host = headers or "Host: localhost\r\n"
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall(f"POST {path} HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n".encode())
+        answer = connection.recv(1 << 16)
+        assert status in answer
+        assert b"connection: close" in answer.lower()
+        with pytest.raises(OSError):  # reset, or a broken pipe
+            for _ in range(1000):
+                connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+    assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("beginning", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_a_connection_without_a_request_is_not_kept(served, beginning):
+    url = served(idle_seconds=0.5)
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall(beginning)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(10) == b""
+    # One that asks again and again is.
+    with httpx.Client(base_url=url) as client:
+        for _ in range(4):
+            assert client.get("/healthz").status_code == 200
+            time.sleep(0.3)
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_answer_that_nobody_takes_is_not_kept(served):
+    url = served(idle_seconds=1.0)
+    told = b'{"ptx_text": "large"}'
+    with _begun(url, len(told), told) as connection:
+        # More than the kernel and the server hold between them.
+        _wait_until(lambda: 'frx_http_requests_total{method="POST"' in httpx.get(f"{url}/metrics").text)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(1 << 20):
+                received += part
+        assert len(received) < _LARGE
+    whole = ask(url, "large")
+    assert len(whole.content) == int(whole.headers["content-length"]) == _LARGE
+
+
+_LARGE = 40 << 20
 
 
 @pytest.mark.usefixtures("worker")
@@ -199,20 +313,144 @@ def test_a_length_that_is_none_is_refused(client, length):
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_worker_that_is_killed_is_started_again(served):
+def test_a_worker_that_ends_while_it_has_nothing_to_do_is_started_again(served):
     url = served()
     pid = ask(url).json()["pid"]
     os.kill(pid, signal.SIGKILL)
-    answers = [ask(url) for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [500, 200]
-    assert answers[1].json()["pid"] != pid
+    _wait_until(lambda: not psutil.pid_exists(pid))
+    answer = ask(url)
+    assert answer.status_code == 200
+    assert answer.json()["pid"] != pid
 
 
-def _begun(url: str, length: int, beginning: bytes) -> socket.socket:
+@pytest.mark.parametrize("what", ["time", "memory"])
+def test_the_limits_that_a_real_worker_sets_itself(tmp_path, what):
+    """Also where nobody is left who would end it."""
+    (tmp_path / "t.json").write_text('{"traceEvents": [' + ",".join(['{"ph": "X", "name": "a"}'] * 400_000) + "]}")
+    limits = {"time": (4 << 30, 0.05), "memory": (1 << 20, 300.0)}[what]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "frx_graph.service.worker", *map(str, limits)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        text=True,
+    )
+    job = AnalysisJob(task=Task.FILE, folder=str(tmp_path), files=(JobFile(name="t.json"),))
+    output, _ = process.communicate(job.model_dump_json() + "\n", timeout=240)
+    if what == "time":
+        assert (output, process.returncode) == ("ready\n", -signal.SIGALRM)
+    else:
+        assert json.loads(output.removeprefix("ready\n")) == {"status": "out_of_memory"}
+
+
+def test_what_an_analysis_unpacks_goes_with_its_job(tmp_path):
+    made = (
+        "import sys, tempfile; from frx_graph.service import worker; from frx_graph.service.analysis_job import *\n"
+        "def analyse(job): raise KeyError(tempfile.mkdtemp())\n"
+        "worker.analyse = analyse\n"
+        "print(worker.answer(AnalysisJob(task='file', folder=sys.argv[1], files=())).error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", made, str(tmp_path)], capture_output=True, text=True, check=True, timeout=240
+    )
+    assert done.stdout.startswith(f"KeyError: '{tmp_path / TEMPORARY}/")
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_ledger_that_does_not_answer_does_not_stop_the_others(served, monkeypatch):
+    answering = threading.Event()
+    monkeypatch.setattr(DecisionBook, "last", lambda *_, **__: answering.wait(60) and Decisions((), 0, None))
+    url = served()
+    waiting = [_begun(url, 0, b"", path="/ledger/events", method="GET") for _ in range(60)]
+    try:
+        assert httpx.post(f"{url}/analyze", files={"file": ("a.ptx", b"x" * (2 << 20))}).status_code == 200
+    finally:
+        answering.set()
+        for one in waiting:
+            one.close()
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_fault_of_the_service_is_answered_and_logged_as_all_else_is(served, monkeypatch):
+    def broken(*_):
+        raise KeyError("what was sent")
+
+    monkeypatch.setattr(JobFolder, "add_text", broken)
+    log: list[str] = []
+    answer = ask(served(log=log.append))
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    fault, line = map(json.loads, [line for line in log if "healthz" not in line])
+    assert (line["status"], line["request"]) == (500, answer.headers["x-request-id"])
+    assert (fault["request"], fault["fault"]) == (line["request"], "KeyError")
+    assert Path(fault["where"][-1].rpartition(":")[0]) == Path(__file__)
+    assert "what was sent" not in answer.text + "".join(log)
+
+
+@pytest.mark.usefixtures("worker")
+def test_people_are_told_of_a_body_that_is_too_large_on_a_page(served):
+    url = served(upload_bytes=1000)
+    sent = {"files": {"file": ("a.ptx", b"x" * 2000)}, "headers": {"Accept": "text/html"}}
+    answer = httpx.post(f"{url}/report", **sent)
+    assert (answer.status_code, answer.headers["content-type"]) == (413, "text/html; charset=utf-8")
+    assert "larger than 1,000 bytes" in answer.text
+
+
+def test_fields_that_are_not_known_are_one_error(client):
+    names = ",".join(f'"a{number}":0' for number in range(300_000))
+    answer = client.post(
+        "/ptx/analyze", content=f'{{"ptx_text":"x",{names}}}', headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 422
+    assert "there is no field 'a0'" in answer.json()["detail"]
+    nested = client.post("/compare", json={"a": {"cuda_source": "x", "y": 1}, "b": {"cuda_source": "x"}})
+    assert "a: Value error, there is no field 'y'" in nested.json()["detail"]
+
+
+@pytest.mark.parametrize("charset", ["unicode_escape", "undefined", "punycode", "utf-16", "utf-7"])
+def test_a_form_is_in_utf_8(client, charset):
+    body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="\\ud800"\r\n\r\nx\r\n--b--\r\n'
+    kind = f"multipart/form-data; boundary=b; charset={charset}"
+    answer = client.post("/analyze", content=body, headers={"Content-Type": kind})
+    assert answer.status_code == 422
+    assert "UTF-8" in answer.json()["detail"]
+
+
+def test_a_service_that_cannot_start_says_so(monkeypatch, capsys, tmp_path):
+    script = tmp_path / "broken_worker.py"
+    script.write_text("import sys; sys.exit('no torch')\n")
+    monkeypatch.setattr(worker_pool, "WORKER", (str(script),))
+    assert run(["serve", "--port", "0"]) == 2
+    assert "the service could not start" in capsys.readouterr().err
+
+
+def is_running(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _begun(
+    url: str,
+    length: int,
+    beginning: bytes,
+    *,
+    path: str = "/ptx/analyze",
+    kind: str = "application/json",
+    method: str = "POST",
+) -> socket.socket:
     address = urlsplit(url)
     connection = socket.create_connection((address.hostname, address.port), timeout=30)
     connection.sendall(
-        f"POST /ptx/analyze HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
         f"Content-Length: {length}\r\n\r\n".encode()
         + beginning
     )

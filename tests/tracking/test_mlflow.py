@@ -4,6 +4,7 @@ import json
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from frx_graph.errors import EvidenceError
 from frx_graph.records import Severity
 from frx_graph.reports.json_report import render_json
 from frx_graph.reports.trial_document import TrialDocument, as_json
+from frx_graph.reports.trial_matrix_document import MatrixEntry, matrix_document
+from frx_graph.reports.trial_matrix_document import as_json as matrix_as_json
 
 mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
 TESTS = Path(__file__).parents[1]
@@ -90,6 +93,33 @@ def test_into_the_active_run(logged):
         assert mlflow.active_run() is not None
 
 
+def test_twice_into_one_run_as_before_and_after_a_change(logged):
+    from frx_graph.tracking.mlflow import log_advice, log_trial
+
+    advice = ADVICE["sample_advice"]()
+    with mlflow.start_run() as run:
+        log_advice(advice)
+        log_advice(replace(advice, target="other.py:build"))
+        log_trial(TRIALS["document"](TRIALS["run"]()))
+    parameters, figures, tags, _ = logged(run.info.run_id)
+    assert parameters["frx.target"] == advice.target
+    assert tags["frx.target"] == TRIALS["document"](TRIALS["run"]()).target
+    assert {"frx.copies_per_step", "frx.ratio_median"} <= figures.keys()
+
+
+def test_several_trials_have_a_run_each(logged, tmp_path):
+    from frx_graph.tracking.mlflow import log_file
+
+    trial = TRIALS["document"](TRIALS["run"]())
+    entry = {"target": "a", "shape": {}, "dtype": None, "candidate": None}
+    entries = (MatrixEntry(**entry, trial=trial, error=None), MatrixEntry(**entry, trial=None, error="void"))
+    file = tmp_path / "trials.json"
+    file.write_text(json.dumps(matrix_as_json(matrix_document((*entries, entries[0])))))
+    runs = log_file(file)
+    assert len(set(runs)) == 2
+    assert {logged(run)[2]["frx.kind"] for run in runs} == {"trial"}
+
+
 def test_files(logged, tmp_path):
     from frx_graph.tracking.mlflow import log_file
 
@@ -97,8 +127,8 @@ def test_files(logged, tmp_path):
     advice.write_text(render_json(ADVICE["sample_advice"]()))
     trial.write_text(json.dumps(as_json(TRIALS["document"](TRIALS["run"]()))))
     other.write_text("{}")
-    assert logged(log_file(advice))[2]["frx.kind"] == "advice"
-    assert logged(log_file(trial))[2]["frx.kind"] == "trial"
+    assert [logged(run)[2]["frx.kind"] for run in log_file(advice)] == ["advice"]
+    assert [logged(run)[2]["frx.kind"] for run in log_file(trial)] == ["trial"]
     with pytest.raises(EvidenceError, match="is neither advice nor a trial"):
         log_file(other)
     with pytest.raises(EvidenceError, match="cannot be read"):

@@ -61,7 +61,9 @@ def assemble(ptx: Path, target: str, *, program: str | None = None) -> Mapping[s
         raise EvidenceError(f"{ptx}: .target {target!r} names no architecture")
     with tempfile.TemporaryDirectory(prefix="frx-ptxas-") as folder:
         output = str(Path(folder) / "out.cubin")
-        arguments = [program, "-v", "--gpu-name", architecture[0], "--output-file", output, str(ptx.absolute())]
+        # No name is an option, and a name that is quoted in an error is the one that was given.
+        named = str(ptx) if ptx.is_absolute() else f"./{ptx}"
+        arguments = [program, "-v", "--gpu-name", architecture[0], "--output-file", output, named]
         return parse_report(_run(arguments, ptx))
 
 

@@ -10,14 +10,21 @@ if (drop) {
   drop.addEventListener("drop", (event) => {
     event.preventDefault();
     drop.classList.remove("over");
-    [...event.dataTransfer.files].slice(0, 2).forEach((file, index) => {
+    inputs.forEach((input, index) => {
       const one = new DataTransfer();
-      one.items.add(file);
-      inputs[index].files = one.files;
+      const file = event.dataTransfer.files[index];
+      if (file) one.items.add(file);
+      input.files = one.files;
     });
     hint.textContent = [...event.dataTransfer.files].map((file) => file.name).join(", ");
   });
   document.querySelector(".upload").addEventListener("submit", (event) => {
+    const size = inputs.reduce((sum, input) => sum + [...input.files].reduce((all, file) => all + file.size, 0), 0);
+    if (size > Number(drop.dataset.mostBytes)) {
+      event.preventDefault();
+      hint.textContent = "The files are larger than the service takes.";
+      return;
+    }
     const button = event.target.querySelector("button");
     button.disabled = true;
     button.textContent = "Analysing…";

@@ -1,0 +1,94 @@
+"""Connections that are not kept for whoever does not go on: neither before a request's head is there, nor with an
+answer that nobody takes.
+
+The server has a time limit for neither. A body's is `BodyLimit`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from frx_graph.service.settings import ServiceSettings
+
+_LONGEST_HEAD = 1 << 16
+"""Bytes of a request's line and headers."""
+
+
+class TimedConnection(H11Protocol):
+    """`silence` seconds for a head, and for a part of an answer to be taken."""
+
+    def __init__(self, *args: Any, silence: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._silence = silence
+        self._ending: asyncio.TimerHandle | None = None
+        """When the connection ends, unless a head comes before."""
+        self._stuck: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a head from now on."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Of a head, a body, or what comes behind an answer."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._cancel_head()
+        elif self._ending is None and not self.transport.is_closing():
+            # Not once more with each part: who sends a byte now and then is not waited for longer.
+            self._await_head()
+
+    def on_response_complete(self) -> None:
+        """What waits for the next head now is the server's own limit of an idle connection."""
+        self._cancel_head()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The other side does not take what it is sent."""
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(self._silence, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It does."""
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        self._cancel_head()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._ending = self.loop.call_later(self._silence, self.transport.abort)
+
+    def _cancel_head(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+
+
+def server_of(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
+    """What serves the application, on sockets that it is given."""
+    protocol: Any = partial(TimedConnection, silence=settings.idle_seconds)
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            # Not the faster one, where it is installed: it has no limit of a head's length.
+            http=protocol,
+            ws="none",
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=round(settings.shutdown_seconds),
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
+        )
+    )
