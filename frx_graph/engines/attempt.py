@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import os
 import pickle
 import select
@@ -22,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from frx_graph.engines.processor_part import ProcessorPart
+from frx_graph.errors import first_line
 from frx_graph.trials.decisive_variables import decisive_variables
 
 _POLL_SECONDS = 0.2
@@ -32,6 +35,8 @@ _CHUNK = 2**16
 _LAST_BYTES = 4096
 _RAYS_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"})
 """Variables that Ray sets in a worker, and that the user has not asked for."""
+_SHORT_OF = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What a node is short of at a moment says nothing about the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,10 @@ class Task:
     """Of whoever asks, all that decide kernels, threads or memory; those of the node do not count."""
     environment: str | None = None
     """The fingerprint of the one environment that it may run in; None: any."""
+    part: ProcessorPart | None = None
+    """The processors that it has for itself; None: all that the node's programs may use."""
+    gpus: bool = False
+    """Whether it has any GPU for itself; the others it does not see."""
 
 
 class Ending(enum.StrEnum):
@@ -80,6 +89,15 @@ def attempt(task: Task) -> Answer:
     """Make it. Whatever interrupts this, no process of the attempt is left."""
     if task.folder is not None and not Path(task.folder).is_dir():
         return Answer(task.attempt, Ending.UNFIT, f"it has no folder {task.folder}", "--working-dir sends yours")
+    try:
+        return _made(task)
+    except OSError as error:
+        if error.errno not in _SHORT_OF:
+            raise
+        return Answer(task.attempt, Ending.LOST, f"its process cannot be started: {first_line(error)}")
+
+
+def _made(task: Task) -> Answer:
     read, write = os.pipe()
     with tempfile.TemporaryFile() as output, os.fdopen(read, "rb", buffering=0) as answers:
         try:
@@ -97,12 +115,21 @@ def attempt(task: Task) -> Answer:
             os.close(write)
         with _ended(process):
             answer = _answer(process, task, answers)
-            process.wait(_UNWINDING_SECONDS)
-        if answer:
-            found = pickle.loads(answer)
-            assert isinstance(found, Answer)
+            # Who does not end by itself has answered all the same.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_UNWINDING_SECONDS)
+        if (found := _decoded(answer)) is not None:
             return found
         return Answer(task.attempt, Ending.LOST, f"its process {_how(process)}{_last_line(output)}")
+
+
+def _decoded(answer: bytes) -> Answer | None:
+    """None where it is not whole: its process ended while it wrote."""
+    try:
+        found = pickle.loads(answer)
+    except Exception:  # noqa: BLE001 - a part of a pickle may raise anything
+        return None
+    return found if isinstance(found, Answer) else None
 
 
 def _answer(process: subprocess.Popen[bytes], task: Task, answers: BinaryIO) -> bytes:
@@ -146,7 +173,9 @@ def _environment(task: Task) -> Mapping[str, str]:
     package = str(Path(__file__).absolute().parents[2])
     own = {name: value for name, value in os.environ.items() if name not in _RAYS_OWN | decisive}
     path = os.pathsep.join(filter(None, (own.get("PYTHONPATH", ""), package)))
-    return {**own, **dict(task.variables), "PYTHONPATH": path}
+    # Ray hides those that somebody else may hold only from who holds some.
+    hidden = {} if task.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+    return {**own, **dict(task.variables), **hidden, "PYTHONPATH": path}
 
 
 def _how(process: subprocess.Popen[bytes]) -> str:

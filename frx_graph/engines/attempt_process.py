@@ -27,6 +27,9 @@ def main(answers: int, parent: int) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     with os.fdopen(answers, "wb") as pipe:
         task: Task = pickle.load(sys.stdin.buffer)
+        # Before torch is imported, which counts them to know how many threads it wants.
+        if task.part is not None:
+            task.part.take()
         with cleaned_up_when_terminated():
             answer = _answered(task)
         # Whoever has gone does not wait for it.

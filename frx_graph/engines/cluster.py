@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from frx_graph.engines.attempt import Answer, Task
+from frx_graph.engines.processor_part import ProcessorPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Share:
     cpus: float
     gpus: float
     slot: float
+    part: ProcessorPart | None = None
+    """Which of the node's processors it is; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +55,11 @@ class LostError(Exception):
 
 
 class UnfitError(Exception):
-    """An attempt did not begin, for something about its node."""
+    """An attempt did not begin, for something about its node. `hint` says what would change that."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class Cluster(Protocol):
@@ -73,7 +80,7 @@ class Cluster(Protocol):
         """Which reservations are ours now, and which tasks have ended, as soon as there is one, or after `seconds`."""
 
     def answer(self, running: Running) -> Answer:
-        """Of a task that has ended. Raises `LostError`, `UnfitError`, and `TrialError` for what is so on all nodes."""
+        """Of a task that has ended. Raises `LostError` and `UnfitError`."""
 
     def cancel(self, running: Collection[Running]) -> None:
         """End them; returns when their processes are gone, or nobody can tell."""

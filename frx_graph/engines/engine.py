@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from frx_graph.errors import FrxError
+from frx_graph.errors import FrxError, TrialError
 
 Progress: TypeAlias = Callable[[str], None]
 T = TypeVar("T")
@@ -55,6 +55,10 @@ class Placed:
     address: str
     lost: tuple[str, ...]
     """Earlier attempts that came to no result, each with its id and the reason. Nothing of them counts."""
+
+
+class NowhereError(TrialError):
+    """A job was not run, since there is no node that may run it: another time there may be."""
 
 
 @dataclass(frozen=True, slots=True)

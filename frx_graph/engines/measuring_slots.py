@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from frx_graph.engines.cluster import Cluster, Node, Reservation, Share
 from frx_graph.engines.engine import Holding
+from frx_graph.engines.processor_part import ProcessorPart
 
 
 class MeasuringSlots:
@@ -26,16 +27,20 @@ class MeasuringSlots:
         """Asked for, or ours."""
         return (*self.asked, *self.free, *self.busy)
 
-    def look(self) -> bool:
-        """Ask for what nodes have that have come, and forget those that have gone. False where no node has a place."""
-        alive = {node.id: node for node in self._cluster.nodes() if node.id not in self.unfit}
+    def look(self, nodes: Collection[Node]) -> bool:
+        """Ask for what nodes have that have come, or whose places were lost, and forget those that have gone. False
+        where no node has a place."""
+        fit = {node.id: node for node in nodes if node.id not in self.unfit}
         for reservation in self.all:
-            if reservation.node.id not in alive and reservation not in self.busy:
+            if reservation.node.id not in fit and reservation not in self.busy:
                 self._give_back(reservation)
-        known = {reservation.node.id for reservation in self.all}
-        for node in alive.values():
-            if node.id not in known:
-                self.asked += [self._cluster.reserve(node, share) for share in shares(node, self._holding)]
+        known = {(reservation.node.id, reservation.share.part) for reservation in self.all}
+        for node in fit.values():
+            self.asked += [
+                self._cluster.reserve(node, share)
+                for share in shares(node, self._holding)
+                if (node.id, share.part) not in known
+            ]
         return bool(self.all)
 
     def ours_now(self, reservation: Reservation) -> None:
@@ -43,11 +48,14 @@ class MeasuringSlots:
         self.asked.remove(reservation)
         self.free.append(reservation)
 
-    def take(self, avoided: frozenset[str]) -> Reservation:
-        """One that is free, on a node that is not `avoided` if there is any."""
-        best = min(self.free, key=lambda reservation: reservation.node.id in avoided)
-        self.free.remove(best)
-        self.busy.add(best)
+    def take(self, avoided: frozenset[str]) -> Reservation | None:
+        """One that is free, on a node that is not `avoided`. Where there is any such node, and none of its places is
+        free, None: one of them will be."""
+        elsewhere = {place.node.id for place in self.all} - avoided - self.unfit.keys()
+        best = next((place for place in self.free if not elsewhere or place.node.id in elsewhere), None)
+        if best is not None:
+            self.free.remove(best)
+            self.busy.add(best)
         return best
 
     def put_back(self, reservation: Reservation, *, lost: bool) -> None:
@@ -81,8 +89,8 @@ def shares(node: Node, holding: Holding) -> Iterator[Share]:
     program that asks the cluster for one."""
     if holding is Holding.GPU:
         count = int(node.gpus)
-        for _ in range(count):
+        for number in range(count):
             # Four digits are what Ray counts a resource to.
-            yield Share(node.cpus // count, 1.0, int(1e4 / count) / 1e4)
+            yield Share(node.cpus // count, 1.0, int(1e4 / count) / 1e4, ProcessorPart(number, count))
     elif node.cpus > 0:
         yield Share(node.cpus, node.gpus if holding is Holding.NODE else 0.0, 1.0)

@@ -19,7 +19,8 @@ from typing import Any
 
 from frx_graph.engines.attempt import Answer, Task, attempt
 from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share, UnfitError
-from frx_graph.errors import OptionError, TrialError, first_line
+from frx_graph.errors import OptionError, first_line
+from frx_graph.reports.plain_text import one_line
 
 _CANCELLING_SECONDS = 20.0
 """For attempts that end their arms, before their workers are killed; the arms go with them."""
@@ -145,17 +146,19 @@ class RayCluster:
         return tuple(ready[ref] for ref in done if ref in ready), tuple(tasks[ref] for ref in done if ref in tasks)
 
     def answer(self, running: Running) -> Answer:
-        """Of a task that has ended. Raises `LostError`, `UnfitError`, and `TrialError` for what is so on all nodes."""
+        """Of a task that has ended. Raises `LostError` and `UnfitError`."""
         errors = self.ray.exceptions
         try:
             found = self.ray.get(running.handle)
         except errors.RuntimeEnvSetupError as error:
-            raise TrialError(f"the nodes cannot be set up: {first_line(error)}", "see --working-dir") from error
+            # It may be the node's disk, or what it cannot reach: others may do better.
+            raise UnfitError(f"it cannot be set up: {one_line(str(error), 400)}", "see --working-dir") from error
         except errors.TaskCancelledError as error:
             raise LostError("it was cancelled") from error
         except errors.RayTaskError as error:
-            # Of a node that has no frx-graph, or cannot start a process.
-            raise UnfitError(f"it cannot run it: {first_line(error.cause or error)}") from error
+            # Of a node that has no frx-graph, or may not start a process: what passes is no error, but an answer.
+            said = f"it cannot run it: {first_line(error.cause or error)}"
+            raise UnfitError(said, "install frx-graph on all nodes") from error
         except errors.RayError as error:
             raise LostError(first_line(error)) from error
         assert isinstance(found, Answer)

@@ -1,6 +1,6 @@
 """Jobs spread over a cluster: each runs alone in its place, and counts once, by the one attempt that has returned.
 
-An attempt that was lost, with its node or its process, is made again, elsewhere if there is another place, a bounded
+An attempt that was lost, with its node or its process, is made again, on another node if there is one, a bounded
 number of times; then the job is void. What an attempt has measured before it was lost is nobody's: it had told nobody.
 One that goes on where nobody can reach it, on a node that was given up for dead, is not listened to any more.
 """
@@ -12,13 +12,14 @@ import pickle
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from frx_graph.engines.attempt import Answer, Ending, Task
-from frx_graph.engines.cluster import Cluster, LostError, Running, UnfitError
-from frx_graph.engines.engine import Finished, Holding, Job, Placed, Progress, T
+from frx_graph.engines.cluster import Cluster, LostError, Node, Running, Share, UnfitError
+from frx_graph.engines.engine import Finished, Holding, Job, NowhereError, Placed, Progress, T
+from frx_graph.engines.gone_nodes import GoneNodes
 from frx_graph.engines.measuring_slots import MeasuringSlots
 from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import TrialError
@@ -72,27 +73,30 @@ class RayEngine:
         slots = MeasuringSlots(self._cluster, self._holding)
         waiting = deque(_Open(number) for number in range(len(jobs)))
         running: dict[Running, _Attempt] = {}
+        gone = GoneNodes(self._clock)
         deadline = self._clock()
         try:
             while waiting or running:
-                if not waiting:
-                    slots.leave()
-                elif slots.look():
-                    deadline = self._clock() + _NO_NODE_SECONDS
-                elif slots.unfit or self._clock() >= deadline:
-                    while waiting:
-                        yield _nowhere(waiting.popleft(), slots)
-                while waiting and slots.free:
-                    job = waiting.popleft()
-                    made = _Attempt(uuid.uuid4().hex[:12], job)
-                    place = slots.take(job.avoided)
-                    running[self._cluster.start(place, self._task(made.id, jobs[job.number]))] = made
-                progress(_so_far(jobs, waiting, running))
-                ours, ended = self._cluster.wait(tuple(slots.asked), tuple(running), _WAIT_SECONDS)
-                for reservation in ours:
-                    slots.ours_now(reservation)
-                for one in ended:
-                    judged: Finished[T] | _Open = self._judged(one, running.pop(one), slots)
+                nodes = self._cluster.nodes()
+                answers = self._lost_with(gone.among(_at_work(running), {node.id for node in nodes}), running)
+                if not answers:
+                    if not waiting:
+                        slots.leave()
+                    elif slots.look(nodes):
+                        deadline = self._clock() + _NO_NODE_SECONDS
+                    elif _all_unfit(nodes, slots) or self._clock() >= deadline:
+                        while waiting:
+                            yield Finished(waiting.popleft().number, _nowhere(nodes, slots), None)
+                    for job in tuple(waiting):
+                        if (place := slots.take(job.avoided)) is not None:
+                            waiting.remove(job)
+                            made = _Attempt(uuid.uuid4().hex[:12], job)
+                            task = self._task(made.id, jobs[job.number], place.share)
+                            running[self._cluster.start(place, task)] = made
+                    progress(_so_far(jobs, waiting, running))
+                    answers = self._awaited(running, slots)
+                for one, answer in answers.items():
+                    judged: Finished[T] | _Open = _judged(one, running.pop(one), answer, slots)
                     if isinstance(judged, Finished):
                         yield judged
                     else:
@@ -103,7 +107,7 @@ class RayEngine:
             finally:
                 slots.close()
 
-    def _task(self, attempt: str, job: Job[T]) -> Task:
+    def _task(self, attempt: str, job: Job[T], share: Share) -> Task:
         return Task(
             attempt,
             pickle.dumps(job),
@@ -111,35 +115,63 @@ class RayEngine:
             None if self._folder is None else str(self._folder),
             decisive_variables(os.environ),
             self._environment,
+            share.part,
+            share.gpus > 0,
         )
 
-    def _judged(self, one: Running, made: _Attempt, slots: MeasuringSlots) -> Finished[T] | _Open:
-        """What came of a job, or the job where it is to be started again."""
-        node, job = one.reservation.node, made.job
+    def _lost_with(self, gone: Collection[str], running: Mapping[Running, _Attempt]) -> dict[Running, Answer]:
+        """Of attempts on nodes that have gone. The cluster may tell of them at some time, or never."""
+        lost = [one for one in running if one.reservation.node.id in gone]
+        if lost:
+            self._cluster.cancel(lost)
+        return {one: Answer(running[one].id, Ending.LOST, "its node has gone") for one in lost}
+
+    def _awaited(self, running: Mapping[Running, _Attempt], slots: MeasuringSlots) -> dict[Running, Answer]:
+        """Of attempts that have ended; waits for a while until there is something new."""
+        ours, ended = self._cluster.wait(tuple(slots.asked), tuple(running), _WAIT_SECONDS)
+        for reservation in ours:
+            slots.ours_now(reservation)
+        return {one: self._answer(one, running[one]) for one in ended}
+
+    def _answer(self, one: Running, made: _Attempt) -> Answer:
         try:
             answer = self._cluster.answer(one)
         except LostError as error:
-            answer = Answer(made.id, Ending.LOST, str(error))
+            return Answer(made.id, Ending.LOST, str(error))
         except UnfitError as error:
-            answer = Answer(made.id, Ending.UNFIT, str(error), "install frx-graph on all nodes")
+            return Answer(made.id, Ending.UNFIT, str(error), error.hint)
         # What answers for another attempt is no answer.
         assert answer.attempt == made.id
-        if answer.ending is Ending.UNFIT:
-            slots.unfit[node.id] = f"{node.address}: {answer.text}{f' ({answer.hint})' if answer.hint else ''}"
-        slots.put_back(one.reservation, lost=answer.ending is Ending.LOST)
-        if answer.ending is Ending.UNFIT:
-            return job
-        if answer.ending is Ending.LOST:
-            lost = (*job.lost, f"{made.id} on {node.address}: {answer.text}")
-            if len(lost) < MOST_ATTEMPTS:
-                return replace(job, lost=lost, avoided=job.avoided | {node.id})
-            return Finished(job.number, _void(lost), None)
-        placed = Placed(made.id, node.id, node.address, job.lost)
-        if answer.ending is Ending.RETURNED:
-            result: T = pickle.loads(answer.value)
-            return Finished(job.number, result, placed)
-        text = answer.text if answer.ending is Ending.FAILED else f"internal error on {node.address}: {answer.text}"
-        return Finished(job.number, TrialError(text, answer.hint), placed)
+        return answer
+
+
+def _judged(one: Running, made: _Attempt, answer: Answer, slots: MeasuringSlots) -> Finished[T] | _Open:
+    """What came of a job, or the job where it is to be started again."""
+    node, job = one.reservation.node, made.job
+    if answer.ending is Ending.UNFIT:
+        slots.unfit[node.id] = f"{node.address}: {answer.text}{f' ({answer.hint})' if answer.hint else ''}"
+    slots.put_back(one.reservation, lost=answer.ending is Ending.LOST)
+    if answer.ending is Ending.UNFIT:
+        return job
+    if answer.ending is Ending.LOST:
+        lost = (*job.lost, f"{made.id} on {node.address}: {answer.text}")
+        if len(lost) < MOST_ATTEMPTS:
+            return replace(job, lost=lost, avoided=job.avoided | {node.id})
+        return Finished(job.number, _void(lost), None)
+    placed = Placed(made.id, node.id, node.address, job.lost)
+    if answer.ending is Ending.RETURNED:
+        result: T = pickle.loads(answer.value)
+        return Finished(job.number, result, placed)
+    text = answer.text if answer.ending is Ending.FAILED else f"internal error on {node.address}: {answer.text}"
+    return Finished(job.number, TrialError(text, answer.hint), placed)
+
+
+def _at_work(running: Collection[Running]) -> frozenset[str]:
+    return frozenset(one.reservation.node.id for one in running)
+
+
+def _all_unfit(nodes: Collection[Node], slots: MeasuringSlots) -> bool:
+    return bool(nodes) and all(node.id in slots.unfit for node in nodes)
 
 
 def _void(lost: Sequence[str]) -> TrialError:
@@ -149,13 +181,13 @@ def _void(lost: Sequence[str]) -> TrialError:
     )
 
 
-def _nowhere(job: _Open, slots: MeasuringSlots) -> Finished[T]:
-    if slots.unfit:
-        return Finished(job.number, TrialError(f"no node may run it: {'; '.join(slots.unfit.values())}"), None)
-    return Finished(
-        job.number,
-        TrialError("the cluster has no node to measure on", "ray status shows the processors and GPUs it has"),
-        None,
+def _nowhere(nodes: Collection[Node], slots: MeasuringSlots) -> NowhereError:
+    unfit = "; ".join(slots.unfit.values())
+    if _all_unfit(nodes, slots):
+        return NowhereError(f"no node may run it: {unfit}")
+    others = f"; others may not run it: {unfit}" if unfit else ""
+    return NowhereError(
+        f"the cluster has no node to measure on{others}", "ray status shows the processors and GPUs it has"
     )
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ import torch
 from frx_graph.arms import where_this_is
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED
 from frx_graph.cli.main import run
+from frx_graph.engines.cluster import Cluster, Reservation, Running
 from frx_graph.engines.engine import Finished, Holding, Job
 from frx_graph.engines.local_engine import LocalEngine
+from frx_graph.engines.processor_part import ProcessorPart
 from frx_graph.errors import FrxError
 from frx_graph.reports.trial_matrix_document import TrialMatrixDocument
 from frx_graph.trials.environment import trial_environment
@@ -34,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
-from fleet_jobs import Doubled, Dying, Failing, PlayedTrial, WithArm, processes_of  # noqa: E402
+from cluster_jobs import Doubled, Dying, Failing, PlayedTrial, Surroundings, WithArm, processes_of  # noqa: E402
 
 SECONDS = 120.0
 """Longest that anything is waited for."""
@@ -56,17 +58,43 @@ def cluster() -> Iterator[Any]:
         made.shutdown()
 
 
-def node() -> dict[str, Any]:
-    return {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+def node(cpus: int = 1, gpus: int = 0) -> dict[str, Any]:
+    return {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
-def ran(cluster: Any, jobs: Sequence[Job[Any]], folder: Path | None = None) -> list[Finished[Any]]:
+class Silent:
+    """A cluster that never tells of what runs on the node `lost`."""
+
+    def __init__(self, cluster: Cluster, lost: str) -> None:
+        self._cluster = cluster
+        self._lost = lost
+
+    def wait(
+        self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
+    ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
+        told = [one for one in running if one.reservation.node.id != self._lost]
+        return self._cluster.wait(reservations, told, seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+
+def ran(
+    cluster: Any,
+    jobs: Sequence[Job[Any]],
+    folder: Path | None = None,
+    *,
+    holding: Holding = Holding.CORES,
+    silent_about: str = "",
+) -> list[Finished[Any]]:
     from frx_graph.engines.ray_cluster import ray_cluster
     from frx_graph.engines.ray_engine import RayEngine
 
     with (
         ray_cluster(cluster.address) as connected,
-        contextlib.closing(RayEngine(connected, Holding.CORES, folder=folder).run(jobs, lambda _: None)) as finished,
+        contextlib.closing(
+            RayEngine(Silent(connected, silent_about), holding, folder=folder).run(jobs, lambda _: None)
+        ) as finished,
     ):
         return sorted(finished, key=lambda one: one.number)
 
@@ -121,8 +149,10 @@ def test_an_attempt_whose_process_is_killed_is_made_again_and_not_for_ever(clust
     assert len(list((tmp_path / "always").iterdir())) == 3
 
 
-def test_a_node_is_killed_in_the_middle(cluster: Any, tmp_path: Path) -> None:
-    """Both trials are under way; that of the lost node is made again on the other one, and each counts once."""
+@pytest.mark.parametrize("told", [True, False])
+def test_a_node_is_killed_in_the_middle(cluster: Any, tmp_path: Path, *, told: bool) -> None:
+    """Both trials are under way; that of the lost node is made again on the other one, and each counts once. So it is
+    where Ray never tells of it."""
     gate = tmp_path / "gate"
     gate.touch()
     lost = cluster.add_node(**node())
@@ -142,10 +172,12 @@ def test_a_node_is_killed_in_the_middle(cluster: Any, tmp_path: Path) -> None:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    found = ran(cluster, [WithArm(str(tmp_path), number, str(gate)) for number in range(2)])
+    jobs = [WithArm(str(tmp_path), number, str(gate)) for number in range(2)]
+    found = ran(cluster, jobs, silent_about="" if told else lost.node_id)
     killer.join()
     assert [one.result for one in found] == [0, 1]
     assert sorted(len(one.placed.lost) for one in found if one.placed) == [0, 1]
+    assert told or [one for one in found if one.placed and "its node has gone" in "".join(one.placed.lost)]
     assert {one.placed.node for one in found if one.placed} == {cluster.head_node.node_id}
     assert len(killed) == 2
     assert len(list(tmp_path.glob("started-*"))) == 3
@@ -153,11 +185,31 @@ def test_a_node_is_killed_in_the_middle(cluster: Any, tmp_path: Path) -> None:
     no_process_is_left(tmp_path)
 
 
+def test_a_trial_sees_the_gpu_that_it_has_and_uses_its_part_of_the_processors(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray is told of GPUs that are not there."""
+    jobs = [Surroundings(f"job {number}") for number in range(3)]
+    with monkeypatch.context() as patched:
+        patched.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+        added = cluster.add_node(**node(2, 2))
+    try:
+        found = [one.result for one in ran(cluster, jobs, holding=Holding.GPU)]
+        assert {gpus for _, gpus, _ in found} <= {"4", "5"}
+        parts = [ProcessorPart(number, 2).of(os.sched_getaffinity(0)) for number in range(2)]
+        assert all(processors in parts for processors, _, _ in found)
+        found = [one.result for one in ran(cluster, jobs)]
+        assert {gpus for _, gpus, _ in found} == {""}
+        assert {processors for processors, _, _ in found} == {frozenset(os.sched_getaffinity(0))}
+    finally:
+        cluster.remove_node(added)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_the_driver_nothing_is_left(cluster: Any, tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "gate").touch()
     driver = subprocess.Popen(
-        [sys.executable, str(HERE / "fleet_driver.py"), cluster.address, str(tmp_path)],
+        [sys.executable, str(HERE / "cluster_driver.py"), cluster.address, str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

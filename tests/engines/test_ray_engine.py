@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from frx_graph.engines.attempt import Answer, Ending, Task
 from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share
-from frx_graph.engines.engine import Finished, Holding
+from frx_graph.engines.engine import Finished, Holding, NowhereError
+from frx_graph.engines.gone_nodes import GONE_SECONDS, GoneNodes
 from frx_graph.engines.local_engine import LocalEngine
-from frx_graph.engines.measuring_slots import shares
+from frx_graph.engines.measuring_slots import MeasuringSlots, shares
+from frx_graph.engines.processor_part import ProcessorPart
 from frx_graph.engines.ray_engine import MOST_ATTEMPTS, RayEngine
 from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import FrxError, TrialError
@@ -50,6 +52,7 @@ class FakeCluster:
     others: frozenset[str] = frozenset()
     """Nodes that others hold."""
     held: Counter[str] = field(default_factory=Counter)
+    asked: list[tuple[str, Share]] = field(default_factory=list)
     started: list[tuple[Node, Task]] = field(default_factory=list)
     cancelled: list[Running] = field(default_factory=list)
     waited: int = 0
@@ -59,6 +62,7 @@ class FakeCluster:
 
     def reserve(self, node: Node, share: Share) -> Reservation:
         self.held[node.id] += 1
+        self.asked.append((node.id, share))
         return Reservation(node, share, None)
 
     def release(self, reservation: Reservation) -> None:
@@ -73,8 +77,8 @@ class FakeCluster:
         self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
     ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
         self.waited += 1
-        busy = [one.reservation.node.id for one in running]
-        assert len(busy) == len(set(busy)) or any(node.gpus for node in self.alive), "two trials beside each other"
+        busy = [(one.reservation.node.id, one.reservation.share.part) for one in running]
+        assert len(busy) == len(set(busy)), "two trials beside each other"
         return tuple(one for one in reservations if one.node.id not in self.others), tuple(running)
 
     def answer(self, running: Running) -> Answer:
@@ -82,15 +86,31 @@ class FakeCluster:
         ending = self.fate(running.handle, node)
         if ending is Ending.LOST:
             raise LostError("the node died")
-        value = pickle.dumps(pickle.loads(task.job)(lambda _: None)) if ending is Ending.RETURNED else b""
-        return Answer(task.attempt, ending, "said so", "do so", value)
+        if ending is not Ending.RETURNED:
+            return Answer(task.attempt, ending, "said so", "do so")
+        try:
+            return Answer(task.attempt, ending, value=pickle.dumps(pickle.loads(task.job)(lambda _: None)))
+        except FrxError as error:
+            return Answer(task.attempt, Ending.FAILED, error.message, error.hint)
 
     def cancel(self, running: Collection[Running]) -> None:
         self.cancelled += running
 
 
-def ran(cluster: FakeCluster, jobs: Sequence[Double] = JOBS, **given: object) -> list[Finished[int]]:
-    engine = RayEngine(cluster, Holding.CORES, **given)  # type: ignore[arg-type]
+@dataclass
+class Clock:
+    """Goes on by what is waited for."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def ran(
+    cluster: FakeCluster, jobs: Sequence[Double] = JOBS, holding: Holding = Holding.CORES, **given: object
+) -> list[Finished[int]]:
+    engine = RayEngine(cluster, holding, **given)  # type: ignore[arg-type]
     with contextlib.closing(engine.run(jobs, lambda _: None)) as finished:
         found = list(finished)
     assert not +cluster.held, "all places are given back"
@@ -114,7 +134,12 @@ def test_an_error_of_a_job_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Double, "__call__", failing)
     here = list(LocalEngine().run(JOBS[:2], lambda _: None))
-    assert [str(one.result) for one in here] == ["the program does not run (run it)"] * 2
+    cluster = FakeCluster([A, B])
+    there = ran(cluster, JOBS[:2])
+    for found in here, there:
+        assert [str(one.result) for one in found] == ["the program does not run (run it)"] * 2
+        assert all(isinstance(one.result, TrialError) for one in found)
+    assert len(cluster.started) == 2, "it would come to nothing anywhere"
 
 
 def test_a_lost_attempt_is_made_again_elsewhere_and_counts_once() -> None:
@@ -128,6 +153,105 @@ def test_a_lost_attempt_is_made_again_elsewhere_and_counts_once() -> None:
     assert again.placed.node != first[0].id
     assert again.placed.attempt != first[1].attempt
     assert again.placed.lost == (f"{first[1].attempt} on {first[0].address}: the node died",)
+
+
+def places_of(cluster: FakeCluster) -> MeasuringSlots:
+    slots = MeasuringSlots(cluster, Holding.CORES)
+    slots.look(cluster.nodes())
+    for place in tuple(slots.asked):
+        slots.ours_now(place)
+    return slots
+
+
+def test_whoever_avoids_a_node_waits_for_another_and_takes_it_where_there_is_none() -> None:
+    cluster = FakeCluster([A, B])
+    slots = places_of(cluster)
+    on_a, on_b = slots.take(frozenset()), slots.take(frozenset())
+    assert on_a is not None
+    assert on_b is not None
+    assert (on_a.node, on_b.node) == (A, B)
+    slots.put_back(on_a, lost=False)
+    assert slots.take(frozenset({"a"})) is None, "b is busy, and will be free"
+    slots.put_back(on_b, lost=True)
+    slots.look(cluster.nodes())
+    assert slots.take(frozenset({"a"})) is None, "b is asked for, and will be there"
+    assert slots.take(frozenset({"a", "b"})) is on_a
+    slots.put_back(on_a, lost=False)
+    slots.unfit["b"] = "it has other code"
+    slots.look(cluster.nodes())
+    assert slots.take(frozenset({"a"})) is on_a
+
+
+def test_a_lost_attempt_is_not_made_again_where_it_was_lost_while_another_node_is_busy() -> None:
+    class Slow(FakeCluster):
+        """What is first started on b takes a while."""
+
+        def wait(
+            self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
+        ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
+            ours, ended = super().wait(reservations, running, seconds)
+            return ours, tuple(one for one in ended if one.reservation.node is not B or self.waited > 6)
+
+    cluster = Slow([A, B], lambda number, node: Ending.LOST if number == 0 and node is A else Ending.RETURNED)
+    assert [one.result for one in ran(cluster)] == [0, 2, 4, 6]
+    assert [node.id for node, task in cluster.started if pickle.loads(task.job) == JOBS[0]] == ["a", "b"]
+    # Nobody else waits for that.
+    assert [node.id for node, _ in cluster.started] == ["a", "b", "a", "a", "b"]
+
+
+class Departing(FakeCluster):
+    """Never tells of what runs on node a, which is not there `between` these seconds."""
+
+    clock: Clock
+    between: tuple[float, float]
+
+    def nodes(self) -> tuple[Node, ...]:
+        begin, end = self.between
+        return tuple(node for node in self.alive if node is not A or not begin <= self.clock.seconds < end)
+
+    def wait(
+        self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
+    ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
+        self.clock.seconds += seconds
+        assert self.clock.seconds < 1000, "it waits for ever"
+        told = [one for one in running if one.reservation.node is not A or self.clock.seconds >= self.between[1]]
+        return super().wait(reservations, told, seconds)
+
+
+@pytest.mark.parametrize("jobs", [JOBS, JOBS[:1]])
+def test_what_runs_on_a_node_that_has_gone_is_lost_though_nobody_tells(jobs: Sequence[Double]) -> None:
+    cluster = Departing([A, B])
+    cluster.clock, cluster.between = Clock(), (2.0, 1e9)
+    found = ran(cluster, jobs, clock=cluster.clock)
+    assert [one.result for one in found] == [0, 2, 4, 6][: len(jobs)]
+    (again,) = [one for one in found if one.placed and one.placed.lost]
+    assert again.placed is not None
+    assert again.placed.lost == (f"{cluster.started[0][1].attempt} on 10.0.0.1: its node has gone",)
+    assert [one.reservation.node.id for one in cluster.cancelled] == ["a"]
+    assert GONE_SECONDS <= cluster.clock.seconds < GONE_SECONDS + 5
+
+
+def test_a_node_that_is_back_soon_has_lost_nothing() -> None:
+    cluster = Departing([A, B])
+    cluster.clock, cluster.between = Clock(), (2.0, GONE_SECONDS + 1)
+    assert not any(one.placed and one.placed.lost for one in ran(cluster, clock=cluster.clock))
+    assert not cluster.cancelled
+    assert len(cluster.started) == len(JOBS)
+
+
+def test_how_long_a_node_has_been_gone_is_counted_from_its_last_going() -> None:
+    clock = Clock()
+    gone = GoneNodes(clock)
+    for seconds, alive, expected in (
+        (0, [], []),
+        (GONE_SECONDS - 1, [], []),
+        (GONE_SECONDS, ["a"], ["b"]),
+        (GONE_SECONDS + 1, [], ["b"]),
+        (2 * GONE_SECONDS + 1, ["b"], ["a"]),
+    ):
+        clock.seconds = seconds
+        assert gone.among(["a", "b"], alive) == frozenset(expected)
+    assert gone.among(["c"], []) == frozenset()
 
 
 def test_what_is_lost_every_time_is_void_after_a_bounded_number_of_attempts() -> None:
@@ -159,6 +283,59 @@ def test_where_no_node_is_fit_the_jobs_say_so() -> None:
     found = ran(FakeCluster([A, B], lambda _number, _node: Ending.UNFIT))
     for one in found:
         assert str(one.result) == "no node may run it: 10.0.0.1: said so (do so); 10.0.0.2: said so (do so)"
+
+
+HEAD, C = Node("head", "10.0.0.9", 0.0, 0.0), Node("c", "10.0.0.3", 4.0, 0.0)
+
+
+class Shrinking(FakeCluster):
+    """Node b goes with all that it ran; c comes at some time, if at all."""
+
+    clock: Clock
+    comes: float
+
+    def nodes(self) -> tuple[Node, ...]:
+        left = [node for node in self.alive if node is not B or self.clock.seconds < 10]
+        return (*left, C) if self.clock.seconds >= self.comes else tuple(left)
+
+    def wait(
+        self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
+    ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
+        self.clock.seconds += seconds
+        assert self.clock.seconds < 1000, "it waits for ever"
+        told = [one for one in running if one.reservation.node is not B or self.clock.seconds >= 10]
+        return super().wait(reservations, told, seconds)
+
+
+def shrinking(alive: list[Node], comes: float) -> Shrinking:
+    endings = {"a": Ending.UNFIT, "b": Ending.LOST, "c": Ending.RETURNED}
+    cluster = Shrinking(alive, lambda _, node: endings[node.id])
+    cluster.clock, cluster.comes = Clock(), comes
+    return cluster
+
+
+def test_one_node_that_is_unfit_does_not_end_the_wait_for_those_that_have_gone() -> None:
+    cluster = shrinking([HEAD, A, B], 40.0)
+    assert [one.result for one in ran(cluster, clock=cluster.clock)] == [0, 2, 4, 6]
+
+
+def test_after_the_wait_both_reasons_are_told() -> None:
+    cluster = shrinking([HEAD, A, B], 1e9)
+    found = ran(cluster, clock=cluster.clock)
+    assert 70 <= cluster.clock.seconds < 75
+    for one in found:
+        assert isinstance(one.result, NowhereError)
+        assert str(one.result) == (
+            "the cluster has no node to measure on; others may not run it: 10.0.0.1: said so (do so) "
+            "(ray status shows the processors and GPUs it has)"
+        )
+
+
+def test_where_all_nodes_that_are_left_are_unfit_nobody_waits() -> None:
+    cluster = shrinking([A, B], 1e9)
+    found = ran(cluster, clock=cluster.clock)
+    assert 10 <= cluster.clock.seconds < 15
+    assert all(str(one.result) == "no node may run it: 10.0.0.1: said so (do so)" for one in found)
 
 
 @pytest.mark.parametrize("alive", [[], [replace(A, cpus=0.0)]])
@@ -241,12 +418,28 @@ def test_a_place_is_all_processors_or_a_gpu_with_its_share_of_them() -> None:
     assert list(shares(A, Holding.CORES)) == [Share(4.0, 0.0, 1.0)]
     assert list(shares(B, Holding.CORES)) == [Share(8.0, 0.0, 1.0)]
     assert list(shares(B, Holding.NODE)) == [Share(8.0, 2.0, 1.0)]
-    assert list(shares(B, Holding.GPU)) == [Share(4.0, 1.0, 0.5)] * 2
+    assert list(shares(B, Holding.GPU)) == [Share(4.0, 1.0, 0.5, ProcessorPart(number, 2)) for number in range(2)]
     assert list(shares(A, Holding.GPU)) == []
     assert list(shares(replace(A, cpus=0.0), Holding.CORES)) == []
     three = list(shares(Node("c", "10.0.0.3", 8.0, 3.0), Holding.GPU))
-    assert three == [Share(2.0, 1.0, 0.3333)] * 3
+    assert three == [Share(2.0, 1.0, 0.3333, ProcessorPart(number, 3)) for number in range(3)]
     assert sum(share.slot for share in three) <= 1
+
+
+def test_each_gpu_of_a_node_has_processors_of_its_own_and_a_lost_place_is_asked_for_anew() -> None:
+    cluster = FakeCluster([B], lambda number, _: Ending.LOST if number == 0 else Ending.RETURNED)
+    assert [one.result for one in ran(cluster, holding=Holding.GPU)] == [0, 2, 4, 6]
+    first, second = shares(B, Holding.GPU)
+    assert cluster.asked == [("b", first), ("b", second), ("b", first)]
+    assert [task.part for _, task in cluster.started[:2]] == [ProcessorPart(0, 2), ProcessorPart(1, 2)]
+    assert all(task.gpus for _, task in cluster.started)
+
+
+def test_a_trial_without_a_gpu_has_all_processors_and_sees_no_gpu() -> None:
+    for holding, sees in ((Holding.CORES, False), (Holding.NODE, True)):
+        cluster = FakeCluster([B])
+        ran(cluster, holding=holding)
+        assert {(task.part, task.gpus) for _, task in cluster.started} == {(None, sees)}
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,6 +62,44 @@ class Dying:
             (notes / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return len(list(notes.iterdir()))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Gives back the processors of a process that it starts, the GPUs it may see, and where it is."""
+
+    label: str = "surroundings"
+
+    def __call__(self, progress: Told) -> tuple[frozenset[int], str | None, str]:
+        told = "import os; print(*os.sched_getaffinity(0))"
+        processors = subprocess.run([sys.executable, "-c", told], check=True, capture_output=True, text=True).stdout
+        return frozenset(map(int, processors.split())), os.environ.get("CUDA_VISIBLE_DEVICES"), str(Path.cwd())
+
+
+@dataclass(frozen=True)
+class Torn:
+    """Ends while its answer is written, of which there is this piece."""
+
+    piece: bytes
+    label: str = "torn"
+
+    def __call__(self, progress: Told) -> None:
+        # Where the process of an attempt has its answers go.
+        os.write(int(sys.argv[1]), self.piece)
+        os._exit(0)
+
+
+@dataclass(frozen=True)
+class Staying:
+    """Says what it found, but its process does not end; it notes that in `folder`."""
+
+    folder: str
+    label: str = "staying"
+
+    def __call__(self, progress: Told) -> str:
+        (Path(self.folder) / "pid").write_text(str(os.getpid()))
+        threading.Thread(target=time.sleep, args=(600.0,)).start()
+        return "said"
 
 
 @dataclass(frozen=True)

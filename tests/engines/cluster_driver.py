@@ -1,4 +1,4 @@
-"""A program that runs jobs with arms on a cluster, until it is interrupted: `fleet_driver.py ADDRESS FOLDER`."""
+"""A program that runs jobs with arms on a cluster, until it is interrupted: `cluster_driver.py ADDRESS FOLDER`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import sys
 from pathlib import Path
 
-from fleet_jobs import WithArm
+from cluster_jobs import WithArm
 
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED
 from frx_graph.engines.engine import Holding

@@ -1,0 +1,109 @@
+"""One attempt at a job, in a process of its own, as a node makes it: without Ray."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frx_graph.engines import attempt as attempts
+from frx_graph.engines.attempt import Ending, Task, attempt
+from frx_graph.engines.processor_part import ProcessorPart
+from frx_graph.engines.trying_code import trying_code_hash
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE))
+from cluster_jobs import Dying, Failing, Staying, Surroundings, Torn  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _jobs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+def task(job: object, **given: Any) -> Task:
+    return replace(Task("a1", pickle.dumps(job), trying_code_hash(), None, ()), **given)
+
+
+def surroundings(**given: Any) -> tuple[frozenset[int], str | None, str]:
+    answer = attempt(task(Surroundings(), **given))
+    assert (answer.attempt, answer.ending) == ("a1", Ending.RETURNED), answer.text
+    found: tuple[frozenset[int], str | None, str] = pickle.loads(answer.value)
+    return found
+
+
+def test_it_uses_its_part_of_the_processors_and_its_children_do() -> None:
+    usable = os.sched_getaffinity(0)
+    for number in range(2):
+        part = ProcessorPart(number, 2)
+        assert surroundings(part=part)[0] == part.of(usable)
+    assert surroundings()[0] == usable
+
+
+def test_whoever_has_no_gpu_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert surroundings()[1] == ""
+    assert surroundings(gpus=True)[1] == "3"
+
+
+def test_it_runs_in_the_folder(tmp_path: Path) -> None:
+    assert surroundings(folder=str(tmp_path))[2] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"folder": "/no/such/folder"}, "it has no folder /no/such/folder"), ({"code": "0" * 16}, "it has other code")],
+)
+def test_a_node_that_is_not_like_the_others_is_unfit(given: dict[str, str], said: str) -> None:
+    answer = attempt(task(Surroundings(), **given))
+    assert answer.ending is Ending.UNFIT
+    assert answer.text.startswith(said)
+    assert answer.hint
+
+
+def test_what_a_job_says_is_its_answer() -> None:
+    answer = attempt(task(Failing()))
+    assert (answer.ending, answer.text) == (Ending.FAILED, "the program does not run")
+
+
+def test_a_process_that_is_killed_is_lost(tmp_path: Path) -> None:
+    answer = attempt(task(Dying(str(tmp_path), 1)))
+    assert (answer.ending, answer.text) == (Ending.LOST, "its process was ended by signal 9")
+
+
+@pytest.mark.parametrize("piece", [b"\x80", b"\x80\x05\x95\x10", b"no pickle", pickle.dumps("no answer")])
+def test_an_answer_that_is_not_whole_is_lost(piece: bytes) -> None:
+    answer = attempt(task(Torn(piece)))
+    assert (answer.attempt, answer.ending) == ("a1", Ending.LOST)
+    assert answer.text == "its process ended with exit code 0"
+
+
+def test_who_has_answered_and_does_not_end_has_answered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(attempts, "_UNWINDING_SECONDS", 0.5)
+    answer = attempt(task(Staying(str(tmp_path))))
+    assert (answer.ending, pickle.loads(answer.value)) == (Ending.RETURNED, "said")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_what_a_node_is_short_of_at_a_moment_loses_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", no_more)
+    answer = attempt(task(Surroundings()))
+    assert answer.ending is Ending.LOST
+    assert answer.text.startswith("its process cannot be started: BlockingIOError")
+
+
+def test_a_node_that_may_not_start_a_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(FileNotFoundError):
+        attempt(task(Surroundings()))

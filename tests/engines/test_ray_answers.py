@@ -1,0 +1,54 @@
+"""What Ray's errors say about a job, without a cluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share, UnfitError
+from frx_graph.engines.ray_cluster import RayCluster
+
+ray = pytest.importorskip("ray", reason="needs the [ray] extra")
+PLACE = Reservation(Node("a", "10.0.0.1", 4.0, 0.0), Share(4.0, 0.0, 1.0), None)
+
+
+def cluster(error: Exception) -> RayCluster:
+    """One that tells this of every task."""
+
+    def get(_handle: object) -> Any:
+        raise error
+
+    told = SimpleNamespace(
+        exceptions=ray.exceptions,
+        get=get,
+        remote=lambda **_: lambda function: function,
+        get_runtime_context=lambda: SimpleNamespace(runtime_env={}),
+    )
+    return RayCluster(told)
+
+
+def task_error(cause: Exception) -> Exception:
+    error: Exception = ray.exceptions.RayTaskError("attempt", "", cause, proctitle="worker", pid=1, ip="10.0.0.1")
+    return error
+
+
+def test_a_node_that_cannot_be_set_up_is_unfit_and_others_may_do() -> None:
+    said = "No space left\non device"
+    with pytest.raises(UnfitError, match=r"it cannot be set up: .*No space left on device") as caught:
+        cluster(ray.exceptions.RuntimeEnvSetupError(said)).answer(Running(PLACE, None))
+    assert caught.value.hint == "see --working-dir"
+
+
+@pytest.mark.parametrize("cause", [ModuleNotFoundError("No module named 'frx_graph'"), PermissionError("python")])
+def test_a_node_that_cannot_run_it_is_unfit(cause: Exception) -> None:
+    with pytest.raises(UnfitError, match=f"it cannot run it: {type(cause).__name__}") as caught:
+        cluster(task_error(cause)).answer(Running(PLACE, None))
+    assert caught.value.hint == "install frx-graph on all nodes"
+
+
+def test_what_was_cancelled_or_has_died_is_lost() -> None:
+    for error in ray.exceptions.TaskCancelledError(), ray.exceptions.WorkerCrashedError():
+        with pytest.raises(LostError):
+            cluster(error).answer(Running(PLACE, None))
