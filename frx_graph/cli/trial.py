@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.engine_option import AddressOption, EngineOption, WorkingDirOption, check_engine, opened_engine
+from frx_graph.cli.fastest_promotion import Promoted, fastest_promoted_again
 from frx_graph.cli.ledger import LedgerOption
 from frx_graph.cli.output import (
     FormatOption,
@@ -29,7 +30,7 @@ from frx_graph.cli.placement import check_device, check_dtype, parse_shape
 from frx_graph.cli.trial_record import recorded
 from frx_graph.config import advise_config, policy_of
 from frx_graph.engines.engine import EngineName, Finished, Holding
-from frx_graph.errors import FrxError, OptionError
+from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.opening import check_writable
 from frx_graph.options import PLANNED, check_inner
@@ -68,7 +69,10 @@ def trial(
     aa: Annotated[bool, typer.Option("--aa", help="Try the baseline against itself: it should not win.")] = False,
     policy: Annotated[Path | None, typer.Option(help="YAML; otherwise [tool.frx.policy], or the defaults.")] = None,
     inner: Annotated[str, typer.Option(help="What compiles both: inductor, eager, aot_eager.")] = "inductor",
-    device: Annotated[str | None, typer.Option(help="Move model and inputs: cpu, cuda, cuda:1.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Move model and inputs: cpu, cuda, cuda:1. On a cluster no GPU is seen without cuda."),
+    ] = None,
     dtype: Annotated[
         list[str] | None, typer.Option(help="Cast model and inputs: float32, bfloat16, ... May be repeated.")
     ] = None,
@@ -122,6 +126,7 @@ def trial(
     ):
         for one in finished:
             kept.keep(one)
+        kept.settle()
     as_asked = is_json(format, as_document)
     if len(jobs) == 1:
         _print_one(kept, as_json=as_asked)
@@ -140,6 +145,7 @@ class _Kept:
         self._errors: list[FrxError] = []
         self._failed: dict[int, FrxError] = {}
         self._documents: dict[int, TrialDocument] = {}
+        self._promoted: list[Promoted] = []
         self.good: list[bool] = []
         """Of each that came to something: promoted, or nothing to try."""
         self.untried: set[int] = set()
@@ -150,14 +156,26 @@ class _Kept:
         if isinstance(one.result, FrxError):
             self._failed[one.number] = one.result
             return
-        document, unrecorded = recorded(one.result, self._jobs[one.number], self._place, one.placed)
-        self._documents[one.number] = document
+        record = recorded(one.result, self._jobs[one.number], self._place, one.placed)
+        self._documents[one.number] = record.document
         self.good.append(one.result is None or one.result.promotes)
         if one.result is None:
             self.untried.add(one.number)
             notice(f"{one_line(self._jobs[one.number].label)}: {NOTHING_TRIED}")
-        if unrecorded is not None:
-            self._errors.append(unrecorded)
+        elif (measured := one.result.run.verdict.statistics) is not None:
+            self._promoted += [Promoted(one.number, made, measured.ratio_median) for made in record.promoted]
+        if record.error is not None:
+            self._errors.append(record.error)
+
+    def settle(self) -> None:
+        """All have ended: where several plans were promoted for one graph, the fastest stands."""
+        try:
+            for again in fastest_promoted_again(self._promoted, self._place):
+                document = self._documents[again.number]
+                said = f"{document.decision}, #{again.position} once more, as the fastest of {again.plans}"
+                self._documents[again.number] = document.model_copy(update={"decision": said})
+        except LedgerError as error:
+            self._errors.append(error)
 
     @property
     def only(self) -> TrialDocument:

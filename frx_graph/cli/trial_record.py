@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from frx_graph.engines.engine import Placed
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import Location
 from frx_graph.ledger.opening import open_ledger
 from frx_graph.reports.trial_document import PlacePart, TrialDocument, as_json, nothing_tried, trial_document
@@ -22,15 +22,24 @@ NOT_EACH = (
 )
 
 
-def recorded(
-    tried: Tried | None, job: TrialJob, place: Location, placed: Placed | None
-) -> tuple[TrialDocument, LedgerError | None]:
-    """The trial's document, once its decision is in the ledger; that it is not is said there, too, so that what was
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A trial's document, once its decision is in the ledger. That it is not is said there, too, so that what was
     measured is printed in any case."""
+
+    document: TrialDocument
+    error: LedgerError | None = None
+    """Why its decision is not in the ledger."""
+    promoted: tuple[Decision, ...] = ()
+    """One for each graph that its plan was promoted for."""
+
+
+def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed | None) -> TrialRecord:
+    """What is kept of a trial, kept."""
     asked, policy = job.asked, job.policy
     if tried is None:
         target = asked.workload.target
-        return nothing_tried(target=target, train=asked.train, inner=asked.inner, policy=policy), None
+        return TrialRecord(nothing_tried(target=target, train=asked.train, inner=asked.inner, policy=policy))
 
     def document(decision: str) -> TrialDocument:
         return trial_document(
@@ -45,16 +54,17 @@ def recorded(
         )
 
     if asked.against_itself:
-        return document("nothing is recorded of a baseline against itself"), None
+        return TrialRecord(document("nothing is recorded of a baseline against itself"))
     text = json.dumps(as_json(document(f"recorded in {place}")), allow_nan=False)
     wanted = decisions(tried, policy, text, this_process(AUTHOR))
     if not wanted:
-        return document("not recorded: it ended before an arm could say on what machine it runs"), None
+        return TrialRecord(document("not recorded: it ended before an arm could say on what machine it runs"))
     try:
         events = open_ledger(place).append(wanted)
     except LedgerError as error:
-        return document(f"not recorded: {error}"), error
+        return TrialRecord(document(f"not recorded: {error}"), error)
     named = [event for event in events if event.decision.kind is not Kind.PROPOSED]
     ends = [event for event in named if event.decision.kind is not Kind.TRIED]
     last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends or named)
-    return document(f"recorded in {place}: {last}{'' if ends else NOT_EACH}"), None
+    promoted = tuple(event.decision for event in ends if event.decision.kind is Kind.PROMOTED)
+    return TrialRecord(document(f"recorded in {place}: {last}{'' if ends else NOT_EACH}"), None, promoted)

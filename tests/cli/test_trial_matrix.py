@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Generator, Iterator, Sequence
 from importlib import resources
@@ -17,6 +18,7 @@ from pydantic import TypeAdapter
 from frx_graph.cli import trial
 from frx_graph.cli.main import run
 from frx_graph.engines.engine import Finished, Holding, Placed
+from frx_graph.environment_key import environment_key
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
@@ -31,30 +33,39 @@ from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.verdict import Outcome, Verdict
+from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_matrix_v1.schema.json").read_text("utf-8")
 ENVIRONMENT = trial_environment(torch.device("cpu"))
 HOSTILE = "\x1b[31mred\nsecond"
 
 
-def tried(outcome: Outcome, signature: str) -> Tried:
-    made = (MadeGraph(signature * 16, (Candidate("hoist_copy", signature * 16, ("clone",)),)),)
-    return Tried(TrialRun((), Verdict(outcome, "as measured", None, early=False), (), ENVIRONMENT, ()), made)
+def tried(outcome: Outcome, signature: str, *, rewrite: str = "hoist_copy", ratio: float = 1.1) -> Tried:
+    made = (MadeGraph(signature * 16, (Candidate(rewrite, signature * 16, ("clone",)),)),)
+    measured = TrialStatistics(ratio, 1.0, 2.0, 9, 3, (ratio,) * 3, 0)
+    return Tried(TrialRun((), Verdict(outcome, "as measured", measured, early=False), (), ENVIRONMENT, ()), made)
 
 
 class Scripted:
-    """An engine whose jobs end as they are told, in another order than they were given."""
+    """An engine whose jobs end as they are told, in this order, or else in the opposite of that they were given in."""
 
-    def __init__(self, results: Sequence[Tried | FrxError | None], *, placed: bool = True) -> None:
+    def __init__(
+        self,
+        results: Sequence[Tried | FrxError | None],
+        *,
+        placed: bool = True,
+        order: Sequence[int] | None = None,
+    ) -> None:
         self.results = results
         self.placed = placed
+        self.order = order if order is not None else range(len(results))[::-1]
         self.closed = False
 
     def run(self, jobs: Sequence[TrialJob], progress: object) -> Generator[Finished[Any]]:
         assert len(jobs) == len(self.results)
         try:
-            for number, result in reversed(list(enumerate(self.results))):
+            for number in self.order:
+                result = self.results[number]
                 place = Placed(f"attempt{number}", "node", "10.0.0.1", ("attempt9 on 10.0.0.2: the node died",))
                 yield Finished(number, result, place if self.placed else None)
         finally:
@@ -79,6 +90,10 @@ def use(monkeypatch: pytest.MonkeyPatch, engine: Scripted) -> list[Holding]:
 
     monkeypatch.setattr(trial, "opened_engine", opened)
     return asked
+
+
+def matrix_of(capsys: pytest.CaptureFixture[str]) -> TrialMatrixDocument:
+    return TrialMatrixDocument.model_validate_json(capsys.readouterr().out)
 
 
 def kinds(workplace: Path) -> list[str]:
@@ -148,6 +163,44 @@ def test_one_trial_is_printed_as_ever_with_where_it_ran(
     use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "2")], placed=False))
     assert run(["trial", "a.py:build", "--json"]) == 0
     assert TrialDocument.model_validate_json(capsys.readouterr().out).place is None
+
+
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_of_several_promoted_candidates_the_fastest_stands_whatever_ended_last(
+    workplace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    order: tuple[int, ...],
+    *,
+    placed: bool,
+) -> None:
+    ratios = {"hoist_copy": 1.2, "propagate_layout": 1.3, "freezing": 1.1}
+    results = [tried(Outcome.PROMOTE, "1", rewrite=name, ratio=ratio) for name, ratio in ratios.items()]
+    use(monkeypatch, Scripted(results, placed=placed, order=order))
+    wanted = [text for name in ratios for text in ("--candidate", name)]
+    assert run(["trial", "a.py:build", *wanted, "--json"]) == 0
+    ledger = open_ledger(parse_location(str(workplace / "ledger.sqlite3")))
+    promotions = ledger.promotions("1" * 16, environment_key(ENVIRONMENT.setup))
+    assert len(promotions) == 3
+    (candidate,) = promotions[0].decision.candidates
+    assert candidate.rewrite == "propagate_layout"
+    assert ledger.evidence(promotions[0]) is not None
+    last_was_best = order[-1] == 1
+    assert kinds(workplace).count(Kind.PROMOTED) == (3 if last_was_best else 4)
+    said = [one.trial.decision for one in matrix_of(capsys).trials if one.trial is not None]
+    again = "#10 once more, as the fastest of 3"
+    assert [again in text for text in said] == [False, not last_was_best, False]
+    assert "it is the fastest, 1.300" in promotions[0].decision.reason or last_was_best
+
+
+def test_promotions_of_several_graphs_are_left_as_they_are(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = [tried(Outcome.PROMOTE, "1", ratio=1.3), tried(Outcome.PROMOTE, "2", rewrite="freezing")]
+    use(monkeypatch, Scripted(results, order=(0, 1)))
+    assert run(["trial", "a.py:build", "--candidate", "hoist_copy", "--candidate", "freezing", "--json"]) == 0
+    assert kinds(workplace) == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED] * 2
 
 
 def test_a_void_trial_is_an_error_and_in_no_ledger(

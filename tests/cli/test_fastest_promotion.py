@@ -1,0 +1,91 @@
+"""Which of several promoted plans stands, where others decide, too."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from frx_graph.cli.fastest_promotion import Promoted, fastest_promoted_again
+from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.location import Location, parse_location
+from frx_graph.ledger.opening import open_ledger
+
+HERE = ("5" * 16, "e" * 16)
+FAST, SLOW, OTHERS = ("1" * 16, "2" * 16, "3" * 16)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Location:
+    return parse_location(str(tmp_path / "ledger.sqlite3"))
+
+
+def decided(place: Location, plan: str, *kinds: Kind) -> Decision:
+    """The last of these decisions about a plan."""
+    decisions = [
+        Decision(
+            kind=kind,
+            signature=HERE[0],
+            environment=HERE[1],
+            plan=plan,
+            reason="as measured",
+            decided_by="frx trial",
+            host="host",
+            process_id=1,
+            recorded_at=datetime.now(UTC),
+            policy="f" * 16,
+        )
+        for kind in kinds
+    ]
+    return open_ledger(place).append(decisions)[-1].decision
+
+
+def promoted(place: Location, number: int, plan: str, ratio: float) -> Promoted:
+    return Promoted(number, decided(place, plan, Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED), ratio)
+
+
+def stands(place: Location) -> str | None:
+    current = open_ledger(place).standing(*HERE).current
+    return None if current is None else current.plan
+
+
+def test_the_fastest_is_promoted_once_more_by_the_same_rules(place: Location) -> None:
+    those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, SLOW, 1.1)]
+    (again,) = fastest_promoted_again(those, place)
+    assert (again.number, again.position, again.plans) == (0, 7, 2)
+    assert stands(place) == FAST
+    event = open_ledger(place).at(7)
+    assert event is not None
+    assert event.decision.policy == "f" * 16
+    assert not list(fastest_promoted_again(those, place)), "once is enough"
+
+
+def test_of_two_that_are_as_fast_the_first_that_was_asked_for_stands(place: Location) -> None:
+    those = [promoted(place, 1, SLOW, 1.2), promoted(place, 0, FAST, 1.2)]
+    assert not list(fastest_promoted_again(those, place))
+    assert stands(place) == FAST
+    those = [promoted(place, 0, FAST, 1.2), promoted(place, 1, SLOW, 1.2)]
+    assert [again.number for again in fastest_promoted_again(reversed(those), place)] == [0]
+
+
+def test_a_plan_that_was_promoted_by_two_trials_is_one(place: Location) -> None:
+    those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, FAST, 1.1)]
+    assert not list(fastest_promoted_again(those, place))
+
+
+def test_what_was_rejected_since_is_not_promoted_again(place: Location) -> None:
+    those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, SLOW, 1.1)]
+    decided(place, FAST, Kind.TRIED, Kind.REJECTED)
+    assert not list(fastest_promoted_again(those, place))
+    assert stands(place) == SLOW
+
+
+def test_what_somebody_else_has_decided_since_holds(place: Location) -> None:
+    those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, SLOW, 1.1)]
+    promoted(place, 0, OTHERS, 1.0)
+    assert not list(fastest_promoted_again(those, place))
+    assert stands(place) == OTHERS
+    decided(place, OTHERS, Kind.ROLLED_BACK)
+    assert not list(fastest_promoted_again(those, place))
+    assert stands(place) is None
