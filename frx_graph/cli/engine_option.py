@@ -37,12 +37,12 @@ def opened_engine(
     name: EngineName, address: str | None, working_dir: Path | None, holding: Holding
 ) -> Iterator[Engine]:
     """The engine, connected while the block runs."""
-    with opened_fleet(name, address, working_dir, holding) as fleet:
-        yield LocalEngine() if fleet is None else fleet(None)
+    with opened_cluster(name, address, working_dir, holding) as cluster:
+        yield LocalEngine() if cluster is None else cluster(None)
 
 
 @contextlib.contextmanager
-def opened_fleet(
+def opened_cluster(
     name: EngineName, address: str | None, working_dir: Path | None, holding: Holding
 ) -> Iterator[Callable[[str | None], Engine] | None]:
     """What makes an engine of the nodes that have an environment, None: of all; connected while the block runs. None

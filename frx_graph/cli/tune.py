@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from frx_graph.cli.engine_option import AddressOption, EngineOption, WorkingDirOption, check_engine, opened_fleet
+from frx_graph.cli.engine_option import AddressOption, EngineOption, WorkingDirOption, check_engine, opened_cluster
 from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
@@ -128,8 +128,10 @@ def tune(
         _said(f"Workload : {one_line(' '.join(command))}")
         _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
         try:
-            with stages() as progress, opened_fleet(engine, address, working_dir, Holding.NODE) as fleet:
-                document = TuneRun(settings, folder, diagnose=diagnose, say=_said, progress=progress, fleet=fleet).run()
+            with stages() as progress, opened_cluster(engine, address, working_dir, Holding.NODE) as cluster:
+                document = TuneRun(
+                    settings, folder, diagnose=diagnose, say=_said, progress=progress, cluster=cluster
+                ).run()
         finally:
             _said(f"Report saved: {folder.path / REPORT}")
             _said(f"Markdown report saved: {folder.path / MARKDOWN}")

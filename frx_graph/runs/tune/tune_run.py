@@ -11,11 +11,11 @@ from frx_graph.atomic_file import write_atomically
 from frx_graph.reports.tune_document import RulePart, TuneDocument, as_json, winner_part
 from frx_graph.reports.tune_report import render_markdown_report
 from frx_graph.runs.tune.bench import TuneBench
+from frx_graph.runs.tune.cluster_bench import ClusterBench, EngineOn
 from frx_graph.runs.tune.examination import Diagnose
 from frx_graph.runs.tune.families import FAMILIES
 from frx_graph.runs.tune.families.custom import custom_family
 from frx_graph.runs.tune.families.family import Family
-from frx_graph.runs.tune.fleet_bench import EngineOn, FleetBench
 from frx_graph.runs.tune.search import Search, Searched
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder
@@ -33,7 +33,7 @@ def all_families(settings: TuneSettings) -> tuple[Family, ...]:
 
 
 class TuneRun:
-    """Whatever interrupts it, its report says what is known. With a `fleet` its nodes measure; else this machine."""
+    """Whatever interrupts it, its report says what is known. With a `cluster` its nodes measure; else this machine."""
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class TuneRun:
         say: Callable[[str], None] = lambda _: None,
         progress: Callable[[str], None] = lambda _: None,
         environment: Mapping[str, str] | None = None,
-        fleet: EngineOn | None = None,
+        cluster: EngineOn | None = None,
     ) -> None:
         self._settings = settings
         self._folder = folder
         self._say = say
         self._bench = (
             TuneBench(settings, folder, diagnose=diagnose, progress=progress, environment=environment)
-            if fleet is None
-            else FleetBench(settings, folder, fleet, progress=progress)
+            if cluster is None
+            else ClusterBench(settings, folder, cluster, progress=progress)
         )
         self._known = Searched()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from frx_graph.atomic_file import write_atomically
-from frx_graph.engines.engine import Engine, Finished, Placed, Progress
+from frx_graph.engines.engine import Engine, Finished, NowhereError, Placed, Progress
 from frx_graph.engines.node_environment import node_environment
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.runs.tune.bench import TuneBench, Variables
@@ -99,7 +99,7 @@ class TuneJob:
             return Brought(trial, _files(folder.of(self.kind, self.candidate.id)), None)
 
 
-class FleetBench:
+class ClusterBench:
     """What `Search` asks. What is in the folder already is read and not measured again."""
 
     def __init__(
@@ -181,18 +181,23 @@ class FleetBench:
             if isinstance(finished.result, FrxError):
                 if finished.placed is not None:
                     raise finished.result
+                # It is not kept as finished: whoever goes on with this tune tries it again.
                 self._folder.begin(place, dict(against) | dict(candidate.variables), why=str(finished.result))
-                lost = ConfigurationTrial(kind, candidate, against, Fate.INCONCLUSIVE, str(finished.result))
-                self._folder.keep(lost)
-                yield lost
+                yield ConfigurationTrial(kind, candidate, against, Fate.INCONCLUSIVE, str(finished.result))
                 continue
             self._keep(str(place.relative_to(self._folder.path)), finished.result.files, finished.placed)
             assert isinstance(finished.result.found, ConfigurationTrial)
             yield finished.result.found
 
     def _ran(self, environment: str | None, jobs: Sequence[TuneJob]) -> Iterator[Finished[Brought]]:
+        """Raises `NowhereError` where there is no node to go on with: what the rest would come to says nothing."""
         with contextlib.closing(self._engine(environment).run(jobs, self._progress)) as finished:
-            yield from finished
+            for one in finished:
+                if isinstance(one.result, NowhereError):
+                    again = f"--resume {self._folder.path} goes on when there is one"
+                    hint = "; ".join(filter(None, (one.result.hint, again)))
+                    raise NowhereError(one.result.message, hint)
+                yield one
 
     def _keep(self, name: str, files: Sequence[tuple[str, bytes]], placed: Placed | None) -> None:
         """The file that says that all is there comes last."""
