@@ -3,10 +3,12 @@
     python benchmarks/rank_agreement.py [--rounds 40] [--json FILE]
 
 Measured: how long an agreement takes, from the first rank that asks to the last that knows, for a plan of a few
-kilobytes and one of a megabyte; what one question to the store takes when nobody else asks, and when all ranks do. The
-store, a `TCPStore`, is one thread that answers one question after the other, so the rest is arithmetic: simulated are
-the questions of each rank in the order in which it asks them, the time that the store needs for each, and the way there
-and back. What the simulation says of the measured sizes stands beside what was measured.
+kilobytes and one of a megabyte; how much processor time a rank needs for it; how long a question to the store takes,
+and how much processor time the store needs for one, for a byte of an answer, and for a connection. The store, a
+`TCPStore`, is one thread that answers one question after the other, so the rest is arithmetic: simulated are the
+questions of each rank in the order in which it asks them, the time that the store needs for each, and the way there and
+back; then what a rank itself needs is added, here for as many ranks as share a processor. What the simulation says of
+the measured sizes stands beside what was measured.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
 from multiprocessing import get_context
@@ -39,7 +41,7 @@ MEASURED = (2, 4, 8)
 SIMULATED = (2, 4, 8, 64, 512, 1024, 4096, 16_384)
 SMALL, LARGE = 4 << 10, 1 << 20
 """Bytes of a plan: that of a network with a hundred convolutions, and more than any has."""
-PROBES = 400
+PROBES, FEW_PROBES = 2000, 50
 SECONDS = 120.0
 WAY_SECONDS = 100e-6
 """There and back between two machines of a cluster over TCP; on loopback it is measured."""
@@ -52,12 +54,13 @@ Question = tuple[float, str | None, str | None]
 @dataclass(frozen=True, slots=True)
 class Constants:
     """Seconds: `question` of the store's thread for a small question, `byte` for each byte of an answer, `connection`
-    for a new connection, `way` there and back."""
+    for a new connection, `way` there and back, `rank` of a rank's processor for a plan of so many bytes."""
 
     question: float
     byte: float
     connection: float
     way: float
+    rank: dict[int, float]
 
 
 def fine(_plan: bytes) -> None:
@@ -75,20 +78,29 @@ def run_rank(rank: int, world: int, rounds: int, folder: str) -> None:
         plan = b"p" * size
         for round_ in range(rounds):
             dist.barrier()
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             said = agree(partial(bytes, plan), fine, about=f"{size} {round_}", seconds=SECONDS)
             found.setdefault(f"agreement of {size}", []).append(time.perf_counter() - start)
+            found.setdefault(f"processor for {size}", []).append(time.process_time() - used)
             assert said.plan == plan, said
     asking: Any = store.clone()
-    dist.barrier()
-    found["all ask"] = list(_probes(asking, rank))
-    dist.barrier()
-    if rank == world - 1:
-        found["one asks"] = list(_probes(asking, rank))
+    if rank == 0:
         asking.set("large", "x" * LARGE)
-        found["one asks for much"] = [_timed(lambda: asking.get("large")) for _ in range(50)]
-        found["one connects"] = [_timed(lambda: store.clone().add("connected", 1)) for _ in range(50)]
-    dist.barrier()
+    ask = partial(asking.add, f"probe {rank}", 1)
+    probes: dict[str, tuple[Callable[[], object], int]] = {
+        "one asks": (ask, PROBES),
+        "one asks for much": (partial(asking.get, "large"), FEW_PROBES),
+        "one connects": (lambda: store.clone().add(f"probe {rank}", 1), FEW_PROBES),
+    }
+    for name, (probe, count) in probes.items():
+        dist.barrier()
+        used = time.process_time()
+        if rank == world - 1:
+            found[name] = [_timed(probe) for _ in range(count)]
+        dist.barrier()
+        if rank == 0:
+            # The store is a thread of this process, whose other threads wait meanwhile.
+            found[f"store where {name}"] = [(time.process_time() - used) / count]
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
@@ -108,11 +120,6 @@ def _port(folder: str, rank: int) -> int:
     return int(path.read_text())
 
 
-def _probes(store: Any, rank: int) -> Iterator[float]:
-    for number in range(PROBES):
-        yield _timed(partial(store.add, f"probe {rank} {number % 10}", 1))
-
-
 def _timed(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
@@ -120,7 +127,8 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def measure(world: int, rounds: int) -> dict[str, float]:
-    """Medians of `world` ranks: of an agreement the slowest rank's time counts."""
+    """Medians of `world` ranks: of an agreement the slowest rank's time counts, and the processor time of those that
+    are not the store as well."""
     with tempfile.TemporaryDirectory() as folder:
         starting = get_context("spawn")
         processes = [starting.Process(target=run_rank, args=(rank, world, rounds, folder)) for rank in range(world)]
@@ -133,22 +141,31 @@ def measure(world: int, rounds: int) -> dict[str, float]:
     for size in (SMALL, LARGE):
         slowest = [max(each) for each in zip(*(rank[f"agreement of {size}"] for rank in ranks), strict=True)]
         found[f"agreement of {size}"] = statistics.median(slowest)
-    found["all ask"] = statistics.median(time for rank in ranks for time in rank["all ask"])
+        found[f"processor for {size}"] = statistics.median(
+            used for rank in ranks[1:] for used in rank[f"processor for {size}"]
+        )
     for name in ("one asks", "one asks for much", "one connects"):
         found[name] = statistics.median(ranks[-1][name])
+        (found[f"store where {name}"],) = ranks[0][f"store where {name}"]
     return found
 
 
 def constants_of(measured: dict[int, dict[str, float]]) -> Constants:
-    """When all of many ask at once, each waits for the answers to all others: the store's time is what one more rank
-    adds. The way is what is left of a question that nobody else delays."""
-    least, most = min(measured), max(measured)
-    question = (measured[most]["all ask"] - measured[least]["all ask"]) / (most - least)
-    alone = statistics.median(each["one asks"] for each in measured.values())
-    question = min(max(question, 0.05 * alone), alone)
-    much = statistics.median(each["one asks for much"] for each in measured.values())
-    connection = statistics.median(each["one connects"] for each in measured.values())
-    return Constants(question, max(much - alone, 0.0) / LARGE, max(connection - alone, 0.0), alone - question)
+    """The store's are its processor time, medians over the sizes; the way is what is left of a question that nobody
+    else delays. What a rank needs is that of the fewest: more of them wait for each other's caches here."""
+
+    def median(name: str) -> float:
+        return statistics.median(each[name] for each in measured.values())
+
+    question = median("store where one asks")
+    fewest = measured[min(measured)]
+    return Constants(
+        question=question,
+        byte=max(median("store where one asks for much") - question, 0.0) / LARGE,
+        connection=max(median("store where one connects") - question, 0.0),
+        way=max(median("one asks") - question, 0.0),
+        rank={size: fewest[f"processor for {size}"] for size in (SMALL, LARGE)},
+    )
 
 
 def simulate(world: int, plan_bytes: int, constants: Constants) -> float:
@@ -211,14 +228,15 @@ def main() -> None:
     load = os.getloadavg()[0]
     measured = {world: measure(world, options.rounds) for world in MEASURED}
     here = constants_of(measured)
-    cluster = Constants(here.question, here.byte, here.connection, WAY_SECONDS)
+    cluster = replace(here, way=WAY_SECONDS)
+    sharing = os.cpu_count() or 1
     simulated = [
         {
             "ranks": world,
             "plan_bytes": size,
             "measured_s": measured.get(world, {}).get(f"agreement of {size}"),
-            "simulated_here_s": simulate(world, size, here),
-            "simulated_cluster_s": simulate(world, size, cluster),
+            "simulated_here_s": simulate(world, size, here) + max(1.0, world / sharing) * here.rank[size],
+            "simulated_cluster_s": simulate(world, size, cluster) + cluster.rank[size],
         }
         for size in (SMALL, LARGE)
         for world in SIMULATED
@@ -232,7 +250,7 @@ def main() -> None:
         "load_average_before": round(load, 2),
         "python": sys.version.split()[0],
     }
-    print(tabulate([[f"{value * 1e6:.3g} us"] for value in asdict(here).values()], showindex=list(asdict(here))))
+    print(json.dumps(document["constants"]))
     print(tabulate(simulated, headers="keys", floatfmt=".3g"))
     if options.json is not None:
         options.json.write_text(json.dumps(document, indent=2) + "\n")
