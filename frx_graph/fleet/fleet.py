@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.fleet.reader import Answer, Failure, Fetch, Reader, ReadRun
 from frx_graph.fleet.reader_pool import read_places
 from frx_graph.fleet.run_tables import RowFiles, database_in, keep_parquet, write_parquet
+from frx_graph.fleet.shown_source import ShownSource
 from frx_graph.fleet.source import open_source
 from frx_graph.fleet.totals import fleet_document
 from frx_graph.reports.fleet_document import FleetDocument
@@ -33,46 +35,51 @@ def read_here(source: str, workers: int) -> Generator[Answer]:
 def summarise(source: str, reading: Reading, progress: Progress, parquet: Path | None = None) -> FleetDocument:
     """What all runs at `source` have, a path or a URL that fsspec knows; the tables stay in `parquet`. Raises
     `EvidenceError` where there is none that can be read, `OptionError` where DuckDB is missing or the tables cannot be
-    kept."""
+    kept. What is shown, kept or raised has none of the secrets in a URL."""
+    shown = ShownSource.of(source)
     try:
         with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
-            return _summarised(source, reading, Path(folder), progress, parquet)
+            return _summarised(shown, partial(reading, source), Path(folder), progress, parquet)
     except OSError as error:
-        said = f"{error.filename or source}: {error.strerror or error}"
-        raise EvidenceError(said, "TMPDIR chooses another folder for what is kept meanwhile") from None
+        said = f"{error.filename or shown.text}: {error.strerror or error}"
+        raise EvidenceError(shown.hide(said), "TMPDIR chooses another folder for what is kept meanwhile") from None
+    except EvidenceError as error:
+        raise EvidenceError(shown.hide(error.message), shown.hide(error.hint)) from None
 
 
-def _summarised(source: str, reading: Reading, folder: Path, progress: Progress, parquet: Path | None) -> FleetDocument:
+def _summarised(
+    shown: ShownSource, reading: Callable[[], Generator[Answer]], folder: Path, progress: Progress, parquet: Path | None
+) -> FleetDocument:
     with database_in(folder) as database:
-        progress(f"looking for runs in {source}")
-        with RowFiles(folder) as rows, closing(reading(source)) as answers:
+        progress(f"looking for runs in {shown.text}")
+        with RowFiles(folder) as rows, closing(reading()) as answers:
             for answer in answers:
-                _take(answer, rows)
+                _take(answer, rows, shown)
                 if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
                     progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
         progress(f"adding up {rows.runs:,} runs")
         write_parquet(database, folder)
-        document = fleet_document(database, source)
+        document = fleet_document(database, shown.text)
     if not rows.runs:
-        raise _nothing(source, document)
+        raise _nothing(document)
     if parquet is not None:
         keep_parquet(folder, parquet)
     return document
 
 
-def _take(answer: Answer, rows: RowFiles) -> None:
+def _take(answer: Answer, rows: RowFiles, shown: ShownSource) -> None:
     match answer:
         case ReadRun():
             rows.add_run(answer.rows)
         case Failure():
-            rows.add_problem(answer.name, answer.reason)
+            rows.add_problem(shown.hide(answer.name), shown.hide(answer.reason))
         case Fetch():
             raise AssertionError("what is fetched is read before it is told")
 
 
-def _nothing(source: str, document: FleetDocument) -> EvidenceError:
+def _nothing(document: FleetDocument) -> EvidenceError:
     listed = document.bundles.problems_listed
     if not listed:
-        return EvidenceError(f"{source}: there is no run", "frx collect -- python train.py makes one")
+        return EvidenceError(f"{document.source}: there is no run", "frx collect -- python train.py makes one")
     more = f"; {document.bundles.problems - 1:,} more" if document.bundles.problems > 1 else ""
-    return EvidenceError(f"{source}: no run can be read: {listed[0].place}: {listed[0].reason}{more}")
+    return EvidenceError(f"{document.source}: no run can be read: {listed[0].place}: {listed[0].reason}{more}")

@@ -62,7 +62,7 @@ def _answers(ray: Any, task: Any, places: Sequence[Any]) -> Sequence[Answer]:
     except ray.exceptions.RayTaskError as error:
         cause = error.cause or error
         if isinstance(cause, EvidenceError):
-            raise EvidenceError(str(cause), cause.hint) from None
+            raise EvidenceError(cause.message, cause.hint) from None
         raise EvidenceError(f"a node cannot read runs: {first_line(cause)}", "is frx-graph installed there?") from None
     except ray.exceptions.RayError as error:
         why = f"the nodes that were to read it were lost: {first_line(error)}"

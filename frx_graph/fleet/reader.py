@@ -16,6 +16,7 @@ from typing import Final
 
 import frx_graph
 from frx_graph.errors import EvidenceError
+from frx_graph.fleet.reader_environment import reader_environment
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.run_tables import TABLES
 
@@ -126,7 +127,11 @@ class Reader:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
                     bufsize=0,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+                    env={
+                        **reader_environment(os.environ),
+                        "PYTHONPATH": os.pathsep.join(paths),
+                        "OMP_NUM_THREADS": "1",
+                    },
                     start_new_session=True,
                 )
             except OSError as error:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from frx_graph.errors import EvidenceError, first_line
@@ -57,7 +58,7 @@ def read(task: ReadingTask) -> Iterator[Outcome]:
     path = Path(task.path)
     match task.kind:
         case "folder":
-            yield from _outcome(task.name, path, lambda: _folder(path, task.name))
+            yield from _outcome(task.name, path, lambda: _folder(path, task.name, task.run_id))
         case "summary":
             yield from _outcome(task.name, path, lambda: _summary(path, task.name, task.sizes or {}))
         case "archive":
@@ -81,8 +82,9 @@ def _reason(error: Exception, path: Path) -> str:
     return one_line(said.removeprefix(f"{path}: ").replace(f"{path}/", ""), _REASON)
 
 
-def _folder(path: Path, name: str) -> Outcome:
-    with open_bundle(path) as bundle:
+def _folder(path: Path, name: str, run_id: str | None) -> Outcome:
+    with open_bundle(path) as opened:
+        bundle = opened if run_id is None else replace(opened, name=run_id)
         kept, why_not = kept_summary(bundle)
         if kept is not None:
             return run_rows(kept, name, anew=False)
@@ -106,10 +108,17 @@ def _summary(path: Path, name: str, sizes: dict[str, int]) -> Outcome:
 def _archive(path: Path, name: str, part: int, parts: int, *, inner: bool) -> Iterator[Outcome]:
     yield Begun(name)
     try:
-        with BundleZip(path, OF_MANY_RUNS) as archive:
-            runs, archives = runs_among(archive.names)
-            if not runs and not archives:
-                raise EvidenceError(_NO_RUN)
+        with ExitStack() as opened:
+            try:
+                archive = opened.enter_context(BundleZip(path, OF_MANY_RUNS))
+                runs, archives = runs_among(archive.names)
+                if not runs and not archives:
+                    raise EvidenceError(_NO_RUN)
+            except EvidenceError as error:
+                # It is that of the whole archive, and those who read the other parts find the same.
+                if part == 0:
+                    yield Unreadable(name, _reason(error, path))
+                return
             files = files_of(runs, archive.names)
             for run in runs[part::parts]:
                 member = _Member(archive, path, run, files[run], f"{name}/{run}" if run else name)

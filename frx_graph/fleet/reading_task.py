@@ -21,6 +21,8 @@ class ReadingTask:
     """Of the runs in an archive, every one whose number leaves `part` when divided by `parts`."""
     sizes: dict[str, int] | None = None
     """Of a summary: bytes of the files of its run, by name."""
+    run_id: str | None = None
+    """Of a folder that is not called as its run is."""
 
     def line(self) -> bytes:
         """As it is sent. Names of files are any bytes, which JSON can hold as halves of surrogate pairs."""

@@ -18,7 +18,7 @@ from frx_graph.evidence.run.bundle_zip import MOST_BYTES
 from frx_graph.fleet.reader import Answer, Failure, Fetch, Reader
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.run_names import files_of, runs_among
-from frx_graph.reports.plain_text import one_line
+from frx_graph.fleet.shown_source import ShownSource
 from frx_graph.run_summary import LONGEST_SUMMARY, raw_files
 
 _SAMPLES: Final = str(bundle_layout.HOST_METRICS)
@@ -27,6 +27,7 @@ _SUMMARY: Final = str(bundle_layout.SUMMARY)
 _CHUNK: Final = 1 << 20
 _LARGEST_ARCHIVE: Final = 2 * MOST_BYTES
 """Where the older format ends, which is the one that is read."""
+_NOT_BELOW: Final = "has a name with an empty part, or `.` or `..`, which leads elsewhere"
 
 
 def is_url(source: str) -> bool:
@@ -53,7 +54,7 @@ class RemoteArchive:
     size: int
 
 
-RemotePlace = RemoteRun | RemoteArchive
+RemotePlace = RemoteRun | RemoteArchive | Failure
 
 
 class RemoteStore:
@@ -62,13 +63,13 @@ class RemoteStore:
     def __init__(self, url: str) -> None:
         import fsspec
 
+        self._shown = ShownSource.of(url)
         try:
             self._files, root = fsspec.core.url_to_fs(url)
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
             hint = "install its driver for fsspec: s3fs, gcsfs, adlfs, ..."
-            raise EvidenceError(f"{one_line(url)}: {first_line(error)}", hint) from None
+            raise EvidenceError(f"{self._shown.text}: {self._said(error)}", hint) from None
         self._root = str(root).rstrip("/")
-        self._url = one_line(url)
 
     @property
     def local(self) -> Path | None:
@@ -78,18 +79,25 @@ class RemoteStore:
         return Path(self._root or "/") if "file" in names else None
 
     def places(self) -> Iterator[RemotePlace]:
-        """Runs and archives, in order of their names. Raises `EvidenceError` where they cannot be listed."""
+        """Runs and archives, in order of their names, and names that are none of a folder. Raises `EvidenceError` where
+        they cannot be listed."""
         sizes = self._listed()
         runs, archives = runs_among(sizes)
         for run, files in files_of(runs, sizes).items():
-            above = f"{run}/" if run else ""
-            inside = {name.removeprefix(above): sizes[name] for name in files}
-            yield RemoteRun(run or self._root.rpartition("/")[2], f"{self._root}/{run}".rstrip("/"), inside)
+            if not run:
+                yield RemoteRun(self._shown.hide(self._root.rpartition("/")[2]), self._root, _inside(files, "", sizes))
+            elif _is_below(run):
+                yield RemoteRun(run, f"{self._root}/{run}", _inside(files, f"{run}/", sizes))
+            else:
+                yield Failure(run, _NOT_BELOW)
         for archive in archives:
-            yield RemoteArchive(archive, f"{self._root}/{archive}", sizes[archive])
+            if _is_below(archive):
+                yield RemoteArchive(archive, f"{self._root}/{archive}", sizes[archive])
+            else:
+                yield Failure(archive, _NOT_BELOW)
 
     def answers(self, place: RemotePlace, reader: Reader) -> Iterator[Answer]:
-        """What is at a place, fetched and read."""
+        """What is at a place, fetched and read; one that cannot be answers for itself."""
         with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
             try:
                 match place:
@@ -97,8 +105,13 @@ class RemoteStore:
                         yield from self._archive(place, reader, Path(folder))
                     case RemoteRun():
                         yield from self._run(place, reader, Path(folder))
+                    case Failure():
+                        yield place
             except EvidenceError as error:
                 yield Failure(place.name, str(error))
+            except (OSError, ValueError) as error:
+                # A store's names are any text: of what this machine cannot keep under its name the others are read.
+                yield Failure(place.name, f"cannot be kept here while it is read: {self._said(error)}")
 
     def _archive(self, place: RemoteArchive, reader: Reader, folder: Path) -> Iterator[Answer]:
         local = folder / "runs.zip"
@@ -119,20 +132,22 @@ class RemoteStore:
         if not raw and _SAMPLES not in place.sizes:
             yield Failure(place.name, "has no files but a summary that this version of frx has not written")
             return
-        # Where a run is analysed anew, its folder's name is its id.
-        bundle = folder / (PurePosixPath(place.folder).name or "run")
+        # Never under its own name, which is the store's. Where it is analysed anew, that is its id.
+        bundle = folder / "run"
         left = MOST_BYTES
         for name in [name for _, name in raw] + [_SAMPLES] * (_SAMPLES in place.sizes):
             target = bundle / name
             target.parent.mkdir(parents=True, exist_ok=True)
             self._fetch(f"{place.folder}/{name}", target, place.sizes[name], left)
             left -= place.sizes[name]
-        yield from reader.read(ReadingTask(kind="folder", path=str(bundle), name=place.name))
+        run_id = PurePosixPath(place.folder).name or "run"
+        yield from reader.read(ReadingTask(kind="folder", path=str(bundle), name=place.name, run_id=run_id))
 
     def _fetch(self, path: str, target: Path, size: int, most: int) -> None:
         """Copy a file of `size` bytes. Raises `EvidenceError` for one that is larger than `most`, or cannot be had."""
+        shown = self._shown.hide(path)
         if size > most:
-            raise EvidenceError(f"{path} has {size} bytes, more than are fetched of a run")
+            raise EvidenceError(f"{shown} has {size} bytes, more than are fetched of a run")
         left = size
         try:
             with self._files.open(path, "rb") as source, target.open("xb") as file:
@@ -142,18 +157,19 @@ class RemoteStore:
                         break
                     file.write(chunk)
         except Exception as error:  # noqa: BLE001 - as above
-            raise EvidenceError(f"{path} cannot be fetched: {first_line(error)}") from None
+            raise EvidenceError(f"{shown} cannot be fetched: {self._said(error)}") from None
         if left:
-            raise EvidenceError(f"{path} has changed while it was fetched: it had {size} bytes")
+            raise EvidenceError(f"{shown} has changed while it was fetched: it had {size} bytes")
 
     def _listed(self) -> dict[str, int]:
         """Bytes of all files, by their names below the root. Where that is a file itself, the root is its folder."""
         try:
             found: dict[str, dict[str, Any]] = self._files.find(self._root, detail=True)
         except Exception as error:  # noqa: BLE001 - as above
-            raise EvidenceError(f"{self._url}: cannot be listed: {first_line(error)}") from None
+            raise EvidenceError(f"{self._shown.text}: cannot be listed: {self._said(error)}") from None
         if not found:
-            raise EvidenceError(f"{self._url}: there is nothing", "frx fleet takes a folder of runs, or a zip of some")
+            hint = "frx fleet takes a folder of runs, or a zip of some"
+            raise EvidenceError(f"{self._shown.text}: there is nothing", hint)
         if list(found) == [self._root]:
             self._root = self._root.rpartition("/")[0]
         # A driver that does not tell a size is one of which nothing can be bounded.
@@ -162,3 +178,15 @@ class RemoteStore:
             for path, info in found.items()
             if info.get("size") is not None
         }
+
+    def _said(self, error: Exception) -> str:
+        return self._shown.hide(first_line(error))
+
+
+def _is_below(name: str) -> bool:
+    """Whether it is a name of folders below each other. A key of an object store may be any text."""
+    return not any(part in ("", ".", "..") for part in name.split("/"))
+
+
+def _inside(files: list[str], above: str, sizes: dict[str, int]) -> dict[str, int]:
+    return {name.removeprefix(above): sizes[name] for name in files}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,12 @@ import pytest
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.fleet.fleet import read_here, summarise
+from frx_graph.fleet.reader import Answer, Failure
+from frx_graph.fleet.remote import RemoteRun, RemoteStore
+from frx_graph.fleet.search import PART_BYTES
 from frx_graph.reports.fleet_document import FleetDocument
 from frx_graph.reports.fleet_report import render_fleet
+from frx_graph.reports.plain_text import one_line
 
 pytest.importorskip("duckdb")
 
@@ -155,6 +160,120 @@ def test_a_store_whose_files_lie(recorded: Path, memory: Any, monkeypatch: pytes
     monkeypatch.setattr(type(memory), "find", smaller)
     with pytest.raises(EvidenceError, match="has changed while it was fetched"):
         summarised("memory://bucket")
+
+
+@pytest.mark.parametrize(
+    "key", ["runs/../raw/trace.jsonl", "../raw/trace.jsonl", "runs/./raw/trace.jsonl", "runs//raw/trace.jsonl"]
+)
+def test_a_name_that_leads_elsewhere_is_not_read(
+    recorded: Path, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """A key of an object store may be any text."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    put(recorded, "/bucket")
+    found = {path: {**info, "size": info["size"]} for path, info in memory.find("/bucket", detail=True).items()}
+    monkeypatch.setattr(type(memory), "find", lambda *_, **__: {**found, f"/bucket/{key}": {"size": 3}})
+    before = {path.name for path in tmp_path.iterdir()}
+    document = summarised("memory://bucket")
+    assert document.runs.runs == 1
+    (problem,) = document.bundles.problems_listed
+    assert problem.place == key.removesuffix("/raw/trace.jsonl")
+    assert "leads elsewhere" in problem.reason
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.slow
+def test_names_that_no_file_here_can_have(recorded: Path, memory: Any, tmp_path: Path) -> None:
+    """A run that is fetched lies under no name of its store's, and what cannot be fetched is told of its run alone."""
+    fresh = tmp_path / "run-1"
+    shutil.copytree(recorded, fresh)
+    shutil.rmtree(fresh / "derived")
+    long = "r" * 300
+    put(fresh, "/bucket/fine")
+    for name in sorted(path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()):
+        memory.pipe(f"/bucket/{long}/{name}", (fresh / name).read_bytes())
+    memory.pipe(f"/bucket/odd/profiler/{long}.json", b"{}")
+    memory.pipe("/bucket/odder/profiler/a\0b.json", b"{}")
+    document = summarised("memory://bucket", tmp_path / "kept")
+    assert (document.bundles.read, document.bundles.problems) == (2, 2)
+    assert [problem.place for problem in document.bundles.problems_listed] == ["odd", "odder"]
+    import duckdb
+
+    ids = duckdb.sql(f"SELECT run_id FROM '{tmp_path}/kept/runs.parquet' ORDER BY run_id").fetchall()
+    assert ids == [(one_line(long),), ("run-1",)]
+
+
+@pytest.mark.parametrize("error", [OSError(36, "File name too long"), ValueError("embedded null byte")])
+def test_a_place_that_cannot_be_kept_ends_nothing(
+    recorded: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    put(recorded, "/bucket")
+    memory.pipe("/bucket/odd/raw/trace.jsonl", b"{}")
+    real = RemoteStore._run
+
+    def run(self: RemoteStore, place: RemoteRun, *given: Any) -> Any:
+        if place.name == "odd":
+            raise error
+        yield from real(self, place, *given)
+
+    monkeypatch.setattr(RemoteStore, "_run", run)
+    document = summarised("memory://bucket")
+    assert (document.runs.runs, document.bundles.problems) == (1, 1)
+    assert "cannot be kept here" in document.bundles.problems_listed[0].reason
+
+
+def test_an_archive_of_several_parts_that_cannot_be_read_counts_once(recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded, tmp_path / "run-1")
+    (tmp_path / "bad.zip").write_bytes(b"\0" * (PART_BYTES * 2 + 1))
+    assert summarised(tmp_path).bundles.problems == 1
+
+
+SECRET = "https://ada:geheim@host/runs?X-Amz-Signature=abcdef0123456789"
+
+
+def test_a_url_is_shown_without_its_secrets(recorded: Path, tmp_path: Path) -> None:
+    progress: list[str] = []
+
+    def reading(source: str) -> Iterator[Answer]:
+        assert source == SECRET
+        yield from read_here(str(recorded), workers=1)
+        yield Failure("a", f"{SECRET} cannot be fetched: 403 for abcdef0123456789, ada:geheim")
+
+    document = summarise(SECRET, reading, progress.append, tmp_path / "kept")
+    shown = "https://***@host/runs?***"
+    assert document.source == shown
+    assert progress[0] == f"looking for runs in {shown}"
+    import duckdb
+
+    (reason,) = duckdb.sql(f"SELECT reason FROM '{tmp_path}/kept/problems.parquet'").fetchall()
+    for text in (*progress, document.model_dump_json(), *reason):
+        assert "geheim" not in text
+        assert "abcdef" not in text
+
+
+@pytest.mark.parametrize("error", [EvidenceError(f"no {SECRET}", f"try {SECRET}"), OSError(5, "no", SECRET), None])
+def test_errors_are_without_its_secrets(error: Exception | None) -> None:
+    def reading(_source: str) -> Iterator[Answer]:
+        if error is not None:
+            raise error
+        yield from ()
+
+    with pytest.raises(EvidenceError) as raised:
+        summarise(SECRET, reading, lambda _: None)
+    for text in (str(raised.value), raised.value.hint):
+        assert "geheim" not in text
+        assert "abcdef" not in text
+
+
+def test_a_driver_is_quoted_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(url: str, **_: object) -> None:
+        raise ValueError(f"cannot open {url}")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(EvidenceError, match=r"cannot open https://\*\*\*@host") as raised:
+        RemoteStore(SECRET)
+    assert "geheim" not in str(raised.value)
 
 
 def test_a_file_url_is_a_path(recorded: Path) -> None:

@@ -49,6 +49,18 @@ def test_runs_one_after_the_other_by_one_process(recorded: Path, tmp_path: Path,
     assert children() == []
 
 
+def test_it_has_no_credentials(recorded: Path, readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "dummy")
+    reader = readers()
+    (answer,) = reader.read(folder(recorded))
+    assert isinstance(answer, ReadRun)
+    (child,) = children()
+    environment = child.environ()
+    assert "AWS_SECRET_ACCESS_KEY" not in environment
+    assert "dummy" not in environment.values()
+    assert environment["PATH"] == os.environ["PATH"]
+
+
 def test_a_run_that_takes_too_long(tmp_path: Path, recorded: Path, readers: Readers) -> None:
     # The limit is one of silence, and holds for the start of a process, too.
     reader = readers(run_seconds=0.01)

@@ -79,6 +79,42 @@ def test_an_archive_of_many(recorded: Path, traced: Path, zipped: Callable[..., 
     assert sorted(in_parts) == sorted(expected)
 
 
+@pytest.mark.parametrize("what", ["no archive", "no run"])
+def test_what_is_wrong_with_all_of_an_archive_is_told_by_its_first_part(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "bad.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("read.me", "")
+    if what == "no archive":
+        path.write_text("no zip")
+    told = [
+        [outcome for outcome in outcomes(path, part=part, parts=3) if isinstance(outcome, Unreadable)]
+        for part in range(3)
+    ]
+    assert [len(each) for each in told] == [1, 0, 0]
+
+
+def test_what_is_wrong_with_one_part_is_told_by_it(
+    recorded: Path, traced: Path, zipped: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = zipped(tmp_path / "many.zip", recorded, traced)
+
+    def broken(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("frx_graph.fleet.reading.files_of", broken)
+    (told,) = [outcome for outcome in outcomes(path, part=1, parts=2) if isinstance(outcome, Unreadable)]
+    assert "no space left" in told.reason
+
+
+def test_a_runs_id_where_its_folder_has_another_name(recorded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(recorded, folder)
+    shutil.rmtree(folder / "derived")
+    task = ReadingTask(kind="folder", path=str(folder), name="far/run-7", run_id="run-7")
+    (found,) = [outcome for outcome in read(task) if isinstance(outcome, RunRows)]
+    assert (found.run.run_id, found.run.place, found.run.anew) == ("run-7", "far/run-7", True)
+
+
 def test_archives_are_not_looked_into_without_end(recorded: Path, zipped: Callable[..., Path], tmp_path: Path) -> None:
     path = zipped(tmp_path / "0.zip", recorded)
     for depth in range(1, 4):
