@@ -19,7 +19,7 @@ from frx_graph.reports.run_parts import RunResult, ScopePart, StrideChangePart
 from frx_graph.reports.trace_parts import LayoutPart, TraceResult
 
 MOST_ROWS = 1000
-"""Findings of one run, and cards, that become rows: ten times as many as a large program has."""
+"""Findings of one run, labels and cards each, that become rows: ten times as many as a large program has."""
 _LARGEST = 1 << 53
 """Whole numbers above are none that was counted, and no JSON number holds all of them."""
 
@@ -106,7 +106,8 @@ def run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
     scope = result.scope(Scope.AUTO)
     if not 0 <= result.step_count < _LARGEST:
         raise EvidenceError(f"{place}: its summary counts {result.step_count} steps")
-    findings = [*_of_trace(result.trace), *map(_stride_change, scope.layout_findings)]
+    labels = tuple(_labels(scope))
+    findings = (*_of_trace(result.trace), *map(_stride_change, scope.layout_findings))
     advice = tuple(_advice(scope))
     diagnosis = scope.diagnosis
     return RunRows(
@@ -121,10 +122,10 @@ def run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
             bottleneck=_name(diagnosis.user_facing_bottleneck),
             confidence=_share(diagnosis.confidence),
             traced=result.trace is not None,
-            rows_left_out=max(0, len(findings) - MOST_ROWS) + max(0, len(advice) - MOST_ROWS),
+            rows_left_out=sum(max(0, len(rows) - MOST_ROWS) for rows in (labels, findings, advice)),
         ),
-        labels=tuple(_labels(scope)),
-        findings=tuple(findings[:MOST_ROWS]),
+        labels=labels[:MOST_ROWS],
+        findings=findings[:MOST_ROWS],
         advice=advice[:MOST_ROWS],
     )
 

@@ -33,6 +33,8 @@ ROWS: Final[Mapping[str, type]] = {
 TABLES: Final = ("runs", "labels", "findings", "advice")
 """That a run has rows in."""
 _MEMORY: Final = "256MiB"
+_ROW_GROUP: Final = 8192
+"""Rows that are in memory together when a table is written: with the longest names that a row may have, some 30 MB."""
 _TYPES: Final = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
 
 
@@ -111,7 +113,7 @@ def write_parquet(database: DuckDBPyConnection, folder: Path) -> None:
     for table, row in ROWS.items():
         lines, parquet = folder / f"{table}.jsonl", folder / f"{table}.parquet"
         database.read_json(str(lines), columns=columns(row), format="newline_delimited").write_parquet(
-            str(parquet), compression="zstd"
+            str(parquet), compression="zstd", row_group_size=_ROW_GROUP
         )
         lines.unlink()
         database.read_parquet(str(parquet)).create_view(table)

@@ -1,4 +1,4 @@
-"""Adds the tables up: one SQL statement for each part of the report.
+"""Adds the tables up, each part of the report by SQL.
 
 A run that is there twice counts once (`counted`, by its id and the digest of its files). What a thing costs in seconds
 is its share of the steps, times the time of all timed steps of its run; where one of both is not known, the run is
@@ -7,7 +7,8 @@ counted beside the sum. Sums are rounded to microseconds: their last digits depe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from frx_graph.passes.timeline.labels import INSUFFICIENT
@@ -30,7 +31,8 @@ from frx_graph.version import __version__
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-SITES_LISTED: Final = 1000
+LISTED: Final = 1000
+"""Rules, call sites, labels, cards and bottlenecks, each: their names are a run's own, and may be any number."""
 PROBLEMS_LISTED: Final = 100
 _COUNTED: Final = """
     CREATE TEMP TABLE counted AS
@@ -57,18 +59,43 @@ _RUNS: Final = """
     SELECT count(*) AS runs,
         count(*) FILTER (traced) AS with_trace,
         count(*) FILTER (bottleneck <> $insufficient) AS with_bottleneck,
-        count(*) FILTER (run IN (SELECT run FROM findings)) AS with_layout_findings,
+        (SELECT count(DISTINCT run) FROM findings SEMI JOIN counted USING (run)) AS with_layout_findings,
         coalesce(sum(steps), 0) AS steps,
         round(fsum(seconds), 6) AS seconds,
         count(*) FILTER (seconds IS NULL) AS runs_not_timed
     FROM runs SEMI JOIN counted USING (run)
 """
-_BOTTLENECKS: Final = """
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the report: `groups` is a row for each thing in it, of which the first in this `order` are listed.
+
+    What is said of a thing besides its numbers is looked up for those alone (`texts`, by the columns `keys`): the texts
+    of all would have to be kept in memory, where numbers and what they are grouped by need not be.
+    """
+
+    groups: str
+    order: str
+    keys: str = ""
+    texts: str = ""
+
+    @property
+    def rows(self) -> str:
+        """What is listed, from the table `listed`."""
+        texts = f"JOIN ({self.texts}) USING ({self.keys})" if self.texts else ""
+        return f"SELECT * FROM listed {texts} ORDER BY {self.order}"
+
+
+_BOTTLENECKS: Final = _Part(
+    """
     SELECT bottleneck AS label, count(*) AS runs, round(fsum(seconds), 6) AS seconds
-    FROM runs SEMI JOIN counted USING (run)
-    GROUP BY bottleneck ORDER BY runs DESC, label NULLS LAST
-"""
-_LABELS: Final = f"""
+    FROM runs SEMI JOIN counted USING (run) GROUP BY bottleneck
+    """,
+    order="runs DESC, label NULLS LAST",
+)
+_LABELS: Final = _Part(
+    f"""
     WITH present AS (
         SELECT label, seconds, share, share IS NULL AS unpriced
         FROM labels JOIN counted USING (run) WHERE answer = 'present'
@@ -80,62 +107,103 @@ _LABELS: Final = f"""
     ),
     costs AS (SELECT label, {_COST} FROM present GROUP BY label)
     SELECT answers.*, cost_seconds, cost_share, coalesce(cost_unknown, 0) AS cost_unknown
-    FROM answers LEFT JOIN costs USING (label) ORDER BY {_DEAREST}, runs DESC, label
-"""
+    FROM answers LEFT JOIN costs USING (label)
+    """,
+    order=f"{_DEAREST}, runs DESC, label",
+)
 
 
-def _findings(by: str, shown: str) -> str:
-    """The costs of findings `by` these columns, with others that are `shown` of them."""
+def _findings(by: str) -> str:
+    """The costs of findings `by` these columns."""
     return f"""
         WITH by_run AS (
             SELECT {by}, run, fsum(share) AS share, bool_or(share IS NULL) AS unpriced, count(*) AS findings,
-                fsum(bytes_per_step) AS bytes, count(*) FILTER (bytes_per_step IS NULL) AS unsized, {shown}
+                fsum(bytes_per_step) AS bytes, count(*) FILTER (bytes_per_step IS NULL) AS unsized
             FROM findings GROUP BY {by}, run
         )
         SELECT {by}, count(*) AS runs, sum(findings) AS findings, round(fsum(bytes), 3) AS bytes_per_step,
-            sum(unsized) AS findings_without_bytes, {_COST}, arg_min(shown, place) AS shown
-        FROM by_run JOIN counted USING (run)
-        GROUP BY {by} ORDER BY {_DEAREST}, bytes_per_step DESC NULLS LAST, runs DESC, {by}
+            sum(unsized) AS findings_without_bytes, {_COST}
+        FROM by_run JOIN counted USING (run) GROUP BY {by}
     """
 
 
+def _dearest_findings(by: str) -> str:
+    return f"{_DEAREST}, bytes_per_step DESC NULLS LAST, runs DESC, {by}"
+
+
+_RULES: Final = _Part(
+    _findings("rule"),
+    order=_dearest_findings("rule"),
+    keys="rule",
+    texts="""
+    SELECT rule, count(*) AS sites FROM (
+        SELECT DISTINCT rule, site FROM findings SEMI JOIN counted USING (run) SEMI JOIN listed USING (rule)
+    ) GROUP BY rule
+    """,
+)
 _SHOWN: Final = ("title", "file", "line", "function", "module_path", "subject")
-_RULES: Final = _findings("rule", "NULL AS shown")
-_PLACES: Final = "SELECT rule, count(DISTINCT site) AS sites FROM findings SEMI JOIN counted USING (run) GROUP BY rule"
-_SITES: Final = _findings("rule, site", f"arg_min(struct_pack({', '.join(_SHOWN)}), title) AS shown")
-_ADVICE: Final = f"""
-    SELECT card, min(title) AS title, min(effort) AS effort, min(risk) AS risk, count(*) AS runs, {_COST}
-    FROM (SELECT *, share IS NULL AS unpriced FROM advice) JOIN counted USING (run)
-    GROUP BY card ORDER BY {_DEAREST}, runs DESC, card
-"""
+_SITES: Final = _Part(
+    _findings("rule, site"),
+    order=_dearest_findings("rule, site"),
+    keys="rule, site",
+    texts=f"""
+    SELECT rule, site, arg_min(struct_pack({", ".join(_SHOWN)}), struct_pack(place, title)) AS shown
+    FROM findings SEMI JOIN listed USING (rule, site) JOIN counted USING (run) GROUP BY rule, site
+    """,
+)
+_ADVICE: Final = _Part(
+    f"""
+    SELECT card, count(*) AS runs, {_COST}
+    FROM (SELECT *, share IS NULL AS unpriced FROM advice) JOIN counted USING (run) GROUP BY card
+    """,
+    order=f"{_DEAREST}, runs DESC, card",
+    keys="card",
+    texts="""
+    SELECT card, min(title) AS title, min(effort) AS effort, min(risk) AS risk
+    FROM advice SEMI JOIN counted USING (run) SEMI JOIN listed USING (card) GROUP BY card
+    """,
+)
 
 
 def fleet_document(database: DuckDBPyConnection, source: str) -> FleetDocument:
     """The document of the tables in `database`; `source` is where they come from, in words."""
     database.execute(_COUNTED)
     names = {card.code: card.name for card in all_cards()}
-    sites = {row["rule"]: row["sites"] for row in _rows(database, _PLACES)}
     (bundles,) = _rows(database, _BUNDLES)
     (runs,) = _rows(database, _RUNS, insufficient=INSUFFICIENT)
     problems = tuple(ProblemPart(**row) for row in _rows(database, _PROBLEMS, limit=PROBLEMS_LISTED))
+    bottlenecks, more_bottlenecks = _listed(database, _BOTTLENECKS)
+    labels, more_labels = _listed(database, _LABELS)
+    rules, more_rules = _listed(database, _RULES)
+    sites, more_sites = _listed(database, _SITES)
+    advice, more_advice = _listed(database, _ADVICE)
     return FleetDocument(
         source=one_line(source),
         frx_version=__version__,
         bundles=BundlesPart(**bundles, problems_listed=problems),
         runs=RunsPart(**runs),
-        bottlenecks=tuple(BottleneckPart(**row) for row in _rows(database, _BOTTLENECKS)),
-        labels=tuple(LabelPart(cost=_cost(row), **row) for row in _rows(database, _LABELS)),
-        rules=tuple(
-            RulePart(name=names.get(row["rule"]), sites=sites[row["rule"]], cost=_cost(row), **_without(row, "shown"))
-            for row in _rows(database, _RULES)
-        ),
-        sites=tuple(
-            SitePart(cost=_cost(row), **row.pop("shown"), **row)
-            for row in _rows(database, f"{_SITES} LIMIT $limit", limit=SITES_LISTED)
-        ),
-        sites_not_listed=max(0, sum(sites.values()) - SITES_LISTED),
-        advice=tuple(AdvicePart(saving=_cost(row), **row) for row in _rows(database, _ADVICE)),
+        bottlenecks=tuple(BottleneckPart(**row) for row in bottlenecks),
+        bottlenecks_not_listed=more_bottlenecks,
+        labels=tuple(LabelPart(cost=_cost(row), **row) for row in labels),
+        labels_not_listed=more_labels,
+        rules=tuple(RulePart(name=names.get(row["rule"]), cost=_cost(row), **row) for row in rules),
+        rules_not_listed=more_rules,
+        sites=tuple(SitePart(cost=_cost(row), **row.pop("shown"), **row) for row in sites),
+        sites_not_listed=more_sites,
+        advice=tuple(AdvicePart(saving=_cost(row), **row) for row in advice),
+        advice_not_listed=more_advice,
     )
+
+
+def _listed(database: DuckDBPyConnection, part: _Part) -> tuple[list[dict[str, Any]], int]:
+    """What is listed of a part, and how many are not."""
+    database.execute(f"CREATE OR REPLACE TEMP TABLE grouped AS {part.groups}")
+    (groups,) = _rows(database, "SELECT count(*) AS total FROM grouped")
+    database.execute(
+        f"CREATE OR REPLACE TEMP TABLE listed AS SELECT * FROM grouped ORDER BY {part.order} LIMIT {LISTED}"
+    )
+    database.execute("DROP TABLE grouped")
+    return list(_rows(database, part.rows)), max(0, groups["total"] - LISTED)
 
 
 def _rows(database: DuckDBPyConnection, statement: str, **values: object) -> Iterator[dict[str, Any]]:
@@ -149,7 +217,3 @@ def _rows(database: DuckDBPyConnection, statement: str, **values: object) -> Ite
 def _cost(row: dict[str, Any]) -> CostPart:
     """The cost in a row, which is taken out of it."""
     return CostPart(seconds=row.pop("cost_seconds"), share=row.pop("cost_share"), runs_unknown=row.pop("cost_unknown"))
-
-
-def _without(row: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != name}

@@ -33,7 +33,7 @@ class BundlesPart(_Part):
     twice: int = Field(description="the same run once more, under another name or as its zip; it counts once")
     problems: int = Field(description="bundles, archives and folders that could not be read")
     problems_listed: tuple[ProblemPart, ...] = Field(description="the first by name")
-    rows_left_out: int = Field(description="findings of runs that have more than are read of one")
+    rows_left_out: int = Field(description="findings, labels and cards of runs that have more than are read of one")
 
 
 class RunsPart(_Part):
@@ -129,11 +129,15 @@ class FleetDocument(_Part):
     bundles: BundlesPart
     runs: RunsPart
     bottlenecks: tuple[BottleneckPart, ...] = Field(description="most frequent first")
+    bottlenecks_not_listed: int
     labels: tuple[LabelPart, ...] = Field(description="most expensive first")
+    labels_not_listed: int
     rules: tuple[RulePart, ...] = Field(description="most expensive first")
+    rules_not_listed: int
     sites: tuple[SitePart, ...] = Field(description="most expensive first")
     sites_not_listed: int
     advice: tuple[AdvicePart, ...] = Field(description="most to save first")
+    advice_not_listed: int
 
 
 def fleet_schema() -> str:

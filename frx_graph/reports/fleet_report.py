@@ -13,6 +13,8 @@ from frx_graph.reports.recommendation_text import INDENT, print_wrapped
 from frx_graph.reports.text_console import print_title, text_console
 
 _PROBLEMS = 5
+_NAMES = 30
+"""Bottlenecks and labels, of which frx knows some ten: others are those of a summary that frx has not written."""
 _NAME = 34
 NOTHING = "none that was recorded"
 
@@ -67,10 +69,11 @@ def _cost(cost: CostPart) -> tuple[str, str, str]:
 def _bottlenecks(console: Console, document: FleetDocument) -> None:
     print_title(console, "WHAT HOLDS RUNS BACK")
     table = _table("bottleneck", "runs", "of runs", "time of their steps")
-    for part in document.bottlenecks:
+    for part in document.bottlenecks[:_NAMES]:
         share = percent(100 * part.runs / document.runs.runs)
         table.add_row(_cell(part.label or NOTHING), f"{part.runs:,}", share, hours(part.seconds))
     console.print(table, soft_wrap=False)
+    _more(console, len(document.bottlenecks) - _NAMES, document.bottlenecks_not_listed)
 
 
 def _labels(console: Console, document: FleetDocument) -> None:
@@ -79,10 +82,11 @@ def _labels(console: Console, document: FleetDocument) -> None:
         return
     print_title(console, "LABELS, AND WHAT THEY COST AT MOST")
     table = _table("label", "runs", "time", "of steps", "unknown", "not told")
-    for part in present:
+    for part in present[:_NAMES]:
         name = f"{one_line(part.label, _NAME)}{' (symptom)' if part.symptom else ''}"
         table.add_row(Text(name), f"{part.runs:,}", *_cost(part.cost), f"{part.undecidable:,}")
     console.print(table, soft_wrap=False)
+    _more(console, len(present) - _NAMES, document.labels_not_listed)
     print_wrapped(
         console,
         "unknown: runs that have it, of which its cost is not known; not told: runs that do not say",
@@ -100,7 +104,7 @@ def _rules(console: Console, document: FleetDocument, top: int) -> None:
         time, _, unknown = _cost(part.cost)
         table.add_row(_cell(rule), f"{part.runs:,}", f"{part.sites:,}", _bytes(part.bytes_per_step), time, unknown)
     console.print(table, soft_wrap=False)
-    _more(console, len(document.rules) - top)
+    _more(console, len(document.rules) - top, document.rules_not_listed)
 
 
 def _sites(console: Console, document: FleetDocument, top: int, width: int) -> None:
@@ -112,7 +116,7 @@ def _sites(console: Console, document: FleetDocument, top: int, width: int) -> N
         print_wrapped(console, one_line(part.title), width, INDENT * 2)
         said = f"{plural(part.runs, 'run')}, {plural(part.findings, 'finding')}; {_moved(part)}; {_time_of(part.cost)}"
         print_wrapped(console, said, width, INDENT * 2)
-    _more(console, len(document.sites) - top + document.sites_not_listed)
+    _more(console, len(document.sites) - top, document.sites_not_listed)
 
 
 def _moved(part: SitePart) -> str:
@@ -146,7 +150,7 @@ def _advice(console: Console, document: FleetDocument, top: int) -> None:
         console.print(Text(f"{INDENT}{one_line(part.title, console.width - len(INDENT))}"))
         effort = f"{plural(part.runs, 'run')} | Effort: {part.effort} | Risk: {part.risk}"
         print_wrapped(console, f"{effort} | {_time_of(part.saving)}", console.width, INDENT * 2)
-    _more(console, len(document.advice) - top)
+    _more(console, len(document.advice) - top, document.advice_not_listed)
 
 
 def _problems(console: Console, bundles: BundlesPart, width: int) -> None:
@@ -155,12 +159,15 @@ def _problems(console: Console, bundles: BundlesPart, width: int) -> None:
     print_title(console, f"NOT READ ({bundles.problems:,})")
     for problem in bundles.problems_listed[:_PROBLEMS]:
         print_wrapped(console, f"{problem.place}: {problem.reason}", width)
-    _more(console, bundles.problems - _PROBLEMS)
+    listed = len(bundles.problems_listed)
+    _more(console, listed - _PROBLEMS, bundles.problems - listed)
 
 
-def _more(console: Console, left: int) -> None:
-    if left > 0:
-        console.print(Text(f"{INDENT}{left:,} more: --json has them"))
+def _more(console: Console, listed: int, not_listed: int) -> None:
+    """How many are not shown: so many that are listed in the document, and others."""
+    if more := max(0, listed) + not_listed:
+        where = "--parquet keeps all of them" if not_listed else "--json has them"
+        console.print(Text(f"{INDENT}{more:,} more: {where}"))
 
 
 def _bytes(count: float | None) -> str:

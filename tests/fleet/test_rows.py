@@ -102,6 +102,16 @@ def test_findings_without_end_are_counted_and_left_out(traced: Path) -> None:
     assert found.run.rows_left_out == known - MOST_ROWS
 
 
+def test_labels_without_end_are_counted_and_left_out(recorded: Path) -> None:
+    document = summary(recorded)
+    scope = document[document["auto_scope"]]
+    known = scope["labels"]
+    scope["labels"] = [{**known[0], "label": f"label {number}"} for number in range(MOST_ROWS + 7)]
+    found = rows(document)
+    assert len(found.labels) == MOST_ROWS
+    assert found.run.rows_left_out == 7
+
+
 def test_a_digest_is_of_what_was_analysed(recorded: Path) -> None:
     document = summary(recorded)
     same = rows({**document, "warnings": ["told"]})

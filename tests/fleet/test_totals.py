@@ -6,7 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
-from frx_graph.fleet.run_tables import RowFiles, database_in, write_parquet
-from frx_graph.fleet.totals import fleet_document
+from frx_graph.fleet.run_tables import ROWS, RowFiles, database_in, write_parquet
+from frx_graph.fleet.totals import LISTED, fleet_document
 from frx_graph.reports.fleet_document import CostPart, FleetDocument
+from frx_graph.reports.fleet_report import render_fleet
 
 pytest.importorskip("duckdb")
 
@@ -189,3 +190,103 @@ def test_nothing_but_problems(tmp_path: Path) -> None:
     assert document.runs.seconds is None
     listed = [(problem.place, problem.reason) for problem in document.bundles.problems_listed]
     assert listed == [("a", "no run"), ("b", "broken[31m")]
+
+
+def test_what_is_not_listed_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frx_graph.fleet.totals.LISTED", 2)
+    finding = FindingRow("", "a", None, None, None, None, "", "", 0.5, None)
+    card = AdviceRow("", "A card", "high", "local", "LOW", 0.5)
+    found = [
+        RunRows(
+            RunRow(f"run-{number}", f"{number}", "", "1", False, 1, 1.0 + number, f"held {number}", None, True, 0),
+            tuple(LabelRow(f"label {one}", "present", False, 0.5) for one in range(number)),
+            tuple(replace(finding, rule=f"FRX{one}", site=site) for one in range(number) for site in ("a", "b")),
+            tuple(replace(card, card=f"rec_{one}") for one in range(number)),
+        )
+        for number in range(5)
+    ]
+    document = added_up(tmp_path, found)
+    assert ([part.label for part in document.bottlenecks], document.bottlenecks_not_listed) == (["held 0", "held 1"], 3)
+    assert ([part.label for part in document.labels], document.labels_not_listed) == (["label 0", "label 1"], 2)
+    assert ([part.rule for part in document.rules], document.rules_not_listed) == (["FRX0", "FRX1"], 2)
+    assert [part.sites for part in document.rules] == [2, 2]
+    assert ([(part.rule, part.site) for part in document.sites], document.sites_not_listed) == (
+        [("FRX0", "a"), ("FRX0", "b")],
+        6,
+    )
+    assert ([part.card for part in document.advice], document.advice_not_listed) == (["rec_0", "rec_1"], 2)
+    text = render_fleet(document, top=1, width=80, color=False)
+    assert "7 more: --parquet keeps all of them" in text
+
+
+RUNS, ROWS_OF_A_RUN = 2000, 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["of a program", "all different"])
+def test_millions_of_rows_are_added_up_within_the_memory_limit(tmp_path: Path, names: str) -> None:
+    """Of runs with as many findings as are read of one: of call sites that all runs have, or that no two of them do."""
+    site = "row % 1000" if names == "of a program" else "row"
+    kind = "row % 7" if names == "of a program" else "row % 100000"
+    long = "rpad({0}, 100, '.')"
+    tables = {
+        "runs": f"""
+            SELECT row AS run, 'run-' || row AS place, 'run-' || row AS run_id, 'digest' AS digest,
+                '1' AS frx_version, false AS anew, 10 AS steps, 2.0 AS seconds, 'label ' || row % 7 AS bottleneck,
+                NULL::DOUBLE AS confidence, true AS traced, 0 AS rows_left_out
+            FROM range({RUNS}) AS _(row)""",
+        "labels": f"""
+            SELECT row // 50 AS run, 'label ' || {kind} AS label, 'present' AS answer, false AS symptom, 0.25 AS share
+            FROM range({RUNS * 50}) AS _(row)""",
+        "findings": f"""
+            SELECT row // {ROWS_OF_A_RUN} AS run, 'FRX' || {kind} AS rule, {long.format(f"'site ' || {site}")} AS site,
+                {long.format("'file ' || row")} AS file, 1 AS line, {long.format(f"'f ' || {site}")} AS function,
+                'module' AS module_path, 'tensor' AS subject, {long.format(f"'title ' || {site}")} AS title,
+                0.001 AS share, 8.0 AS bytes_per_step
+            FROM range({RUNS * ROWS_OF_A_RUN}) AS _(row)""",
+        "advice": f"""
+            SELECT row // 50 AS run, 'rec ' || {kind} AS card, {long.format("'title ' || row")} AS title,
+                'high' AS priority, 'local' AS effort, 'LOW' AS risk, 0.5 AS share
+            FROM range({RUNS * 50}) AS _(row)""",
+        "problems": "SELECT 0 AS run, 'a' AS place, 'b' AS reason WHERE false",
+    }
+    with database_in(tmp_path) as database:
+        for table, rows in tables.items():
+            file = str(tmp_path / f"{table}.parquet")
+            database.sql(rows).write_parquet(file)
+            database.read_parquet(file).create_view(table)
+        document = fleet_document(database, "somewhere")
+    count = RUNS * ROWS_OF_A_RUN
+    assert (document.runs.runs, document.runs.with_layout_findings) == (RUNS, RUNS)
+    assert len(document.sites) == LISTED
+    assert document.bottlenecks_not_listed == 0
+    if names == "of a program":
+        assert sorted(part.rule for part in document.rules) == [f"FRX{number}" for number in range(7)]
+        assert sum(part.findings for part in document.rules) == count
+        assert {part.runs for part in document.rules} == {RUNS}
+        for part in document.rules:
+            assert part.cost.seconds == pytest.approx(part.findings * 0.001 * 2.0)
+        assert document.sites_not_listed == sum(part.sites for part in document.rules) - LISTED == 6000
+        assert document.labels_not_listed == document.advice_not_listed == 0
+        assert sum(part.cost.seconds or 0.0 for part in document.labels) == pytest.approx(RUNS * 50 * 0.25 * 2.0)
+    else:
+        assert document.sites_not_listed == count - LISTED
+        assert {(part.findings, part.runs, part.cost.seconds) for part in document.sites} == {(1, 1, 0.002)}
+        assert document.rules_not_listed == document.labels_not_listed == document.advice_not_listed == 100_000 - LISTED
+        assert {(part.findings, part.sites) for part in document.rules} == {(20, 20)}
+
+
+@pytest.mark.slow
+def test_rows_with_the_longest_names_are_written_within_the_memory_limit(tmp_path: Path) -> None:
+    """More of them than fit."""
+    count, name = 70_000, "rpad('' || row, 200, '😀')"
+    fields = ", ".join(
+        f"{name} AS {field}" for field in ("site", "file", "function", "module_path", "subject", "title")
+    )
+    for table in ROWS:
+        (tmp_path / f"{table}.jsonl").touch()
+    with database_in(tmp_path) as database:
+        rows = f"SELECT 0 AS run, 'FRX001' AS rule, {fields} FROM range({count}) AS _(row)"
+        database.execute(f"COPY ({rows}) TO '{tmp_path}/findings.jsonl' (FORMAT json)")
+        write_parquet(database, tmp_path)
+        assert database.sql("SELECT count(*), min(length(title)) FROM findings").fetchall() == [(count, 200)]
