@@ -6,9 +6,9 @@ block void, the first that is found is told:
 - recompiled: torch compiled something in this process (`frx_graph.evidence.compilations`);
 - throttled: the device ran too hot or its power was braked, or processors did, or the control group's processor time
   was used up (`device_state`, `processor_state`);
-- loaded: other programs had `DISTURBED_SHARE` of all processors, or of the device. The other arm's process waits
-  meanwhile, for which it uses no processor; on the device, whose samples reach back to before the block, it has to be
-  named.
+- loaded: other programs had `DISTURBED_SHARE` of all processors, or of the device, or under a quota this one waited for
+  processors that long. The other arm's process waits meanwhile, for which it uses no processor; on the device, whose
+  samples reach back to before the block, it has to be named.
 
 What the system does not tell is no disturbance.
 """
@@ -64,7 +64,7 @@ def block_watch(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
             if slowed := processor_state.throttled_between(held_back, processor_state.cpu_throttling()):
                 return Disturbance(Cause.THROTTLED, slowed)
             if others is not None and _loaded(others):
-                return Disturbance(Cause.LOADED, f"other programs had {100 * others.share:.0f} % of all processors")
+                return Disturbance(Cause.LOADED, others.told)
             if what.device is not None:
                 share = what.device.others_share(started, what.ours)
                 if share is not None and share >= DISTURBED_SHARE:

@@ -145,6 +145,12 @@ def test_other_programs_on_the_processors(
     assert seen(NO_DEVICE) == said
 
 
+def test_waiting_under_a_quota(quiet: Callable[..., None]) -> None:
+    quiet(OthersLoad(0.3, 1.0, 0.0, waited=True))
+    said = "it waited for processors 30 % of the time, within its quota"
+    assert seen(NO_DEVICE) == Disturbance(Cause.LOADED, said)
+
+
 @pytest.mark.parametrize(("share", "loaded"), [(None, False), (0.0, False), (0.19, False), (0.2, True), (0.9, True)])
 def test_other_programs_on_the_device(share: float | None, loaded: bool) -> None:
     device = FakeDevice(share=share)

@@ -198,4 +198,4 @@ def _loaded(others: OthersLoad | None) -> Disturbance | None:
     # A short block's share is made of a few ticks: less than their error says nothing.
     if others is None or others.share < DISTURBED_SHARE or others.used <= others.resolution:
         return None
-    return Disturbance(Cause.LOADED, f"other programs had {100 * others.share:.0f} % of all processors")
+    return Disturbance(Cause.LOADED, others.told)
