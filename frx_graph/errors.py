@@ -77,7 +77,11 @@ class LedgerMissingError(LedgerError):
     """There is no ledger yet, so nothing was decided."""
 
 
-class LedgerUncertainError(LedgerError):
+class LedgerUnreachableError(LedgerError):
+    """There is no connection to the ledger's server. It may come back; a program that compiles does not wait for it."""
+
+
+class LedgerUncertainError(LedgerUnreachableError):
     """The connection was lost while an append was committed, and not found again: it may have been kept or not."""
 
     def __init__(self, message: str, hint: str = "") -> None:

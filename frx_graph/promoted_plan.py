@@ -22,10 +22,11 @@ from torch import fx
 from frx_graph.capture.graph_signature import compiled_signature, graph_signature
 from frx_graph.config import advise_config, policy_of
 from frx_graph.current_plan import recorded_plan
-from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.errors import LedgerError, LedgerMissingError, LedgerUnreachableError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason
 from frx_graph.ledger.expiry import expiry
+from frx_graph.ledger.location import Location
 from frx_graph.ledger.quickly import append, decided, promotions, stands_only_elsewhere
 from frx_graph.options import BackendOptions
 from frx_graph.plan_offer import PlanOffer
@@ -51,6 +52,7 @@ class PromotedPlans:
         self._tried_seconds = 0.0
         self._time_is_over = False
         self._told_of_elsewhere = False
+        self._unreachable: dict[Location, tuple[str, str]] = {}
 
     def withdraw(self, promotion: Promotion, reason: str) -> bool:
         """Record that a plan is rolled back; False where it was before. This process does not apply it any more, also
@@ -136,8 +138,9 @@ class PromotedPlans:
             self._told_that_time_is_over()
             return None
         # Nobody is made to wait for a trial whose decision would be lost.
-        check_writable(subject.place)
-        with stages() as progress, self._counting_seconds():
+        with self._reaching(subject.place):
+            check_writable(subject.place)
+        with stages() as progress, self._counting_seconds(), self._reaching(subject.place):
             try_graph(
                 dynamo,
                 inputs,
@@ -150,7 +153,20 @@ class PromotedPlans:
                 record=lambda decisions: append(subject.place, decisions),
                 progress=lambda stage: progress(f"frx tries a graph, {stage}"),
             )
-        return self._standing(subject)
+        with self._reaching(subject.place):
+            return self._standing(subject)
+
+    @contextlib.contextmanager
+    def _reaching(self, place: Location) -> Iterator[None]:
+        """Where the ledger's server could not be reached, this process does not look anything up there any more: each
+        graph would wait for it. That a plan is rolled back is still recorded, if the server is there again."""
+        if (known := self._unreachable.get(place)) is not None:
+            raise LedgerUnreachableError(*known)
+        try:
+            yield
+        except LedgerUnreachableError as error:
+            self._unreachable[place] = (error.message, error.hint)
+            raise
 
     @contextlib.contextmanager
     def _counting_seconds(self) -> Iterator[None]:
@@ -192,9 +208,10 @@ class PromotedPlans:
         return found
 
     def _looked_up(self, subject: Subject, options: BackendOptions) -> Promotion | None:
-        found = self._standing(subject)
-        if found is None and options.mode == "apply":
-            self._tell_of_elsewhere(subject)
+        with self._reaching(subject.place):
+            found = self._standing(subject)
+            if found is None and options.mode == "apply":
+                self._tell_of_elsewhere(subject)
         return found
 
     def _tell_of_elsewhere(self, subject: Subject) -> None:
@@ -215,7 +232,10 @@ class PromotedPlans:
         here = (str(subject.place), subject.signature, subject.environment)
         with self._lock:
             withdrawn = any(key[:3] == here for key in self._withdrawn)
-        return options.mode == "autopilot" and not withdrawn and not decided_against(subject)
+        if options.mode != "autopilot" or withdrawn:
+            return False
+        with self._reaching(subject.place):
+            return not decided_against(subject)
 
     def _own_objection(self, subject: Subject, offer: PlanOffer) -> str | None:
         """What this rank has against a plan, or its own ledger. One that cannot be read, or is not there, has
@@ -225,7 +245,8 @@ class PromotedPlans:
         if Promotion(offer.made(), subject).key in self._withdrawn:
             return f"plan {offer.plan} was rolled back in its process"
         try:
-            plans = decided(subject.place, subject.signature, subject.environment)
+            with self._reaching(subject.place):
+                plans = decided(subject.place, subject.signature, subject.environment)
         except LedgerError:
             return None
         for known, _ in plans:

@@ -23,9 +23,11 @@ from torch import Tensor, nn
 from frx_graph import backend
 from frx_graph.cli.main import run
 from frx_graph.current_plan import recorded_plan
+from frx_graph.errors import LedgerUncertainError
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
+from frx_graph.ledger.quickly import promotions
 from frx_graph.ledger.verification import verify
 from frx_graph.records import Candidate
 from frx_graph.target_trial import Tried
@@ -193,6 +195,26 @@ def test_a_program_runs_as_without_us_where_warnings_are_errors(
         assert runs_as_without_us(mode, are="error") == []
 
 
+@pytest.mark.parametrize("mode", ["apply", "autopilot"])
+def test_a_server_that_cannot_be_reached_is_asked_once(
+    no_trial: None, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose packets are dropped costs its time limit each time."""
+    pytest.importorskip("psycopg", reason="needs the [postgres] extra")
+    monkeypatch.setenv("FRX_LEDGER", f"postgresql://ada@/decisions?host={tmp_path}")
+    asked = []
+
+    def watched(place: Any, *given: str) -> Any:
+        asked.append(place)
+        return promotions(place, *given)
+
+    monkeypatch.setattr("frx_graph.promoted_plan.promotions", watched)
+    runs_as_without_us("advise")
+    (warned,) = runs_as_without_us(mode)
+    assert "cannot be reached" in warned
+    assert len(asked) == 1
+
+
 def test_a_disk_that_is_full_when_a_trial_has_ended_leaves_the_baseline(
     file: Path, no_trial: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,3 +272,13 @@ def test_frx_trial_prints_what_it_could_not_record(
     assert check.events() == ()
     assert run(["trial", "model.py:build"]) == 0
     assert [event.decision.kind for event in check.events()] == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED]
+
+    def lost(_place: object) -> None:
+        raise LedgerUncertainError("the ledger cannot be reached")
+
+    monkeypatch.setattr("frx_graph.cli.trial_record.open_ledger", lost)
+    capsys.readouterr()
+    assert run(["trial", "model.py:build"]) == 2
+    out = capsys.readouterr().out
+    assert "perhaps recorded" in out
+    assert "not recorded" not in out

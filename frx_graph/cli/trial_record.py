@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from frx_graph.engines.engine import Placed
-from frx_graph.errors import LedgerError
+from frx_graph.errors import LedgerError, LedgerUncertainError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import Location
@@ -62,7 +62,8 @@ def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed
     try:
         events = open_ledger(place).append(wanted)
     except LedgerError as error:
-        return TrialRecord(document(f"not recorded: {error}"), error)
+        said = "perhaps recorded" if isinstance(error, LedgerUncertainError) else "not recorded"
+        return TrialRecord(document(f"{said}: {error}"), error)
     named = [event for event in events if event.decision.kind is not Kind.PROPOSED]
     ends = [event for event in named if event.decision.kind is not Kind.TRIED]
     last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends or named)

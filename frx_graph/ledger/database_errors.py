@@ -6,7 +6,7 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
-from frx_graph.errors import LedgerError, first_line
+from frx_graph.errors import LedgerError, LedgerUnreachableError, first_line
 from frx_graph.ledger.location import ELSEWHERE, Location
 
 PRIMARY_CODE = 0xFF
@@ -23,8 +23,20 @@ _UNIQUE_STATE = "23505"
 _CONNECTION_CLASS = "08"
 _LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "53300"})
 """The server is shut down, has crashed, does not take connections yet, has waited too long for us, or has too many."""
-_FOR_NOW = ("starting up", "shutting down", "recovery mode", "not yet accepting", "too many", "remaining connection")
-"""What a server says that will take connections later. Before there is one, no code comes with it."""
+_REFUSED = (
+    "authentication failed",
+    "no password supplied",
+    "pg_hba.conf",
+    "does not exist",
+    "not permitted to log in",
+    "permission denied",
+    "not currently accepting connections",
+    "configuration parameter",
+    "invalid value for parameter",
+)
+"""What a server says that will not take us later, either. Before there is a connection, no code comes with its words,
+and these are in its own language (`lc_messages`). So whoever says something else is asked again: no append is lost to a
+server that is only starting, and a wrong password takes longer until it is told."""
 
 _SQLITE = {
     sqlite3.SQLITE_FULL: ("cannot be written: the disk is full", f"free some space, or {ELSEWHERE}"),
@@ -64,7 +76,7 @@ def was_lost(error: SQLAlchemyError) -> bool:
     if not isinstance(error, OperationalError) or _sqlite_code(error) is not None:
         return False
     text = str(error.orig)
-    return "FATAL" not in text or any(words in text for words in _FOR_NOW)
+    return not any(words in text for words in _REFUSED)
 
 
 def damage(error: SQLAlchemyError) -> str | None:
@@ -73,7 +85,8 @@ def damage(error: SQLAlchemyError) -> str | None:
 
 
 def explained(error: SQLAlchemyError, location: Location) -> LedgerError:
-    """The error in one line that names the ledger, and neither SQL nor a password."""
+    """The error in one line that names the ledger, and neither SQL nor a password; a LedgerUnreachableError where there
+    is no connection to its server."""
     code = _sqlite_code(error)
     if code in _SQLITE:
         what, hint = _SQLITE[code]
@@ -87,7 +100,8 @@ def explained(error: SQLAlchemyError, location: Location) -> LedgerError:
     if location.url.password:
         text = text.replace(str(location.url.password), "***")
     if was_lost(error):
-        return LedgerError(f"the ledger {location} cannot be reached: {text}", f"try again later, or {ELSEWHERE}")
+        message = f"the ledger {location} cannot be reached: {text}"
+        return LedgerUnreachableError(message, f"try again later, or {ELSEWHERE}")
     return LedgerError(f"the ledger {location} cannot be used: {text}", ELSEWHERE)
 
 

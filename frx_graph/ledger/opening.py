@@ -34,14 +34,10 @@ def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECOND
             message = f"the ledger's folder {location.file.parent} cannot be made: {error.strerror}"
             raise LedgerError(message, ELSEWHERE) from error
     engine = ledger_engine(location, Access.CREATE)
-    try:
-        version = in_turn(engine, location, _prepare, patience_seconds)
-    except LedgerError:
-        # Where tables are not made under a lock, as SQLite makes them, another process may have been first.
-        made = _version_there(engine) if location.file is None else None
-        if made is None:
-            raise
-        version = made
+    # Tables are never taken away, nor do they become older: what is seen without the writers' lock stays true.
+    version = in_turn(engine, location, tables_version, patience_seconds, writing=False)
+    if version is None or version < TABLES_VERSION:
+        version = _prepared(engine, location, patience_seconds)
     check_this(version, location)
     return Ledger(location, ledger_engine(location, Access.WRITE), patience_seconds=patience_seconds)
 
@@ -85,6 +81,17 @@ def _check_makeable(location: Location) -> None:
 def _write_again(connection: Connection) -> None:
     """Changes nothing; that a file is read-only, or the disk is full, shows only when something is written."""
     connection.execute(update(VERSIONS).values(version=VERSIONS.c.version))
+
+
+def _prepared(engine: Engine, location: Location, patience_seconds: float) -> int:
+    try:
+        return in_turn(engine, location, _prepare, patience_seconds)
+    except LedgerError:
+        # Where tables are not made under a lock, as SQLite makes them, another process may have been first.
+        made = _version_there(engine) if location.file is None else None
+        if made is None:
+            raise
+        return made
 
 
 def _prepare(connection: Connection) -> int:

@@ -22,14 +22,20 @@ _Result = TypeVar("_Result")
 
 
 def in_turn(
-    engine: Engine, location: Location, work: Callable[[Connection], _Result], patience_seconds: float
+    engine: Engine,
+    location: Location,
+    work: Callable[[Connection], _Result],
+    patience_seconds: float,
+    *,
+    writing: bool = True,
 ) -> _Result:
     """What `work` returns, once its transaction was committed.
 
     `work` is called again where another writer was first, or the connection was lost, for at most `patience_seconds`.
     In the second case an earlier transaction may have been kept although nobody has said so: `work` looks for what it
-    would do twice. Raises LedgerError for what goes wrong in the database; what `work` raises itself comes out as it
-    is. In both cases nothing was changed, but for LedgerUncertainError.
+    would do twice. If it only reads, and so is not `writing`, it waits for no writer. Raises LedgerError for what goes
+    wrong in the database; what `work` raises itself comes out as it is. In both cases nothing was changed, but for
+    LedgerUncertainError.
     """
     deadline = time.monotonic() + patience_seconds
     pause = _FIRST_PAUSE_SECONDS
@@ -37,9 +43,9 @@ def in_turn(
     while True:
         committing = False
         try:
-            with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
+            with engine.connect().execution_options(**{WRITING: writing}) as connection, connection.begin():
                 result = work(connection)
-                committing = True
+                committing = writing
         except SQLAlchemyError as error:
             lost = was_lost(error)
             if committing:

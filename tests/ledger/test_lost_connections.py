@@ -127,13 +127,20 @@ def ledger(place):
 
 @pytest.mark.parametrize("loss", [Loss.COMMIT, Loss.ANSWER, Loss.LATE], ids=lambda loss: loss.name.lower())
 def test_a_commit_that_is_not_answered(loss, ledger, linked, place, promoted):
-    link = linked(Loss.NONE, loss)  # the first COMMIT is that of opening
+    link = linked(Loss.NONE, loss)  # the first COMMIT is that of opening, which only reads
     decisions = promoted()
     recorded = open_ledger(place(link)).append(decisions)
     assert link.lost == {loss: 1}
     assert ledger.events() == recorded
     assert [event.decision for event in recorded] == decisions
     assert verify(ledger) == Verification(3, None)
+
+
+def test_a_ledger_that_is_only_looked_at_is_never_uncertain(ledger, linked, place):
+    link = linked(Loss.EVERYTHING)
+    with pytest.raises(LedgerError, match="cannot be reached") as error:
+        open_ledger(place(link), patience_seconds=0.2)
+    assert not isinstance(error.value, LedgerUncertainError)
 
 
 def test_every_second_answer_is_lost(ledger, linked, place, decide):

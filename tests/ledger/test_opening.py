@@ -7,11 +7,14 @@ import sqlite3
 import pytest
 
 from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.ledger import sqlite_engine
+from frx_graph.ledger import opening, sqlite_engine
+from frx_graph.ledger.access import WRITING, Access
 from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.engine import ledger_engine
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.plain_file import TABLES_VERSION
+from frx_graph.ledger.tables_version import tables_version
 
 
 def pragma(file, name):
@@ -34,6 +37,30 @@ def test_opening_makes_folders_tables_and_a_write_ahead_log(location, decide):
     assert pragma(location.file, "journal_mode") == "wal"
     assert open_to_read(location).count() == 0
     ledger.append([decide(Kind.PROPOSED)])
+    assert open_ledger(location).count() == 1
+
+
+def test_opening_a_ledger_that_is_there_waits_for_no_writer(location, decide, monkeypatch):
+    open_ledger(location).append([decide(Kind.PROPOSED)])
+    monkeypatch.setattr(opening, "_prepare", lambda _: pytest.fail("it asked for the lock"))
+    monkeypatch.setattr(opening, "_version_there", lambda _: pytest.fail("it waited for the lock"))
+    writing = ledger_engine(location, Access.WRITE).connect().execution_options(**{WRITING: True})
+    with writing as connection, connection.begin():
+        assert open_ledger(location, patience_seconds=0).count() == 1
+
+
+def test_who_has_seen_no_tables_looks_again_under_the_lock(location, decide, monkeypatch):
+    """Another process has made the ledger, and appended to it, meanwhile."""
+    real = opening.in_turn
+
+    def seen_none(engine, where, work, patience, **options):
+        found = real(engine, where, work, patience, **options)
+        if work is tables_version:
+            monkeypatch.setattr(opening, "in_turn", real)
+            open_ledger(location).append([decide(Kind.PROPOSED)])
+        return found
+
+    monkeypatch.setattr(opening, "in_turn", seen_none)
     assert open_ledger(location).count() == 1
 
 
@@ -65,9 +92,9 @@ def test_an_empty_file_becomes_a_ledger(location):
 def test_a_file_that_is_no_database_is_left_as_it_is(location):
     location.file.parent.mkdir()
     location.file.write_text("my thesis\n" * 500)
-    for opening in (open_ledger, open_to_read):
+    for opened in (open_ledger, open_to_read):
         with pytest.raises(LedgerError, match="is not a SQLite database"):
-            opening(location)
+            opened(location)
     assert location.file.read_text() == "my thesis\n" * 500
     assert list(location.file.parent.iterdir()) == [location.file]
 
@@ -79,17 +106,17 @@ def test_another_programs_database_is_left_as_it_is(location):
         connection.execute("CREATE TABLE recipes (name TEXT)")
     connection.close()
     before = location.file.read_bytes()
-    for opening in (open_ledger, open_to_read):
+    for opened in (open_ledger, open_to_read):
         with pytest.raises(LedgerError, match="is a SQLite database, but no ledger"):
-            opening(location)
+            opened(location)
     assert location.file.read_bytes() == before
     assert list(location.file.parent.iterdir()) == [location.file]
 
 
 def test_a_folder_is_no_ledger(tmp_path):
-    for opening in (open_ledger, open_to_read):
+    for opened in (open_ledger, open_to_read):
         with pytest.raises(LedgerError, match=r"the ledger .* cannot be"):
-            opening(parse_location(str(tmp_path)))
+            opened(parse_location(str(tmp_path)))
 
 
 def test_a_file_in_place_of_a_folder(tmp_path):
@@ -104,9 +131,9 @@ def test_a_file_in_place_of_a_folder(tmp_path):
 def test_a_newer_versions_tables_are_left_alone(location, changed_by_hand):
     open_ledger(location)
     changed_by_hand(f"INSERT INTO frx_ledger_version VALUES ({TABLES_VERSION + 1})")
-    for opening in (open_ledger, open_to_read):
+    for opened in (open_ledger, open_to_read):
         with pytest.raises(LedgerError, match=f"version {TABLES_VERSION + 1}.* knows {TABLES_VERSION} .*update"):
-            opening(location)
+            opened(location)
 
 
 @pytest.mark.in_a_file

@@ -6,10 +6,12 @@ import sys
 
 import psycopg
 import pytest
+from sqlalchemy.exc import OperationalError
 
-from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.errors import LedgerError, LedgerMissingError, LedgerUnreachableError
 from frx_graph.ledger import engine, postgres_engine, transaction
 from frx_graph.ledger.access import WRITING, Access
+from frx_graph.ledger.database_errors import explained, was_lost
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import check_writable, open_ledger, open_to_read
@@ -66,9 +68,31 @@ def test_what_the_server_refuses_is_said_at_once(postgres, user_and_database, wi
 def test_a_server_that_is_not_there(tmp_path):
     location = parse_location(f"postgresql://ada:geheim@/decisions?host={tmp_path}")
     for opening in (lambda: open_ledger(location, patience_seconds=0.1), lambda: open_to_read(location)):
-        with pytest.raises(LedgerError, match="cannot be reached") as error:
+        with pytest.raises(LedgerUnreachableError, match="cannot be reached") as error:
             opening()
         assert "geheim" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "comes"),
+    [
+        ("FATAL:  the database system is starting up", True),
+        ("FATAL:  das Datenbanksystem startet", True),
+        ("FATAL:  tut mir leid, schon zu viele Verbindungen", True),
+        ("ВАЖНО:  система баз данных запускается", True),
+        ("Connection refused\n\tIs the server running on that host?", True),
+        ('FATAL:  password authentication failed for user "ada"', False),
+        ('FATAL:  role "ada" does not exist', False),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.7"', False),
+        ("fe_sendauth: no password supplied", False),
+    ],
+)
+def test_which_servers_will_come_in_any_language(said, comes):
+    """What is known to be a refusal is one; before there is a connection there is no code, only the server's words."""
+    error = OperationalError("", {}, psycopg.OperationalError(f"connection failed: server at 10.0.0.1 failed: {said}"))
+    assert was_lost(error) is comes
+    told = explained(error, parse_location("postgresql://ada@host/decisions"))
+    assert isinstance(told, LedgerUnreachableError) is comes
 
 
 def test_a_server_that_is_not_there_yet(tmp_path, location, postgres, monkeypatch):
