@@ -35,6 +35,10 @@ its writer is killed, after ten seconds where that is cut off. Who waits for two
 is on disk before we are told, whatever the database's default."""
 
 
+_READ = "SET LOCAL lock_timeout = '5s'"
+"""A table that is locked, as while it is migrated, is not waited for without end; reading takes no lock besides."""
+
+
 def postgres_engine(url: URL, access: Access) -> Engine:
     """An engine for the database there. Nothing is opened yet."""
     return _engine(url, access is Access.READ)
@@ -53,10 +57,14 @@ def _engine(url: URL, reading: bool) -> Engine:
         execution_options={"postgresql_readonly": reading},
         use_native_hstore=False,
     )
-    event.listen(engine, "begin", _begin)
+    event.listen(engine, "begin", _begin_reading if reading else _begin)
     return engine
 
 
 def _begin(connection: Connection) -> None:
     if connection.get_execution_options().get(WRITING, False):
         connection.exec_driver_sql(_WRITE)
+
+
+def _begin_reading(connection: Connection) -> None:
+    connection.exec_driver_sql(_READ)

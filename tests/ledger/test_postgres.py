@@ -107,6 +107,16 @@ def test_a_server_that_is_not_there_yet(tmp_path, location, postgres, monkeypatc
     assert open_ledger(late).count() == 0
 
 
+def test_a_locked_table_is_not_waited_for_without_end(location, postgres, schema, promoted, monkeypatch):
+    monkeypatch.setattr(postgres_engine, "_READ", "SET LOCAL lock_timeout = '50ms'")
+    open_ledger(location).append(promoted())
+    with psycopg.connect(host=str(postgres.socket.parent), user="postgres") as other:
+        other.execute(f"LOCK TABLE {schema}.frx_ledger_events IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(LedgerError, match="is locked by another process"):
+            open_to_read(location).count()
+    assert open_to_read(location).count() == 3
+
+
 def test_another_programs_tables_stay_beside_a_ledgers(location, changed_by_hand, promoted):
     changed_by_hand("CREATE TABLE recipes (name TEXT)")
     changed_by_hand("CREATE TABLE alembic_version (version_num TEXT)")
