@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from frx_graph.errors import EvidenceError
 from frx_graph.fleet.rows import MOST_ROWS, run_rows
@@ -59,7 +60,15 @@ def test_what_is_not_known_is_null(traced: Path) -> None:
     assert (first.share, first.bytes_per_step, first.file, first.line) == (None, None, None, None)
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", "1e300"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_summary_has_numbers(traced: Path, value: float) -> None:
+    document = summary(traced)
+    document["run"]["run_summary"]["processes"][0]["step_ms"] = value
+    with pytest.raises(ValidationError, match="finite number"):
+        rows(document)
+
+
+@pytest.mark.parametrize("value", ["-1", "1e300"])
 def test_numbers_that_no_run_has_are_unknown(traced: Path, value: str) -> None:
     text = json.dumps(summary(traced)).replace('"total_ms": ', f'"total_ms": {value}, "x": ')
     document = json.loads(text)

@@ -108,9 +108,8 @@ def test_who_has_gone_is_not_worked_for(served):
         _wait_until(lambda: "frx_workers_busy 1.0" in httpx.get(f"{url}/metrics").text)
         assert ask(url).status_code == 503
     _wait_until(lambda: ask(url).status_code == 200)
-    figures = httpx.get(f"{url}/metrics").text
-    assert 'frx_analyses_total{outcome="given_up",task="ptx"} 1.0' in figures
-    assert 'status="499"' in figures
+    for figure in ('frx_analyses_total{outcome="given_up",task="ptx"} 1.0', 'status="499"'):
+        _wait_until(lambda figure=figure: figure in httpx.get(f"{url}/metrics").text)
 
 
 @pytest.mark.usefixtures("worker")
@@ -381,6 +380,8 @@ def test_a_fault_of_the_service_is_answered_and_logged_as_all_else_is(served, mo
     assert answer.status_code == 500
     assert answer.headers["content-type"] == "application/problem+json"
     assert "default-src 'none'" in answer.headers["content-security-policy"]
+    # Its own line comes when the answer has gone.
+    _wait_until(lambda: sum("healthz" not in line for line in log) == 2)
     fault, line = map(json.loads, [line for line in log if "healthz" not in line])
     assert (line["status"], line["request"]) == (500, answer.headers["x-request-id"])
     assert (fault["request"], fault["fault"]) == (line["request"], "KeyError")
