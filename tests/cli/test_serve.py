@@ -14,7 +14,7 @@ from frx_graph.cli.main import run
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--host", "0.0.0.0"], "frx serve --host 0.0.0.0: 0.0.0.0 is reached by others than this machine"),
+        (["--host", "0.0.0.0"], "frx serve: 0.0.0.0 is reached by others than this machine"),
         (["--host", "0.0.0.0", "--token-file", "{short}"], "has fewer than 16 characters"),
         (["--token-file", "{missing}"], "cannot be read"),
         (["--ledger", "sqlite:///:memory:"], "a ledger in memory would forget everything"),
@@ -47,6 +47,7 @@ def test_without_its_packages_it_says_what_to_install(capsys, monkeypatch):
             raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
         return real(name, *arguments, **options)
 
+    monkeypatch.delitem(sys.modules, "frx_graph.service.connection", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     assert run(["serve"]) == 2
     assert "pip install 'frx-graph[serve]'" in capsys.readouterr().err
