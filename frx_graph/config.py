@@ -39,6 +39,7 @@ class AdviseConfig(BaseModel):
     dtype: str | None = None
     train: bool = Field(default=False, strict=True)
     observe: bool = Field(default=False, strict=True)
+    measure: bool = Field(default=True, strict=True)
     format: Format | None = None
     top: int | None = Field(default=None, ge=1, strict=True)
     baseline: Path | None = None

@@ -32,6 +32,12 @@ def advise(
     observe: Annotated[
         bool | None, typer.Option("--observe/--no-observe", help="Run one step and show the copies it really made.")
     ] = None,
+    measure: Annotated[
+        bool | None,
+        typer.Option(
+            "--measure/--no-measure", help="Time operators and the device, once; without, no rule rests on such times."
+        ),
+    ] = None,
     evidence: Annotated[
         list[Path] | None,
         typer.Option(help="A trace, Nsight Compute export, oneDNN log or Inductor code of a run; may be repeated."),
@@ -80,6 +86,7 @@ def advise(
                 train=config.train if train is None else train,
                 observe=config.observe if observe is None else observe,
                 inner=inner or config.inner or "eager",
+                measure=config.measure if measure is None else measure,
                 target=target,
                 evidence=evidence or (),
                 progress=progress,

@@ -101,7 +101,7 @@ def _token(file: Path | None) -> SecretStr | None:
         given = os.environ.get(TOKEN_VARIABLE)
         return SecretStr(given) if given else None
     try:
-        return SecretStr(file.read_text(encoding="utf-8").partition("\n")[0].strip())
+        return SecretStr(file.read_text(encoding="utf-8-sig").partition("\n")[0].strip())
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"--token-file {file} cannot be read: {error}", "name a file of one line") from None
 

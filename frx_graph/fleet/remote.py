@@ -66,8 +66,11 @@ class RemoteStore:
         self._shown = ShownSource.of(url)
         try:
             self._files, root = fsspec.core.url_to_fs(url)
-        except Exception as error:  # noqa: BLE001 - a driver may raise anything
+        except (ImportError, ValueError) as error:
             hint = "install its driver for fsspec: s3fs, gcsfs, adlfs, ..."
+            raise EvidenceError(f"{self._shown.text}: {self._said(error)}", hint) from None
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything
+            hint = "is that the address, and are the credentials there?"
             raise EvidenceError(f"{self._shown.text}: {self._said(error)}", hint) from None
         self._root = str(root).rstrip("/")
 
@@ -168,8 +171,9 @@ class RemoteStore:
         except Exception as error:  # noqa: BLE001 - as above
             raise EvidenceError(f"{self._shown.text}: cannot be listed: {self._said(error)}") from None
         if not found:
-            hint = "frx fleet takes a folder of runs, or a zip of some"
-            raise EvidenceError(f"{self._shown.text}: there is nothing", hint)
+            # Some drivers say so, too, where nobody answers.
+            hint = "frx fleet takes a folder of runs, or a zip of some; is that the address?"
+            raise EvidenceError(f"{self._shown.text}: there is nothing, or nobody who answers", hint)
         if list(found) == [self._root]:
             self._root = self._root.rpartition("/")[0]
         # A driver that does not tell a size is one of which nothing can be bounded.

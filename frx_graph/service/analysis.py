@@ -21,7 +21,7 @@ from frx_graph.ptx_advice import analyze_ptx
 from frx_graph.reports.advice_file import is_advice, read_advice_document
 from frx_graph.reports.compare_document import compare_document
 from frx_graph.reports.compare_gaps import NextCommand
-from frx_graph.reports.cuda_document import CudaDocument, cuda_document
+from frx_graph.reports.cuda_document import cuda_document
 from frx_graph.reports.kernel_document import NcuDocument, ncu_document
 from frx_graph.reports.ptx_document import PtxDocument, ptx_document
 from frx_graph.reports.reconcile_document import reconcile_document
@@ -36,15 +36,13 @@ from frx_graph.trace_evidence import analyze_run
 Result: TypeAlias = BaseModel
 _ZIP = b"PK\x03\x04"
 _ANY = f"a zip of a run, advice (frx_advice_v1), {EXPECTED}"
-_KINDS: Mapping[Task, tuple[FileKind, ...]] = {
-    Task.CUDA: (FileKind.CUDA,),
-    Task.PTX: (FileKind.PTX,),
-    Task.NCU: (FileKind.NCU_CSV, FileKind.NCU_REPORT),
-}
 
 
 def analyse(job: AnalysisJob) -> Result:
     """The document of a job's files. Raises `EvidenceError` and `OptionError` as the analyses do."""
+    for file in job.files:
+        if file.kind is not None and (kind := file_kind(Path(file.name))) is not file.kind:
+            raise EvidenceError(f"{file.name}: is {kind.value}, expected {file.kind.value}")
     return _ANALYSES[job.task](job, cuda_gpu(job.gpu_model))
 
 
@@ -87,25 +85,13 @@ def _no_gpu(gpu: GpuProfile | None) -> None:
 def _one_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     """What the name of the endpoint promises, whatever the content looks like: the result without its wrapper."""
     path = Path(_only(job))
-    document = _evidence(path, _promised_kind(path, job.task), gpu)
+    document = _evidence(path, file_kind(path), gpu)
     assert isinstance(document, (NcuDocument, PtxDocument))
     return document.result
 
 
-def _promised_kind(path: Path, task: Task) -> FileKind:
-    """The file's. Raises `EvidenceError` for another than the task is for."""
-    kind = file_kind(path)
-    if kind not in _KINDS[task]:
-        raise EvidenceError(f"{path}: is {kind.value}, expected {_KINDS[task][0].value}")
-    return kind
-
-
 def _static(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
-    documents: list[CudaDocument] = []
-    for file in job.files:
-        path = Path(file.name)
-        _promised_kind(path, job.task)
-        documents.append(cuda_document(*analyze_cuda(path, gpu)))
+    documents = [cuda_document(*analyze_cuda(Path(file.name), gpu)) for file in job.files]
     return inspection_of([document.result for document in documents])
 
 

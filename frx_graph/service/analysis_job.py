@@ -7,6 +7,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from frx_graph.evidence.file_kind import FileKind
+
 RESULT: Final = ".result"
 """The file that the result is written to: no uploaded one is called so."""
 TEMPORARY: Final = ".temporary"
@@ -38,10 +40,12 @@ class _Model(BaseModel):
 
 
 class JobFile(_Model):
-    """A file in the job's folder; `side` is the one that it is of, where two are compared."""
+    """A file in the job's folder; `side` is the one that it is of, where two are compared, and `kind` the one that the
+    request says it is of, if it does."""
 
     name: str
     side: Literal["a", "b"] | None = None
+    kind: FileKind | None = None
 
 
 class AnalysisJob(_Model):

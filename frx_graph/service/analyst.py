@@ -38,9 +38,10 @@ class Analyst:
     metrics: ServiceMetrics
     log: Callable[[str], None]
 
-    def check_room(self) -> None:
+    def check_room(self, task: Task) -> None:
         """Before a large body is received. Raises `ProblemError` where no more may wait."""
         if self.pool.full:
+            self.metrics.analyses.labels(task.value, "turned_away").inc()
             raise _turned_away()
 
     async def response(

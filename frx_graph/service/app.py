@@ -59,6 +59,7 @@ def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str],
     ):  # fmt: skip
         app.include_router(router)
 
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["service"])
     async def healthz() -> dict[str, str]:
         """Whether the service runs."""

@@ -7,8 +7,11 @@ The server has a time limit for neither. A body's is `BodyLimit`'s.
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -16,8 +19,27 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from frx_graph.service.settings import ServiceSettings
 
+_LOGGING: Final[dict[str, Any]] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"()": "frx_graph.service.connection.JsonLine"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "loggers": {"uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
+}
 _LONGEST_HEAD = 1 << 16
 """Bytes of a request's line and headers."""
+
+
+class JsonLine(logging.Formatter):
+    """What the server itself has to say, in the form of all other lines. An error's text may hold what was sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        line = {"at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")}
+        line["server"] = record.getMessage().strip()
+        if record.exc_info is not None and record.exc_info[0] is not None:
+            line["fault"] = record.exc_info[0].__name__
+        return json.dumps(line)
 
 
 class TimedConnection(H11Protocol):
@@ -86,7 +108,7 @@ def server_of(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
             http=protocol,
             ws="none",
             access_log=False,
-            log_level="warning",
+            log_config=_LOGGING,
             server_header=False,
             timeout_graceful_shutdown=round(settings.shutdown_seconds),
             h11_max_incomplete_event_size=_LONGEST_HEAD,

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from frx_graph.evidence.file_kind import FileKind
 from frx_graph.service.analysis_job import JobFile
 
 _PLAIN = re.compile(r"\w[\w .+()=,@-]{0,59}")
 """Letters of any script: of 60 none needs more than the 255 bytes that a name may have."""
 _SEPARATORS = re.compile(r"[/\\]+")
-_SUFFIXES = (".cu", ".cuh", ".cuda", ".ptx", ".csv", ".ncu-rep", ".json", ".json.gz", ".zip")
+_CUDA_SUFFIXES = (".cu", ".cuh", ".cuda")
+_SUFFIXES = (*_CUDA_SUFFIXES, ".ptx", ".csv", ".ncu-rep", ".json", ".json.gz", ".zip")
 
 
 @dataclass(slots=True)
@@ -27,16 +29,19 @@ class JobFolder:
     path: Path
     files: list[JobFile] = field(default_factory=list)
 
-    def add_text(self, name: str, text: str, side: Literal["a", "b"] | None = None) -> None:
-        """A file of this text."""
-        (self.path / self._name(name, side)).write_text(text, encoding="utf-8", newline="")
+    def add_text(self, name: str, text: str, kind: FileKind, side: Literal["a", "b"] | None = None) -> None:
+        """A file of this text, which is to be of this kind."""
+        if kind is FileKind.CUDA and not name.lower().endswith(_CUDA_SUFFIXES):
+            # A name that is another kind's would decide.
+            name += ".cu"
+        (self.path / self._name(name, side, kind)).write_text(text, encoding="utf-8", newline="")
 
     def add_file(self, name: str, content: BinaryIO, side: Literal["a", "b"] | None = None) -> None:
         """A file of what can still be read from `content`."""
         with (self.path / self._name(name, side)).open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
 
-    def _name(self, given: str, side: Literal["a", "b"] | None) -> str:
+    def _name(self, given: str, side: Literal["a", "b"] | None, kind: FileKind | None = None) -> str:
         """`given` where it is a plain name and not taken, with its folders in front; else one of ours, with its suffix,
         by which kinds are told where the content does not tell."""
         taken = {file.name for file in self.files}
@@ -45,7 +50,7 @@ class JobFolder:
             suffix = next((each for each in _SUFFIXES[::-1] if given.lower().endswith(each)), "")
             numbers = itertools.count(len(self.files) + 1)
             name = next(one for number in numbers if (one := f"file-{number}{suffix}") not in taken)
-        self.files.append(JobFile(name=name, side=side))
+        self.files.append(JobFile(name=name, side=side, kind=kind))
         return name
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from frx_graph.evidence.file_kind import FileKind
 from frx_graph.reports.compare_parts import CompareResult
 from frx_graph.reports.kernel_document import NcuResult
 from frx_graph.reports.ptx_document import PtxResult
@@ -36,7 +37,7 @@ def json_endpoints(analyst: Analyst) -> APIRouter:
 
         def fill(folder: JobFolder) -> None:
             for file in request.files:
-                folder.add_text(file.filename, file.content)
+                folder.add_text(file.filename, file.content, FileKind.CUDA)
 
         return await analyst.response(http, Task.CUDA, fill, gpu_model=request.gpu_model)
 
@@ -44,14 +45,20 @@ def json_endpoints(analyst: Analyst) -> APIRouter:
     async def analyze_ncu(http: Request, request: NcuRequest) -> Response:
         """What an export of Nsight Compute says of its kernels."""
         return await analyst.response(
-            http, Task.NCU, lambda folder: folder.add_text("ncu.csv", request.csv_text), gpu_model=request.gpu_model
+            http,
+            Task.NCU,
+            lambda folder: folder.add_text("ncu.csv", request.csv_text, FileKind.NCU_CSV),
+            gpu_model=request.gpu_model,
         )
 
     @router.post("/ptx/analyze", responses=answers(PtxResult), response_class=Response)
     async def analyze_ptx(http: Request, request: PtxRequest) -> Response:
         """What PTX says of its kernels."""
         return await analyst.response(
-            http, Task.PTX, lambda folder: folder.add_text("kernel.ptx", request.ptx_text), gpu_model=request.gpu_model
+            http,
+            Task.PTX,
+            lambda folder: folder.add_text("kernel.ptx", request.ptx_text, FileKind.PTX),
+            gpu_model=request.gpu_model,
         )
 
     @router.post("/compare", responses=answers(CompareResult), response_class=Response)
@@ -72,13 +79,13 @@ def json_endpoints(analyst: Analyst) -> APIRouter:
         def fill(folder: JobFolder) -> None:
             if request.static is not None:
                 (file,) = request.static.files
-                folder.add_text(file.filename, file.content)
+                folder.add_text(file.filename, file.content, FileKind.CUDA)
             if request.ptx is not None:
-                folder.add_text("kernel.ptx", request.ptx.ptx_text)
+                folder.add_text("kernel.ptx", request.ptx.ptx_text, FileKind.PTX)
             if request.ncu is not None:
-                folder.add_text("ncu.csv", request.ncu.csv_text)
+                folder.add_text("ncu.csv", request.ncu.csv_text, FileKind.NCU_CSV)
             if request.profiler is not None:
-                folder.add_text("trace.json", request.profiler.trace_text)
+                folder.add_text("trace.json", request.profiler.trace_text, FileKind.TRACE)
 
         return await analyst.response(http, Task.RECONCILE, fill, gpu_model=request.gpu_model)
 
@@ -87,8 +94,8 @@ def json_endpoints(analyst: Analyst) -> APIRouter:
 
 def _add_side(folder: JobFolder, side: CompareSide, name: Literal["a", "b"]) -> None:
     if side.cuda_source is not None:
-        folder.add_text(f"{name}.cu", side.cuda_source, name)
+        folder.add_text(f"{name}.cu", side.cuda_source, FileKind.CUDA, name)
     if side.ptx_text is not None:
-        folder.add_text(f"{name}.ptx", side.ptx_text, name)
+        folder.add_text(f"{name}.ptx", side.ptx_text, FileKind.PTX, name)
     if side.ncu_csv is not None:
-        folder.add_text(f"{name}.csv", side.ncu_csv, name)
+        folder.add_text(f"{name}.csv", side.ncu_csv, FileKind.NCU_CSV, name)

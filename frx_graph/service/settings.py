@@ -16,7 +16,10 @@ TOKEN_VARIABLE = "FRX_SERVE_TOKEN"
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches it."""
-    return host == "localhost" or (is_address(host) and ipaddress.ip_address(host.strip("[]")).is_loopback)
+    if not is_address(host):
+        return host.lower() == "localhost"
+    address = ipaddress.ip_address(host.strip("[]"))
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def is_address(host: str) -> bool:

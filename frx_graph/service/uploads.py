@@ -14,7 +14,7 @@ from starlette.requests import Request
 from frx_graph.service.job_folder import JobFolder
 from frx_graph.service.problem import ProblemError
 
-_MOST_FILES, _MOST_FIELDS, _LONGEST_FIELD = 2, 4, 1000
+_MOST_FILES, _MOST_FIELDS, _LONGEST_FIELD = 2, 4, 1024
 FORM_BODY: Final[dict[str, Any]] = {
     "required": True,
     "content": {

@@ -36,7 +36,7 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
 
     @router.post("/report")
     async def report(request: Request) -> Response:
-        analyst.check_room()
+        analyst.check_room(Task.FILE)
         async with form_of(request, two=True) as form:
             if form.other is None:
                 return await analyst.response(

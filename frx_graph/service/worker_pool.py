@@ -1,7 +1,7 @@
 """The worker processes of the service: so many analyses at once, so many that wait, and no more.
 
-A worker that takes too long, needs too much memory or dies is ended with all that it has started; the next job starts
-another. No job is tried twice: what has ended one worker would end the next.
+A worker that takes too long, needs too much memory or dies is ended with all that it has started, and another starts at
+once. No job is tried twice: what has ended one worker would end the next.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _LONGEST_ANSWER = 1 << 20
 _LAST_WORDS = 4096
 """Bytes of its standard error that are kept of a worker."""
 _LAST_WORDS_SECONDS = 1.0
+_GRACE_SECONDS = 1.0
+"""In which an analysis may end that nobody waits for any more."""
 _NO_MEMORY = ("memory allocation of", "std::bad_alloc")
 """What libraries in Rust and C++ say where they end a process that may not allocate more."""
 
@@ -60,20 +62,60 @@ class WorkerDiedError(FrxError):
 
 @dataclass(slots=True)
 class _Worker:
-    """A place for one; the process is started when it is needed."""
+    """A place for one process, which is there, or starting, or started when it is needed."""
 
     settings: ServiceSettings
     process: asyncio.subprocess.Process | None = None
+    """One that is ready."""
     jobs: int = 0
+    closed: bool = False
+    _starting: asyncio.Task[None] | None = None
     _said: bytes = b""
     _listening: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    def begin(self) -> None:
+        """Start a process, unless there is one, or one is starting."""
+        if not self.closed and self.process is None and (self._starting is None or self._starting.done()):
+            self._starting = asyncio.create_task(self._start())
+            # Whoever needs it is told of it; where nobody does, the next one starts another.
+            self._starting.add_done_callback(lambda started: started.cancelled() or started.exception())
+
+    async def ready(self) -> asyncio.subprocess.Process:
+        """The process, once it is ready. Who no longer waits for that does not end it."""
         if self.process is not None and self.process.returncode is not None:
             # It has ended while it had nothing to do.
-            await self.end()
+            await self._end(self.process)
+        self.begin()
+        if self.process is None:
+            assert self._starting is not None
+            await asyncio.shield(self._starting)
+        assert self.process is not None
+        return self.process
+
+    async def ask(self, job: AnalysisJob) -> Answer:
+        """Its answer. Where this fails the process is gone, and another one starts."""
+        line = job.model_dump_json().encode() + b"\n"
+        working = asyncio.create_task(self._work(await self.ready(), line))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            # Most are done soon, and a new process takes seconds: who hangs up again and again must not cost more than
+            # who waits.
+            await asyncio.wait({working}, timeout=_GRACE_SECONDS)
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            raise
+
+    async def close(self) -> None:
+        """End it, whatever it does."""
+        self.closed = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
         if self.process is not None:
-            return
+            await self._end(self.process)
+
+    async def _start(self) -> None:
         package = str(Path(frx_graph.__file__).parents[1])
         paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
@@ -88,55 +130,54 @@ class _Worker:
             start_new_session=True,
             limit=_LONGEST_ANSWER,
         )
-        self.process, self.jobs, self._said = process, 0, b""
+        self.jobs, self._said = 0, b""
         self._listening = asyncio.create_task(self._listen(process))
         try:
             async with asyncio.timeout(_START_SECONDS):
-                if await self._line() != READY:
-                    raise await self._died("a worker process could not be started")
+                if await _line(process) != READY:
+                    raise await self._died(process, "a worker process could not be started")
         except BaseException as error:
-            await self.end()
+            await self._end(process)
             if isinstance(error, TimeoutError):
                 raise WorkerDiedError("a worker process was not ready in time") from None
             raise
+        self.process = process
 
-    async def ask(self, job: AnalysisJob) -> Answer:
-        """Its answer. In whatever way this fails, the process is gone."""
-        line = job.model_dump_json().encode() + b"\n"
-        await self.start()
-        assert self.process is not None
-        assert self.process.stdin is not None
+    async def _work(self, process: asyncio.subprocess.Process, line: bytes) -> Answer:
+        assert process.stdin is not None
         try:
             async with asyncio.timeout(self.settings.analysis_seconds):
-                self.process.stdin.write(line)
-                await self.process.stdin.drain()
-                answer = await self._line()
+                process.stdin.write(line)
+                await process.stdin.drain()
+                answer = await _line(process)
             found = _ANSWER.validate_json(answer)
         except TimeoutError:
-            await self.end()
+            await self._replace(process)
             seconds = self.settings.analysis_seconds
             raise TooSlowError(f"the analysis was ended: it took longer than {seconds:g} s") from None
         except (OSError, ValueError):
-            died = await self._died("the analysis has ended its process")
+            died = await self._died(process, "the analysis has ended its process")
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            await self.end()
+                os.killpg(process.pid, signal.SIGKILL)
+            await self._replace(process)
             if any(sign in died.said for sign in _NO_MEMORY):
                 return OutOfMemory()
             raise died from None
         except BaseException:
-            await self.end()
+            await self._replace(process)
             raise
         self.jobs += 1
         if self.jobs >= _MOST_JOBS or isinstance(found, OutOfMemory):
-            await self.end()
+            await self._replace(process)
         return found
 
-    async def end(self) -> None:
+    async def _replace(self, process: asyncio.subprocess.Process) -> None:
+        await self._end(process)
+        self.begin()
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
         """It and all that it has started."""
-        process, self.process = self.process, None
-        if process is None:
-            return
+        self.process = None
         # Once it was waited for, another process may have its number.
         if process.returncode is None:
             with contextlib.suppress(psutil.Error, OSError):
@@ -150,27 +191,26 @@ class _Worker:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
 
-    async def _died(self, message: str) -> WorkerDiedError:
+    async def _died(self, process: asyncio.subprocess.Process, message: str) -> WorkerDiedError:
         """With what is known of how, where it ends by itself."""
-        assert self.process is not None
         assert self._listening is not None
         how = "it answers nonsense"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
-                how = f"exit code {await self.process.wait()}"
+                how = f"exit code {await process.wait()}"
                 await asyncio.shield(self._listening)
         return WorkerDiedError(message, how, self._said.decode(errors="replace"))
-
-    async def _line(self) -> bytes:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        return await self.process.stdout.readline()
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         """To the end of what it says, of which the last is kept."""
         assert process.stderr is not None
         while said := await process.stderr.read(_LONGEST_ANSWER):
             self._said = (self._said + said)[-_LAST_WORDS:]
+
+
+async def _line(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    return await process.stdout.readline()
 
 
 @dataclass(slots=True)
@@ -199,7 +239,7 @@ class WorkerPool:
 
     async def start(self) -> None:
         """Start all of them, so that the first request does not wait for it."""
-        await asyncio.gather(*(worker.start() for worker in self._all))
+        await asyncio.gather(*(worker.ready() for worker in self._all))
 
     async def run(self, job: AnalysisJob) -> Answer:
         """What a worker answers. Raises `QueueFullError`, `TooSlowError`, `WorkerDiedError`."""
@@ -217,4 +257,4 @@ class WorkerPool:
 
     async def close(self) -> None:
         """End all of them, whatever they do."""
-        await asyncio.gather(*(worker.end() for worker in self._all))
+        await asyncio.gather(*(worker.close() for worker in self._all))

@@ -141,7 +141,17 @@ def test_a_token_must_be_fit_to_be_one(token, said):
 
 @pytest.mark.parametrize(
     ("host", "expected"),
-    [("localhost", True), ("127.9.9.9", True), ("::1", True), ("[::1]", True), ("0.0.0.0", False), ("1.2.3.4", False)],
+    [
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("::ffff:127.0.0.1", True),
+        ("::ffff:1.2.3.4", False),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("0.0.0.0", False),
+        ("1.2.3.4", False),
+    ],
 )
 def test_what_is_loopback(host, expected):
     assert is_loopback(host) is expected

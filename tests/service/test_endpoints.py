@@ -44,6 +44,22 @@ def without_mode(document: dict, schema: str) -> None:
     jsonschema.validate(document, {**published["$defs"][name], "$defs": published["$defs"]})
 
 
+def test_the_name_of_a_file_does_not_make_it_another_kind(client):
+    layers = {"static": {"files": [{"content": BAD, "filename": "ncu.csv"}]}, "ncu": {"csv_text": NCU}}
+    answer = client.post("/reconcile", json=layers)
+    assert answer.status_code == 200, answer.text
+
+
+def test_health_is_told_to_who_asks_for_the_head_alone(client):
+    assert client.head("/healthz").status_code == 200
+
+
+def test_a_field_that_is_too_long(client):
+    answer = client.post("/analyze", files={"file": ("a.cu", BAD)}, data={"gpu_model": "x" * 5000})
+    assert answer.status_code == 400
+    assert "1KB" in answer.json()["detail"]
+
+
 def test_source_is_inspected(client):
     body = {"files": [{"filename": "bad.cu", "content": BAD}, {"content": GOOD}], "gpu_model": "NVIDIA H100"}
     answer = client.post("/cuda/static-inspect", json=body)
@@ -128,7 +144,10 @@ def test_advice_is_read_again(client, advice):
         ("/ptx/analyze", {"ptx_text": PTX, "path": "/etc/passwd"}, "body: Value error, there is no field 'path'"),
         ("/ptx/analyze", [], "body"),
         ("/cuda/static-inspect", {"files": []}, "body.files"),
-        ("/cuda/static-inspect", {"files": [{"content": PTX}]}, "kernel.cu: "),
+        ("/cuda/static-inspect", {"files": [{"content": PTX}]}, "kernel.cu: is ptx, expected cuda_source"),
+        ("/cuda/static-inspect", {"files": [{"content": NCU, "filename": "a.csv"}]}, "a.csv.cu: "),
+        ("/compare", {"a": {"cuda_source": PTX}, "b": {"ptx_text": BAD}}, "a.cu: is ptx, expected cuda_source"),
+        ("/reconcile", {"profiler": {"trace_text": BAD}}, "trace.json: is cuda_source, expected trace"),
         ("/compare", {"a": {"label": "x"}, "b": {"cuda_source": BAD}}, "one of cuda_source, ptx_text and ncu_csv"),
         ("/reconcile", {}, "one of static, ptx, ncu and profiler"),
         ("/reconcile", {"profiler": {"trace_text": TRACE}, "gpu_model": "H100"}, "gpu_model is for kernels"),

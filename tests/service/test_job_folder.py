@@ -4,6 +4,7 @@ import io
 
 import pytest
 
+from frx_graph.evidence.file_kind import FileKind
 from frx_graph.service.job_folder import job_folder
 
 
@@ -31,7 +32,7 @@ from frx_graph.service.job_folder import job_folder
 )
 def test_a_name_is_kept_where_it_is_plain_and_no_other_reaches_the_disk(given, kept):
     with job_folder() as folder:
-        folder.add_text(given, "content")
+        folder.add_file(given, io.BytesIO(b"content"))
         assert [file.name for file in folder.files] == [kept]
         assert [path.name for path in folder.path.rglob("*")] == [kept]
         assert (folder.path / kept).read_bytes() == b"content"
@@ -40,7 +41,7 @@ def test_a_name_is_kept_where_it_is_plain_and_no_other_reaches_the_disk(given, k
 
 def test_a_name_that_is_taken_becomes_another():
     with job_folder() as folder:
-        folder.add_text("a.cu", "1")
+        folder.add_text("a.cu", "1", FileKind.CUDA)
         folder.add_file("a.cu", io.BytesIO(b"2"), "b")
         assert [(file.name, file.side) for file in folder.files] == [("a.cu", None), ("file-2.cu", "b")]
         assert (folder.path / "file-2.cu").read_bytes() == b"2"
@@ -48,5 +49,5 @@ def test_a_name_that_is_taken_becomes_another():
 
 def test_text_comes_as_it_was_sent():
     with job_folder() as folder:
-        folder.add_text("a.cu", "a\r\nb\n\0ü")
+        folder.add_text("a.cu", "a\r\nb\n\0ü", FileKind.CUDA)
         assert (folder.path / "a.cu").read_bytes() == "a\r\nb\n\0ü".encode()

@@ -32,6 +32,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path):
     script = tmp_path / "pretended_worker.py"
     script.write_text(
         "import json, os, pathlib, subprocess, sys, time\n"
+        f"with open({str(tmp_path / 'starts')!r}, 'a') as starts: starts.write('x')\n"
         "sys.stdout.write('ready\\n'); sys.stdout.flush()\n"
         "for line in sys.stdin:\n"
         "    job = json.loads(line)\n"
@@ -113,12 +114,42 @@ def test_who_has_gone_is_not_worked_for(served):
 
 
 @pytest.mark.usefixtures("worker")
+def test_who_hangs_up_again_and_again_costs_no_more_than_who_waits(served, tmp_path):
+    url = served()
+    pid = ask(url).json()["pid"]
+    for _ in range(30):
+        with _begun(url, 21, b'{"ptx_text": "quick"}'):
+            time.sleep(0.01)
+    assert ask(url).json()["pid"] == pid
+    assert (tmp_path / "starts").read_text() == "x"
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_worker_that_starts_is_not_ended_by_who_does_not_wait_for_it(served, tmp_path):
+    url = served()
+    os.kill(ask(url).json()["pid"], signal.SIGKILL)
+    for _ in range(10):
+        with _begun(url, 21, b'{"ptx_text": "quick"}'):
+            time.sleep(0.01)
+    assert ask(url).status_code == 200
+    assert (tmp_path / "starts").read_text() == "xx"
+
+
+@pytest.mark.usefixtures("worker")
+def test_another_worker_starts_before_it_is_asked_for(served, tmp_path):
+    url = served(analysis_seconds=20)
+    assert ask(url, "die").status_code == 500
+    _wait_until(lambda: (tmp_path / "starts").read_text() == "xx")
+
+
+@pytest.mark.usefixtures("worker")
 def test_a_large_body_is_not_received_where_it_would_have_to_wait_too_long(served):
     url = served(analysis_seconds=60, queue=0)
     with _begun(url, 20, b'{"ptx_text": "hang"}'):
         _wait_until(lambda: "frx_workers_busy 1.0" in httpx.get(f"{url}/metrics").text)
         with _begun(url, 50 << 20, b"--b\r\n", path="/analyze", kind="multipart/form-data; boundary=b") as large:
             assert b" 503 " in large.recv(4096)
+        assert 'frx_analyses_total{outcome="turned_away",task="file"} 1.0' in httpx.get(f"{url}/metrics").text
 
 
 @pytest.mark.usefixtures("worker")
