@@ -51,7 +51,7 @@ that its time is up."""
 
 _PREFIX = "frx_graph/agreement/3"
 """Of all keys. The number is the protocol's: ranks that speak another one do not answer."""
-_REGISTERS = _OFFERED, _VALIDATED, _ACKNOWLEDGED = "offered", "validated", "acknowledged"
+_OFFERED, _VALIDATED, _ACKNOWLEDGED = "offered", "validated", "acknowledged"
 _MOST_BYTES = 4 * 2**20
 """Of a plan. A `TCPStore` hangs up on who sends it more than 8 MiB."""
 _MOST_MISSING = 16

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from frx_graph.engines.engine import Progress
+from frx_graph.reports.trial_matrix_report import shape_text
 from frx_graph.target_trial import Asked, Tried, try_target
 from frx_graph.trials.arm_messages import TargetWorkload
 from frx_graph.trials.policy import TrialPolicy
@@ -24,7 +24,7 @@ class TrialJob:
     def label(self) -> str:
         """Its place in the matrix."""
         workload = self.asked.workload
-        named = (workload.target, shape_text(workload.shape), workload.dtype, self.asked.candidate)
+        named = (workload.target, shape_text(dict(workload.shape)), workload.dtype, self.asked.candidate)
         return " ".join(filter(None, named))
 
     def __call__(self, progress: Progress) -> Tried | None:
@@ -32,13 +32,9 @@ class TrialJob:
         return try_target(self.asked, self.policy, progress)
 
 
-Shape: TypeAlias = tuple[tuple[str, int], ...]
-"""Sizes that a target's callable is given, by name; none: it is called as it is."""
-
-
 def matrix(
     targets: Sequence[str],
-    shapes: Sequence[Shape],
+    shapes: Sequence[tuple[tuple[str, int], ...]],
     dtypes: Sequence[str | None],
     candidates: Sequence[str | None],
     *,
@@ -61,8 +57,3 @@ def matrix(
             dict.fromkeys(targets), dict.fromkeys(shapes or ((),)), dict.fromkeys(dtypes or (None,)), tried
         )
     )
-
-
-def shape_text(shape: Shape) -> str:
-    """As `--shape` takes it."""
-    return ",".join(f"{name}={size}" for name, size in shape)

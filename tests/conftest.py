@@ -20,6 +20,7 @@ from hypothesis import settings
 from torch._inductor.utils import fresh_cache
 
 from frx_graph import backend
+from frx_graph.arms import where_this_is
 from frx_graph.travel.decisive_settings import decisive_settings
 from frx_graph.travel.torch_settings import put_settings, settings_in_force
 
@@ -58,6 +59,32 @@ def processes_of() -> Callable[[Path], list[int]]:
         return [pid for pid, place in places.items() if place.startswith(str(folder.resolve()))]
 
     return running
+
+
+@pytest.fixture(scope="module")
+def ray_node() -> Callable[..., dict[str, Any]]:
+    """What a node of Ray on this machine is begun with."""
+    return lambda cpus=1, gpus=0: {
+        "num_cpus": cpus,
+        "num_gpus": gpus,
+        "object_store_memory": 80 * 2**20,
+        "include_dashboard": False,
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest, ray_node: Callable[..., dict[str, Any]]) -> Iterator[Any]:
+    """Two nodes of Ray of one processor each; those find this package, and what lies beside the test."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patched.setenv("RAY_worker_niceness", "0")
+        patched.setenv("PYTHONPATH", os.pathsep.join((str(request.path.parent), where_this_is()["PYTHONPATH"])))
+        from ray.cluster_utils import Cluster
+
+        made = Cluster(initialize_head=True, head_node_args=ray_node())
+        made.add_node(**ray_node())
+        yield made
+        made.shutdown()
 
 
 LAUNCH_SECONDS = 240.0

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 
-_CPUS = Path("/sys/devices/system/cpu")
+from frx_graph.evidence.processor_siblings import siblings
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +17,9 @@ class ProcessorPart:
     number: int
     parts: int
 
-    def of(self, usable: Collection[int], cpus: Path = _CPUS) -> frozenset[int]:
-        """Its processors, neighbours; those of one core stay together, since they slow each other down."""
-        ordered = sorted(usable, key=lambda processor: (_first_of_core(processor, cpus), processor))
+    def of(self, usable: Collection[int], core: Callable[[int], Collection[int]] = siblings) -> frozenset[int]:
+        """Its processors, neighbours; those of one `core` stay together, since they slow each other down."""
+        ordered = sorted(usable, key=lambda processor: (min(core(processor)), processor))
         size = max(1, len(ordered) // self.parts)
         begin = self.number * size % len(ordered)
         return frozenset(ordered[begin : begin + size])
@@ -31,11 +28,3 @@ class ProcessorPart:
         """From now on the process, and what it starts, uses no others, where the system can see to that."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, self.of(os.sched_getaffinity(0)))
-
-
-def _first_of_core(processor: int, cpus: Path) -> int:
-    """The lowest processor of the same core, as the system tells in `0,32` or `0-1`; itself where it does not."""
-    with contextlib.suppress(OSError, ValueError):
-        told = (cpus / f"cpu{processor}" / "topology" / "thread_siblings_list").read_text()
-        return int(re.split("[,-]", told)[0])
-    return processor

@@ -11,11 +11,11 @@ _CPUS = Path("/sys/devices/system/cpu")
 @cache
 def with_siblings(processors: frozenset[int], cpus: Path = _CPUS) -> frozenset[int]:
     """These processors, and those that share a core with one of them (`topology/thread_siblings_list`)."""
-    return processors.union(*(_siblings(number, cpus) for number in processors))
+    return processors.union(*(siblings(number, cpus) for number in processors))
 
 
-def _siblings(number: int, cpus: Path) -> frozenset[int]:
-    """With itself, and itself alone where the system does not tell."""
+def siblings(number: int, cpus: Path = _CPUS) -> frozenset[int]:
+    """The processors of its core, with itself, and itself alone where the system does not tell."""
     found = set()
     try:
         for part in (cpus / f"cpu{number}" / "topology" / "thread_siblings_list").read_text().split(","):

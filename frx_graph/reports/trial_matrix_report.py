@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 
 from rich.text import Text
 
@@ -19,13 +20,18 @@ def render_matrix(document: TrialMatrixDocument, *, width: int, color: bool) -> 
     out, console = text_console(width, color, soft_wrap=True)
     for entry in document.trials:
         verdict = "error" if entry.trial is None else entry.trial.verdict
-        sizes = ",".join(f"{name}={size}" for name, size in entry.shape.items())
-        of = one_line(" ".join(filter(None, (entry.target, sizes, entry.dtype, entry.candidate))), 200)
+        named = (entry.target, shape_text(entry.shape), entry.dtype, entry.candidate)
+        of = one_line(" ".join(filter(None, named)), 200)
         console.print(Text.assemble((f"{verdict:<{_WORD}}", STYLES.get(verdict, "bold red")), of))
         for told in _told(entry):
             for line in textwrap.wrap(one_line(told, 1000), width - _WORD):
                 console.print(Text(f"{' ' * _WORD}{line}"))
     return out.getvalue()
+
+
+def shape_text(shape: Mapping[str, int]) -> str:
+    """As `--shape` takes it."""
+    return ",".join(f"{name}={size}" for name, size in shape.items())
 
 
 def _told(entry: MatrixEntry) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from starlette.responses import Response, StreamingResponse
 
 from frx_graph.service.analysis_job import RESULT, AnalysisJob, Done, Failed, OutOfMemory, Refused, ResultForm, Task
 from frx_graph.service.body_limit import RETRY_SECONDS
+from frx_graph.service.faults import fault_of_ours
 from frx_graph.service.job_folder import JobFolder, job_folder
 from frx_graph.service.metrics import ServiceMetrics
 from frx_graph.service.problem import ProblemError
-from frx_graph.service.request_log import request_number
+from frx_graph.service.request_log import log_line, request_number
 from frx_graph.service.settings import ServiceSettings
 from frx_graph.service.worker_pool import QueueFullError, TooSlowError, WorkerDiedError, WorkerPool
 
@@ -40,9 +40,11 @@ class Analyst:
 
     def check_room(self, task: Task) -> None:
         """Before a large body is received. Raises `ProblemError` where no more may wait."""
-        if self.pool.full:
+        try:
+            self.pool.check_room()
+        except QueueFullError as error:
             self.metrics.analyses.labels(task.value, "turned_away").inc()
-            raise _turned_away()
+            raise _turned_away(error) from None
 
     async def response(
         self,
@@ -75,9 +77,9 @@ class Analyst:
                     raise ProblemError(422, "the result is larger than may be sent", "analyse less at once")
                 outcome = "done"
                 return _sent_from(result, done.media_type)
-            except QueueFullError:
+            except QueueFullError as error:
                 outcome = "turned_away"
-                raise _turned_away() from None
+                raise _turned_away(error) from None
             except ProblemError as error:
                 outcome = "refused" if error.status_code < 500 else "failed"
                 raise
@@ -110,9 +112,9 @@ class Analyst:
         except TooSlowError as error:
             raise ProblemError(422, str(error), "analyse less at once, or with the command line") from None
         except WorkerDiedError as error:
-            self._log(request, fault=str(error), worker=error.how, said=error.said)
             number = request_number(request.scope)
-            raise ProblemError(500, f"{error}; request {number} in the log of the service") from None
+            self.log(log_line(request=number, fault=str(error), worker=error.how, said=error.said))
+            raise fault_of_ours(number, str(error)) from None
         match found:
             case Done():
                 return found
@@ -122,16 +124,13 @@ class Analyst:
                 most = self.settings.analysis_bytes
                 raise ProblemError(422, f"the analysis needs more memory than {most:,} bytes", "analyse less at once")
             case Failed():
-                self._log(request, fault=found.error, where=found.where)
                 number = request_number(request.scope)
-                raise ProblemError(500, f"a fault of frx-graph; request {number} in the log of the service")
-
-    def _log(self, request: Request, **what: object) -> None:
-        self.log(json.dumps({"request": request_number(request.scope), **what}))
+                self.log(log_line(request=number, fault=found.error, where=found.where))
+                raise fault_of_ours(number)
 
 
-def _turned_away() -> ProblemError:
-    return ProblemError(503, "as many analyses wait as may", "try again", {"Retry-After": RETRY_SECONDS})
+def _turned_away(error: QueueFullError) -> ProblemError:
+    return ProblemError(503, error.message, error.hint, {"Retry-After": RETRY_SECONDS})
 
 
 async def _gone(request: Request) -> None:

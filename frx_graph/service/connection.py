@@ -7,9 +7,7 @@ The server has a time limit for neither. A body's is `BodyLimit`'s.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from frx_graph.service.request_log import log_line
 from frx_graph.service.settings import ServiceSettings
 
 _LOGGING: Final[dict[str, Any]] = {
@@ -35,11 +34,8 @@ class JsonLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        line = {"at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")}
-        line["server"] = record.getMessage().strip()
-        if record.exc_info is not None and record.exc_info[0] is not None:
-            line["fault"] = record.exc_info[0].__name__
-        return json.dumps(line)
+        error = record.exc_info[0] if record.exc_info is not None else None
+        return log_line(server=record.getMessage().strip(), **({} if error is None else {"fault": error.__name__}))
 
 
 class TimedConnection(H11Protocol):

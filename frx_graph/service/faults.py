@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from frx_graph.service.problem import ProblemError
 from frx_graph.service.problem_answer import problem_answer
-from frx_graph.service.request_log import request_number
+from frx_graph.service.request_log import log_line, request_number
 
 _FRAMES: Final = 8
 """The innermost of a traceback."""
@@ -45,10 +44,14 @@ class Faults:
             if scope["type"] != "http":
                 raise
             where = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
-            line = {"request": request_number(scope), "fault": type(error).__name__, "where": where[-_FRAMES:]}
-            self._log(json.dumps(line))
+            number = request_number(scope)
+            self._log(log_line(request=number, fault=type(error).__name__, where=where[-_FRAMES:]))
             if begun:
                 # The connection is closed: half an answer is not to look like a whole one.
                 raise
-            said = f"a fault of frx-graph; request {request_number(scope)} in the log of the service"
-            await problem_answer(ProblemError(500, said), scope)(scope, receive, send)
+            await problem_answer(fault_of_ours(number), scope)(scope, receive, send)
+
+
+def fault_of_ours(number: str, what: str = "a fault of frx-graph") -> ProblemError:
+    """What is answered, with the request's number."""
+    return ProblemError(500, f"{what}; request {number} in the log of the service")

@@ -24,6 +24,11 @@ def log_to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def log_line(**told: object) -> str:
+    """A line of the log, with the time in front."""
+    return json.dumps({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **told})
+
+
 def request_number(scope: Scope) -> str:
     """That of the request, by which its line in the log is found."""
     return str(scope.get(_NUMBER, UNKNOWN_ROUTE))
@@ -69,14 +74,13 @@ class RequestLog:
             seconds = perf_counter() - start
             self._metrics.requests.labels(route, method, str(status)).inc()
             self._metrics.request_seconds.labels(route).observe(seconds)
-            line = {
-                "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                "request": number,
-                "method": method,
-                "route": route,
-                "status": status,
-                "ms": round(1e3 * seconds, 2),
-                "bytes_in": received,
-                "bytes_out": sent,
-            }
-            self._log(json.dumps(line))
+            line = log_line(
+                request=number,
+                method=method,
+                route=route,
+                status=status,
+                ms=round(1e3 * seconds, 2),
+                bytes_in=received,
+                bytes_out=sent,
+            )
+            self._log(line)

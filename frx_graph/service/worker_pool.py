@@ -232,10 +232,10 @@ class WorkerPool:
         """How many have a job."""
         return len(self._all) - self._idle.qsize()
 
-    @property
-    def full(self) -> bool:
-        """Whether one more would wait where no more may."""
-        return self._idle.empty() and self.waiting >= self.settings.queue
+    def check_room(self) -> None:
+        """Raises `QueueFullError` where one more would wait, and no more may."""
+        if self._idle.empty() and self.waiting >= self.settings.queue:
+            raise QueueFullError("as many analyses wait as may", "try again")
 
     async def start(self) -> None:
         """Start all of them, so that the first request does not wait for it."""
@@ -243,8 +243,7 @@ class WorkerPool:
 
     async def run(self, job: AnalysisJob) -> Answer:
         """What a worker answers. Raises `QueueFullError`, `TooSlowError`, `WorkerDiedError`."""
-        if self.full:
-            raise QueueFullError("as many analyses wait as may")
+        self.check_room()
         self.waiting += 1
         try:
             worker = await self._idle.get()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import psutil
 import pytest
 import torch
 
-from frx_graph.arms import where_this_is
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED
 from frx_graph.cli.main import run
 from frx_graph.engines.cluster import Cluster, Reservation, Running
@@ -38,28 +37,9 @@ HERE = Path(__file__).parent
 sys.path.append(str(HERE))
 from cluster_jobs import Doubled, Dying, Failing, PlayedTrial, Surroundings, WithArm, processes_of  # noqa: E402
 
+RayNode = Callable[..., dict[str, Any]]
 SECONDS = 120.0
 """Longest that anything is waited for."""
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two nodes of one processor each; those find the jobs, and this package."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patched.setenv("RAY_worker_niceness", "0")
-        path = os.pathsep.join((str(HERE), where_this_is()["PYTHONPATH"]))
-        patched.setenv("PYTHONPATH", path)
-        from ray.cluster_utils import Cluster
-
-        made = Cluster(initialize_head=True, head_node_args=node())
-        made.add_node(**node())
-        yield made
-        made.shutdown()
-
-
-def node(cpus: int = 1, gpus: int = 0) -> dict[str, Any]:
-    return {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
 class Silent:
@@ -150,12 +130,12 @@ def test_an_attempt_whose_process_is_killed_is_made_again_and_not_for_ever(clust
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_node_is_killed_in_the_middle(cluster: Any, tmp_path: Path, *, told: bool) -> None:
+def test_a_node_is_killed_in_the_middle(cluster: Any, ray_node: RayNode, tmp_path: Path, *, told: bool) -> None:
     """Both trials are under way; that of the lost node is made again on the other one, and each counts once. So it is
     where Ray never tells of it."""
     gate = tmp_path / "gate"
     gate.touch()
-    lost = cluster.add_node(**node())
+    lost = cluster.add_node(**ray_node())
     others = [one for one in cluster.list_all_nodes() if one.node_id not in (lost.node_id, cluster.head_node.node_id)]
     for one in others:
         cluster.remove_node(one)
@@ -181,18 +161,18 @@ def test_a_node_is_killed_in_the_middle(cluster: Any, tmp_path: Path, *, told: b
     assert {one.placed.node for one in found if one.placed} == {cluster.head_node.node_id}
     assert len(killed) == 2
     assert len(list(tmp_path.glob("started-*"))) == 3
-    cluster.add_node(**node())
+    cluster.add_node(**ray_node())
     no_process_is_left(tmp_path)
 
 
 def test_a_trial_sees_the_gpu_that_it_has_and_uses_its_part_of_the_processors(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, ray_node: RayNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray is told of GPUs that are not there."""
     jobs = [Surroundings(f"job {number}") for number in range(3)]
     with monkeypatch.context() as patched:
         patched.setenv("CUDA_VISIBLE_DEVICES", "4,5")
-        added = cluster.add_node(**node(2, 2))
+        added = cluster.add_node(**ray_node(2, 2))
     try:
         found = [one.result for one in ran(cluster, jobs, holding=Holding.GPU)]
         assert {gpus for _, gpus, _ in found} <= {"4", "5"}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from frx_graph.arms import where_this_is
 from frx_graph.cli.main import run
 from frx_graph.errors import EvidenceError
 from frx_graph.fleet import ray_reading
@@ -24,23 +23,6 @@ from frx_graph.version import __version__
 pytest.importorskip("ray", reason="needs the [ray] extra")
 pytest.importorskip("duckdb", reason="needs the [fleet] extra")
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patched.setenv("PYTHONPATH", where_this_is()["PYTHONPATH"])
-        from ray.cluster_utils import Cluster
-
-        made = Cluster(initialize_head=True, head_node_args=node())
-        made.add_node(**node())
-        yield made
-        made.shutdown()
-
-
-def node() -> dict[str, Any]:
-    return {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
 @pytest.fixture
@@ -65,10 +47,12 @@ def test_a_cluster_finds_what_is_found_here(
     assert found == here
 
 
-def test_what_a_lost_node_has_not_told_is_read_elsewhere(cluster: Any, runs: Path) -> None:
+def test_what_a_lost_node_has_not_told_is_read_elsewhere(
+    cluster: Any, ray_node: Callable[..., dict[str, Any]], runs: Path
+) -> None:
     from frx_graph.engines.ray_cluster import ray_cluster
 
-    lost = cluster.add_node(**node())
+    lost = cluster.add_node(**ray_node())
     with ray_cluster(cluster.address) as connected:
         answers = ray_reading.read_on_cluster(connected.ray, str(runs))
         first = next(answers)
