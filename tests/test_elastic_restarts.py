@@ -95,19 +95,20 @@ def test_a_machine_is_replaced(launch: Callable[..., subprocess.Popen[bytes]], t
         "--rdzv-backend=c10d",
         "--rdzv-id=elastic",
         f"--rdzv-endpoint=127.0.0.1:{port}",
-        "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=1",
         "--local-addr=127.0.0.1",
     )
+    # Whoever of one machine comes first has the store of them all, and with it would be killed.
+    timing = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=1,is_host={}"
     (tmp_path / "machines").touch()
-    first = launch(*arguments, last=1)
-    machine = launch(*arguments, last=1)
+    first = launch(*arguments, timing.format("true"), last=1)
+    machine = launch(*arguments, timing.format("false"), last=1)
     victim = tmp_path / "victim"
     wait_for(victim.exists)
     # Launchers give their ranks process groups of their own.
     os.killpg(machine.pid, signal.SIGKILL)
     (tmp_path / "0.over").touch()
     os.kill(int(victim.read_text()), signal.SIGKILL)
-    other = launch(*arguments, last=1)
+    other = launch(*arguments, timing.format("false"), last=1)
     assert (first.wait(LIMIT), other.wait(LIMIT)) == (0, 0)
     assert [rank["plan"] for rank in seen(tmp_path, 0)] == agreed(0)
     assert [rank["plan"] for rank in seen(tmp_path, 1)] == agreed(1)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from frx_graph.service.lingering_close import LingeringTransport
 from frx_graph.service.request_log import log_line
 from frx_graph.service.settings import ServiceSettings
 
@@ -50,11 +52,15 @@ class TimedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a head from now on."""
-        super().connection_made(transport)
+        self._lingering = LingeringTransport(transport, self._unread)
+        super().connection_made(cast(asyncio.Transport, self._lingering))
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
         """Of a head, a body, or what comes behind an answer."""
+        if self._lingering.lingers:
+            self._lingering.drop(data)
+            return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._cancel_head()
@@ -83,7 +89,12 @@ class TimedConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
         self._cancel_head()
+        self._lingering.forget()
         super().connection_lost(exc)
+
+    def _unread(self) -> bool:
+        """Whether the request has not ended, or is none."""
+        return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     def _await_head(self) -> None:
         self._ending = self.loop.call_later(self._silence, self.transport.abort)

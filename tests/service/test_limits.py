@@ -182,6 +182,37 @@ def test_a_body_that_nobody_reads_is_not_received_to_its_end(served, path, heade
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n", b" 404 "),
+        (b"POST /ptx/analyze HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n", b" 413 "),
+        (b"no request\r\n\r\n", b" 400 "),
+    ],
+)
+def test_an_answer_reaches_who_still_sends(served, head, status):
+    url = served()
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall(head)
+        _wait_until(lambda: _answered(connection))
+        # Each part would be answered with a reset, and the next one would not be sent any more.
+        for _ in range(20):
+            connection.sendall(b"x" * 100_000)
+            time.sleep(0.01)
+        answer = b""
+        while part := connection.recv(1 << 16):
+            answer += part
+    assert status in answer
+    # Who has read it and ends is not waited for.
+    assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+def _answered(connection: socket.socket) -> bool:
+    return bool(connection.recv(1, socket.MSG_PEEK))
+
+
+@pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("beginning", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: "])
 def test_a_connection_without_a_request_is_not_kept(served, beginning):
     url = served(idle_seconds=0.5)

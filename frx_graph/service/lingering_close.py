@@ -1,0 +1,59 @@
+"""A connection that is closed behind an answer and not over it.
+
+Where bytes arrive that nobody reads, TCP's end is a reset, and a reset takes with it what the other side has not read
+yet: who still sends a body that was refused would lose the answer that says why (RFC 9112, 9.6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+_SECONDS: Final = 5.0
+_BYTES: Final = 16 << 20
+"""What is let through in all. Who sends more does not read."""
+
+
+class LingeringTransport:
+    """A transport whose `close` ends only the answer, where `unread()` says that more may come. What comes is dropped,
+    until the other side ends, too, or has had its time, or it is closed once more."""
+
+    def __init__(self, transport: asyncio.Transport, unread: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._unread = unread
+        self._left = _BYTES
+        self._end: asyncio.TimerHandle | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    @property
+    def lingers(self) -> bool:
+        """Whether what arrives belongs to no request."""
+        return self._end is not None
+
+    def is_closing(self) -> bool:
+        """Whether there will be no further answer."""
+        return self.lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        """End the answer; a second time, the connection."""
+        if self.is_closing() or not self._unread():
+            self._transport.close()
+            return
+        self._end = asyncio.get_running_loop().call_later(_SECONDS, self._transport.close)
+        self._transport.write_eof()
+        # A body that came faster than it was read has stopped it.
+        self._transport.resume_reading()
+
+    def drop(self, data: bytes) -> None:
+        """What arrived."""
+        self._left -= len(data)
+        if self._left < 0:
+            self._transport.close()
+
+    def forget(self) -> None:
+        """The connection is over."""
+        if self._end is not None:
+            self._end.cancel()
