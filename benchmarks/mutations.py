@@ -6,6 +6,8 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
+from json_mutations import with_other_values
+
 HOSTILE = (
     b"[red]x[/red]",
     b"\x1b[31mx\x1b[0m",
@@ -179,8 +181,10 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def mutated(seeds: Sequence[bytes], words: Sequence[bytes], draw: random.Random) -> bytes:
-    """One of the `seeds`, damaged in one to four ways."""
+    """One of the `seeds`, damaged in one to four ways; one that is JSON, every second time only in its values."""
     data = draw.choice(seeds)
+    if draw.random() < 0.5 and (changed := with_other_values(data, draw)) != data:
+        return changed
     for _ in range(draw.choice((1, 1, 2, 3, 4))):
         data = draw.choice(MUTATIONS)(data, draw, words, seeds)
     return data

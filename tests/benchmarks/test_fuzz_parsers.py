@@ -18,9 +18,9 @@ from frx_graph.errors import EvidenceError
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PARSERS)
 def test_damaged_files_are_read_or_refused(name: str) -> None:
-    outcome = fuzzed(name, seeds_of(PARSERS[name], None), 0, 2000, (20.0, 600.0))
+    outcome = fuzzed(name, seeds_of(PARSERS[name], None), 0, 5000, (20.0, 600.0))
     assert outcome.failures == {}
-    assert outcome.read + outcome.refused == outcome.examples == 2000
+    assert outcome.read + outcome.refused == outcome.examples == 5000
     # Damage that always is refused at once, or never noticed, tries nothing.
     assert min(outcome.read, outcome.refused) > 20
 
