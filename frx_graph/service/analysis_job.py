@@ -13,6 +13,8 @@ RESULT: Final = ".result"
 """The file that the result is written to: no uploaded one is called so."""
 TEMPORARY: Final = ".temporary"
 """The folder for what an analysis unpacks, which goes with the job's also where the worker was killed."""
+READY: Final = b"ready\n"
+"""A worker's first line."""
 MediaType = Literal["application/json", "text/html; charset=utf-8"]
 
 

@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from frx_graph.errors import FrxError, first_line
 from frx_graph.service.analysis import analyse
 from frx_graph.service.analysis_job import (
+    READY,
     RESULT,
     TEMPORARY,
     AnalysisJob,
@@ -37,7 +38,6 @@ from frx_graph.service.analysis_job import (
 )
 from frx_graph.service.html_report import html_report
 
-READY: Final = b"ready\n"
 _FRAMES: Final = 8
 
 

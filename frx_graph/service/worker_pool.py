@@ -20,9 +20,8 @@ from pydantic import TypeAdapter
 
 import frx_graph
 from frx_graph.errors import FrxError
-from frx_graph.service.analysis_job import AnalysisJob, Answer, OutOfMemory
+from frx_graph.service.analysis_job import READY, AnalysisJob, Answer, OutOfMemory
 from frx_graph.service.settings import TOKEN_VARIABLE, ServiceSettings
-from frx_graph.service.worker import READY
 
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 WORKER: Final[tuple[str, ...]] = ("-m", "frx_graph.service.worker")
