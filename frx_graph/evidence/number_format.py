@@ -19,6 +19,8 @@ _LONGEST = 64
 
 MOST = 1e30
 """Larger than whatever is counted, and small enough that sums and products of such numbers are finite."""
+LEAST = 1 / MOST
+"""What is not nothing is at least so much: a quotient by it is finite, too."""
 _PLAIN = r"-?\d{1,24}(?:\.\d{1,24})?"
 _is_plain = re.compile(_PLAIN).fullmatch
 _all_plain = re.compile(rf"(?:{_PLAIN};)*+").fullmatch
@@ -29,6 +31,11 @@ def are_plain(texts: Sequence[str]) -> bool:
     meant."""
     joined = ";".join((*texts, ""))
     return joined.count(";") == len(texts) and _all_plain(joined) is not None
+
+
+def can_be_measured(number: float) -> bool:
+    """True of nothing, and of what lies between `LEAST` and `MOST`."""
+    return number == 0 or LEAST <= abs(number) <= MOST
 
 
 class NumberFormat(enum.StrEnum):
@@ -60,8 +67,8 @@ def is_missing(text: str) -> bool:
 
 
 def parse_number(text: str, written: NumberFormat) -> float:
-    """The number. Raises `ValueError` for what is none in this format, as of a number in the other, or is larger than
-    `MOST`."""
+    """The number. Raises `ValueError` for what is none in this format, as of a number in the other, and for one
+    beyond `MOST` or below `LEAST`."""
     # Nearly all numbers of a large file are written so.
     if written is NumberFormat.POINT and _is_plain(text):
         return float(text)
@@ -72,6 +79,6 @@ def parse_number(text: str, written: NumberFormat) -> float:
             number = float(text.replace(",", ""))
         if written is NumberFormat.COMMA and _COMMA.fullmatch(text):
             number = float(_GROUPS_OF_COMMA.sub("", text).replace(",", "."))
-        if number is not None and abs(number) <= MOST:
+        if number is not None and can_be_measured(number):
             return number
     raise ValueError(text)

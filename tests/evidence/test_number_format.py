@@ -99,10 +99,15 @@ def test_what_is_written_is_read(value: float, written: NumberFormat) -> None:
     assert parse_number(text, written) == value
 
 
-@pytest.mark.parametrize("text", ["1e309", "9" * 31, "-1e31"])
+@pytest.mark.parametrize("text", ["1e309", "9" * 31, "-1e31", "1e-320", "-1e-31"])
 def test_a_number_that_nothing_counts_to_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\d"):
         parse_number(text, POINT)
+
+
+@pytest.mark.parametrize("text", ["0", "0.000", "0e-320", "1e30", "-1e-30"])
+def test_nothing_is_a_number_and_so_is_what_is_far_from_it(text: str) -> None:
+    assert parse_number(text, POINT) == float(text)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ from frx_graph.evidence.text_lines import TextLines, text_lines
 
 EXPECTED = "an Nsight Compute CSV export"
 _EXPORT_HINT = "write one with `ncu --csv --page raw` or `ncu -i report.ncu-rep --csv`"
-_ID, _KERNEL, _METRIC, _UNIT, _VALUE = "ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"
+_ID, _PROCESS, _KERNEL = "ID", "Process ID", "Kernel Name"
+_METRIC, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
 _RULE = "Rule Name"
 DEVICE_NAME = "device__attribute_display_name"
 _LONGEST_ROW_LINES = 1000
@@ -34,7 +35,7 @@ _LONGEST_ROW_LINES = 1000
 _DIMENSIONS = re.compile(r"\(?\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*\)?")
 _INSTANCES = re.compile(r"(\S+)\s+\(.*\)", re.DOTALL)
 _NO_COLUMN = -1
-_IDENTITY = (_ID, "Process ID", _KERNEL, "Device", "CC", "Grid Size", "Block Size")
+_IDENTITY = (_ID, _PROCESS, _KERNEL, "Device", "CC", "Grid Size", "Block Size")
 """The columns that say what was launched."""
 
 
@@ -90,7 +91,7 @@ class _Table:
 
     def rows(self) -> Iterator[list[str]]:
         """The cells of each row of a launch, and, of a wide table, of the row of units."""
-        least = self.columns[_VALUE] + 1 if self.form is Form.LONG else len(self.header)
+        least = self._least_columns()
         parsed = csv.reader(self._row_lines(), strict=True)
         while True:
             try:
@@ -106,6 +107,13 @@ class _Table:
                 raise self.damaged("a second table begins, expected one export a file")
             else:
                 yield row
+
+    def _least_columns(self) -> int:
+        """What a row has at least: all that is read of every row, wherever that stands. Rows of rules are longer."""
+        if self.form is Form.WIDE:
+            return len(self.header)
+        read = (_ID, _PROCESS, _KERNEL, _METRIC, _UNIT, _VALUE)
+        return 1 + max(self.columns[name] for name in read if name in self.columns)
 
     def damaged(self, what: str) -> EvidenceError:
         """The error that the row that was given last is `what`."""
@@ -195,7 +203,7 @@ class _Reader:
     def long(self) -> Iterator[KernelLaunch]:
         """Launches of a table whose rows are metrics, those of one launch together."""
         columns = self._table.columns
-        number, process, kernel = columns[_ID], columns.get("Process ID"), columns[_KERNEL]
+        number, process, kernel = columns[_ID], columns.get(_PROCESS), columns[_KERNEL]
         name, unit, value = columns[_METRIC], columns[_UNIT], columns[_VALUE]
         rule = columns.get(_RULE, _NO_COLUMN)
         current: tuple[str, str, str] | None = None

@@ -9,13 +9,13 @@ made it do so, out of memory at 4 GB. Whoever wants to read one starts this, wit
 from __future__ import annotations
 
 import json
-import math
 import resource
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from frx_graph.evidence.ncu.metrics import known_metric
+from frx_graph.evidence.number_format import can_be_measured
 
 DEVICE_NAME = "device__attribute_display_name"
 _KINDS = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
@@ -74,7 +74,7 @@ def _metrics(action: Any, names: list[str]) -> Iterator[tuple[str, str, float]]:
         if not _is_used(name, metric.unit()) or not metric.has_value():
             continue
         value = metric.value()
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float) and can_be_measured(value):
             yield name, _text(metric.unit()), float(value)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -132,6 +134,20 @@ def test_a_number_in_the_other_format_is_named(read: Read) -> None:
     )
     assert launch.values == {"dram_throughput": 19.66}
     assert export.unreadable == {"L2 Hit Rate: '65,77'": 3}
+
+
+@pytest.mark.parametrize("last", ["Process ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"])
+def test_columns_stand_in_any_order(read: Read, last: str) -> None:
+    header, cells = csv.reader(long_export(DURATION).splitlines())
+    text = io.StringIO()
+    table = csv.DictWriter(text, sorted(header, key=lambda name: name == last), quoting=csv.QUOTE_ALL)
+    table.writeheader()
+    table.writerow(dict(zip(header, cells, strict=True)))
+    # What was printed between rows, and looks like one that has not all columns.
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerow(["x"] * (len(header) - 1))
+    export, (launch,) = read(text.getvalue())
+    assert launch.values == {"duration": pytest.approx(6.75e-6)}
+    assert export.foreign_lines == 1
 
 
 def test_what_else_was_printed_is_passed_over(read: Read) -> None:
