@@ -20,7 +20,7 @@ from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
 from frx_graph.instrumentation.framework_trainer import CALLBACKS, framework_of
-from frx_graph.instrumentation.script import Script, parsed
+from frx_graph.instrumentation.script import Script, parsed, unwarned
 from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, passes_on, training_loops
 
 MARK = "# frx init --patch"
@@ -87,7 +87,8 @@ def unpatch(script: Script) -> str | None:
     if not taken.lines:
         return None
     try:
-        ast.parse(text)
+        with unwarned():
+            ast.parse(text)
     except (SyntaxError, ValueError) as error:
         raise ScriptError(
             f"{script.path}: without the lines marked {MARK!r} it is no Python", "take them out by hand"
@@ -107,7 +108,8 @@ def _check(script: Script, text: str) -> None:
     """Raise `ScriptError` unless what was put in can be taken out, to the byte, and the rest is still Python."""
     patched = Script(script.path, script.encoded(text), text)
     try:
-        compile(text, str(script.path), "exec", dont_inherit=True)
+        with unwarned():
+            compile(text, str(script.path), "exec", dont_inherit=True)
         undone = unpatch(patched)
     except (ScriptError, SyntaxError, ValueError, RecursionError) as error:
         raise ScriptError(f"{script.path} cannot be changed so that it runs: {error}", _BY_HAND) from error

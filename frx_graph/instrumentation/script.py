@@ -8,6 +8,8 @@ import os
 import shutil
 import stat
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,12 +71,19 @@ def read_script(path: Path) -> Script:
         raise ScriptError(f"{path} is not in UTF-8: byte {error.start}", "scripts in UTF-8 are read") from error
 
 
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """What Python warns of in a script is for those who run it, and not for those who read it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def parsed(script: Script) -> cst.Module:
     """Its syntax, with every blank and comment but for its `blank_end`. Raises `ScriptError` for what is not Python, or
     nested too deeply, and for lines that end with a carriage return alone, as none of today's systems ends them."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with unwarned():
             # First by Python itself, which has a limit to how deeply things are nested.
             ast.parse(script.text)
         text = script.text.removesuffix(script.blank_end)

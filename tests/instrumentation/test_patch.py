@@ -6,6 +6,7 @@ import ast
 import codecs
 import json
 import runpy
+import warnings
 from pathlib import Path
 
 import pytest
@@ -408,3 +409,14 @@ def test_the_byte_order_mark_stays() -> None:
     text = "for x in loader:\n    model(x).backward()\n"
     marked = Script(Path("a.py"), codecs.BOM_UTF8 + text.encode(), text)
     assert marked.encoded(patched(text)).startswith(codecs.BOM_UTF8)
+
+
+def test_what_python_warns_of_is_not_said_of_a_script_that_is_only_read(tmp_path: Path) -> None:
+    text = PLAIN.replace('print("done"', 'print("\\d" is "done"')
+    script = Script(tmp_path / "train.py", text.encode(), text)
+    with pytest.warns((SyntaxWarning, DeprecationWarning)):
+        compile(text, "train.py", "exec")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        patched = patch(script).text
+        assert unpatch(Script(script.path, patched.encode(), patched)) == text

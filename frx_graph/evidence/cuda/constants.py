@@ -26,6 +26,8 @@ _SUFFIX = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b")
 _COMMENT = re.compile(r"//.*|/\*.*?(?:\*/|$)", re.MULTILINE)
 _WHOLE = re.compile(r"[\w\s()+*/%<>&|\\-]*")
 """What an expression of whole numbers is written with, once comments are gone."""
+_NO_NUMBER = re.compile(r"\b(?!(?:\d+|0[xX][0-9a-fA-F]+|0[bB][01]+)\b)\d")
+"""Of what begins with a digit. Python's parser warns whoever runs us of `8and`."""
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)")
 _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -82,7 +84,7 @@ def fold(text: str, names: Mapping[str, int]) -> int | None:
 def _parsed(text: str) -> ast.expr | None:
     """The same expression is met again and again: as a size in each launch, as a constant that depends on others."""
     plain = _COMMENT.sub(" ", _SUFFIX.sub(r"\1", text)) if not text.isidentifier() else text
-    if _WHOLE.fullmatch(plain) is None:
+    if _WHOLE.fullmatch(plain) is None or _NO_NUMBER.search(plain) is not None:
         return None
     plain = _SIZEOF.sub(lambda found: str(TYPE_BYTES.get(plain_type(found[1]), found[1])), plain)
     try:
