@@ -163,7 +163,7 @@ ZOO: tuple[ZooEntry, ...] = (
     ZooEntry("convnext_tiny", convnext_tiny, Group.CONVOLUTIONAL),
     ZooEntry("mobilenet_v2", mobilenet_v2, Group.CONVOLUTIONAL),
     ZooEntry("segformer", segformer, Group.TRANSFORMER),
-    ZooEntry("swin_tiny", swin_tiny, Group.TRANSFORMER),
+    ZooEntry("swin_tiny", swin_tiny, Group.TRANSFORMER, only_batch_varies=True),
     ZooEntry("vit_small", vit_small, Group.TRANSFORMER),
     ZooEntry("bert_base", bert_base, Group.TRANSFORMER),
     ZooEntry("unet_2d", unet_2d, Group.CONVOLUTIONAL),

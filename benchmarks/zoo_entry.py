@@ -43,13 +43,15 @@ class Builder(Protocol):
 class ZooEntry:
     """One network. `train_batch` is the batch of a training step where speed is measured: 1 for a network that is meant
     for small batches. With `alternates`, a step calls the model twice: with its arguments as they were built, and with
-    the same in channels-last."""
+    the same in channels-last. With `only_batch_varies`, sizes of images are fixed where it is compiled for all sizes:
+    Dynamo alone takes more than ten minutes for them."""
 
     name: str
     build: Builder
     group: Group
     train_batch: int = 4
     alternates: bool = False
+    only_batch_varies: bool = False
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ import torch
 from rewrite_oracle import Outcome, Verdict, backend_alone, comparable, planned_backend, told_of
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch.utils import _pytree as pytree
 from versus_arms import Call, Inner, Program
 from versus_case import DTYPES, TOLERANCES, Case, Expected, Mode, build, outcome, tensors
 from versus_case import Outcome as Made
@@ -38,7 +39,7 @@ class Shapes(enum.StrEnum):
     STATIC = "static"
     """One size, two steps of it."""
     DYNAMIC = "dynamic"
-    """`dynamic=True`; the second step has a larger batch."""
+    """`dynamic=True`, or only the batch marked where an entry says so; the second step has a larger one."""
 
 
 BATCHES = {Shapes.STATIC: (2, 2), Shapes.DYNAMIC: (2, 3)}
@@ -218,7 +219,7 @@ def run(case: MatrixCase, reference: Reference, backend: Backend) -> Run:
     gc.collect()
     network = copy.deepcopy(reference.network)
     state = {name: value.clone() for name, value in network.inner.state_dict().items()}
-    network.program = torch.compile(network.inner, backend=backend, dynamic=case.shapes is Shapes.DYNAMIC)
+    network.program = torch.compile(network.inner, backend=backend, dynamic=_dynamic(case, reference))
     problems: list[str] = []
     graphs: list[int] = []
     breaks: list[int] = []
@@ -235,6 +236,16 @@ def run(case: MatrixCase, reference: Reference, backend: Backend) -> Run:
     except Exception as error:  # noqa: BLE001
         return Run(tuple(problems), tuple(graphs), tuple(breaks), f"{type(error).__name__}: {error}")
     return Run(tuple(problems), tuple(graphs), tuple(breaks))
+
+
+def _dynamic(case: MatrixCase, reference: Reference) -> bool | None:
+    """What `torch.compile` is told of sizes; marks those of the batch where only they vary."""
+    if case.shapes is Shapes.STATIC or not case.entry.only_batch_varies:
+        return case.shapes is Shapes.DYNAMIC
+    for value in pytree.tree_leaves(reference.calls[0]):
+        if isinstance(value, Tensor):
+            torch._dynamo.mark_dynamic(value, 0)
+    return None
 
 
 def _facts(network: Observed, calls: tuple[Call, ...], train: bool) -> tuple[Made, StepFacts]:
