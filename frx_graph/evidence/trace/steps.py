@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from frx_graph.evidence.trace.torch_trace import TorchTrace
 
-_STEP = re.compile(r"ProfilerStep#(\d+)")
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)

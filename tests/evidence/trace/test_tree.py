@@ -139,7 +139,7 @@ def test_a_sequence_number_of_two_threads_is_ambiguous() -> None:
     assert tree.forward_by_sequence == {}
 
 
-def step(number: int, start: int, end: int) -> Operator:
+def step(number: int | str, start: int, end: int) -> Operator:
     return op(f"ProfilerStep#{number}", start, end, annotation=True)
 
 
@@ -157,6 +157,11 @@ def test_steps_are_those_in_which_something_ran() -> None:
 
 def test_a_launch_is_work_too() -> None:
     assert [found.number for found in find_steps(trace(step(5, 0, 100), op("a", 200, 201)), (50,)).steps] == [5]
+
+
+def test_a_step_whose_number_nobody_counts_to_is_none() -> None:
+    steps = find_steps(trace(step("9" * 5000, 0, 100), op("aten::add", 10, 20)), ())
+    assert not steps.annotated
 
 
 def test_without_marked_steps_the_trace_is_one() -> None:
