@@ -4,7 +4,7 @@
 
 Files of our own, and those of FOLDER, are damaged (`mutations.py`) and read as `frx analyze` reads them, up to the
 JSON, and every 32nd up to the text. What comes out is a whole report, or an `EvidenceError` of one line; an input that
-ends in anything else, or takes longer than the limit, is a failure, is written to `--keep`, and can be made again from
+ends in anything else, or takes longer than the limit (of processor time, by its size), is a failure, is written to `--keep`, and can be made again from
 seed and number. The inputs are read in a process of its own, which is started anew behind an input that ends it.
 
 Exit code 1 with a failure. Another reader takes an entry in `fuzzed_formats.py`.
@@ -36,10 +36,16 @@ from mutations import mutated
 from frx_graph.errors import EvidenceError
 
 LIMIT_SECONDS = 5.0
+_SECONDS_A_MEGABYTE = 15.0
+"""More for a larger input, as damage that repeats itself makes them: what a parser cannot make sense of takes it up to
+a hundred times as long as a program does, and is no failure while it grows with the size alone."""
+_WAITING = 10.0
+"""So much longer by the clock: other processes may have the processor, and who waits for ever is found as well."""
 _LONGEST_SEED = 6000
 _MEMORY_BYTES = 6 << 30
 """Address space for reading, beside that of the process that was forked: torch's libraries alone may take gigabytes."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_TIMERS = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
 _REPORTED = 20
 _TEXT_OF = 32
 
@@ -113,7 +119,7 @@ def fuzzed(name: str, seeds: Sequence[bytes], seed: int, examples: int, limits: 
         number = counts[2]
         if child.exitcode:
             outcome.fail(
-                "longer than the limit" if child.exitcode == -signal.SIGALRM else f"exit {child.exitcode}", number
+                "longer than the limit" if -child.exitcode in _TIMERS.values() else f"exit {child.exitcode}", number
             )
             number += 1
     outcome.read, outcome.refused, outcome.examples = counts[0], counts[1], number
@@ -130,8 +136,9 @@ def _read_all(
     name: str, seeds: Sequence[bytes], seed: int, numbers: range, limit: float, until: float, counts: Any, failures: Any
 ) -> None:
     parser = PARSERS[name]
-    # The alarm ends the process, whatever it is doing; a handler would wait for C code to come back.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    # They end the process, whatever it is doing; a handler would wait for C code to come back.
+    for ends in _TIMERS.values():
+        signal.signal(ends, signal.SIG_DFL)
     most = psutil.Process().memory_info().vms + _MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     reported: Counter[str] = Counter()
@@ -141,10 +148,14 @@ def _read_all(
             counts[2] = number
             if number % 256 == 0 and time.monotonic() > until:
                 return
-            path.write_bytes(example(seeds, parser.words, seed, number))
-            signal.setitimer(signal.ITIMER_REAL, limit)
+            data = example(seeds, parser.words, seed, number)
+            path.write_bytes(data)
+            seconds = limit + _SECONDS_A_MEGABYTE * len(data) / 1e6
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.setitimer(signal.ITIMER_REAL, seconds * _WAITING)
             found = tried(parser, path, in_full=number % _TEXT_OF == 0)
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            for timer in _TIMERS:
+                signal.setitimer(timer, 0)
             if found == "read":
                 counts[0] += 1
             elif found == "refused":
@@ -161,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--examples", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--corpus", type=Path, metavar="FOLDER", help="with real files, which are damaged too")
-    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds for one input")
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds for a small input")
     parser.add_argument("--seconds", type=float, default=86400.0, help="for all of them")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write inputs that failed here")
     parser.add_argument("--json", type=Path, metavar="FILE", help="add the figures to those in this file")
