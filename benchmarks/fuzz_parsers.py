@@ -4,8 +4,9 @@
 
 Files of our own, and those of FOLDER, are damaged (`mutations.py`) and read as `frx analyze` reads them, up to the
 JSON, and every 32nd up to the text. What comes out is a whole report, or an `EvidenceError` of one line; an input that
-ends in anything else, or takes longer than the limit (of processor time, by its size), is a failure, is written to `--keep`, and can be made again from
-seed and number. The inputs are read in a process of its own, which is started anew behind an input that ends it.
+ends in anything else, or takes longer than the limit (of processor time, by its size), is a failure, is written to
+`--keep`, and can be made again from seed and number. The inputs are read in a process of its own, which is started
+anew behind an input that ends it.
 
 Exit code 1 with a failure. Another reader takes an entry in `fuzzed_formats.py`.
 """
