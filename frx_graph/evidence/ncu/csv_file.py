@@ -92,21 +92,15 @@ class _Table:
     def rows(self) -> Iterator[list[str]]:
         """The cells of each row of a launch, and, of a wide table, of the row of units."""
         least = self._least_columns()
-        parsed = csv.reader(self._row_lines(), strict=True)
-        while True:
-            try:
-                row = next(parsed, None)
-            except csv.Error as error:
-                raise self.damaged(f"no row of a table: {error}") from None
-            if row is None:
-                return
-            if len(row) < least:
-                self._check_foreign(row)
-                self.foreign_lines += 1
-            elif row[self.columns[_KERNEL]] == _KERNEL:
-                raise self.damaged("a second table begins, expected one export a file")
-            else:
-                yield row
+        for lines in self._row_lines():
+            for row in self._cells(lines):
+                if len(row) < least:
+                    self._check_foreign(row)
+                    self.foreign_lines += 1
+                elif row[self.columns[_KERNEL]] == _KERNEL:
+                    raise self.damaged("a second table begins, expected one export a file")
+                else:
+                    yield row
 
     def _least_columns(self) -> int:
         """What a row has at least: all that is read of every row, wherever that stands. Rows of rules are longer."""
@@ -133,8 +127,8 @@ class _Table:
         what = f"no row with the columns {_ID} and {_KERNEL} in {self._lines.number:,} lines, expected {EXPECTED}"
         raise EvidenceError(f"{self.path}: {what}", _EXPORT_HINT)
 
-    def _row_lines(self) -> Iterator[str]:
-        """The lines of the table, without those between its rows: a row begins with the launch's number."""
+    def _row_lines(self) -> Iterator[list[str]]:
+        """The lines of each row of the table, without those between them: a row begins with the launch's number."""
         first = self.columns[_ID] == 0
         # The row of units has no number; whoever has written the file anew may have left quotation marks out.
         begins = ('"', ",") if self.form is Form.WIDE else '"'
@@ -143,9 +137,20 @@ class _Table:
                 self.foreign_lines += bool(line.strip())
                 continue
             self.line = self._lines.number
-            yield line
-            if line.count('"') % 2:
-                yield from self._rest_of_row()
+            yield [line, *self._rest_of_row()] if line.count('"') % 2 else [line]
+
+    def _cells(self, lines: list[str]) -> list[list[str]]:
+        # Nsight Compute writes all cells in quotation marks, and mostly there are no others: `csv` takes three times as
+        # long for these.
+        line, columns = lines[0].rstrip("\r\n"), len(self.header)
+        if len(lines) == 1 and line.count('"') == 2 * columns and line[0] == line[-1] == '"':
+            row = line[1:-1].split('","')
+            if len(row) == columns:
+                return [row]
+        try:
+            return list(csv.reader(lines, strict=True))
+        except csv.Error as error:
+            raise self.damaged(f"no row of a table: {error}") from None
 
     def _rest_of_row(self) -> Iterator[str]:
         for line in self._lines:

@@ -7,6 +7,7 @@ import io
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -284,6 +285,27 @@ def test_damage_is_refused_or_read(
         assert str(error)
     else:
         assert export.launches == len(launches) > 0
+
+
+@settings(max_examples=300, suppress_health_check=list(HealthCheck), deadline=None)
+@given(
+    st.lists(st.text(st.sampled_from('k",\n x\x0b\u2028'), max_size=8), min_size=1, max_size=5),
+    st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_cells_are_those_that_were_written(
+    tmp_path_factory: pytest.TempPathFactory, kernels: list[str], quoting: Literal[0, 1], end: str
+) -> None:
+    header, cells = csv.reader(long_export(DURATION).splitlines())
+    path = tmp_path_factory.getbasetemp() / "written.csv"
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, header, quoting=quoting, lineterminator=end)
+        table.writeheader()
+        for number, kernel in enumerate(kernels):
+            table.writerow({**dict(zip(header, cells, strict=True)), "ID": number, "Kernel Name": kernel})
+    launches: list[KernelLaunch] = []
+    read_ncu_csv(path, launches.append)
+    assert [launch.kernel for launch in launches] == [kernel.strip() for kernel in kernels]
 
 
 def test_any_bytes_are_refused_or_read(tmp_path: Path) -> None:
