@@ -132,7 +132,9 @@ def _trace_pieces(data: bytes) -> Iterator[bytes]:
         trace = json.loads(data)
     except ValueError:
         return
-    events = trace["traceEvents"] if isinstance(trace, dict) else trace
+    events = trace.get("traceEvents") if isinstance(trace, dict) else trace
+    if not isinstance(events, list):
+        return
     for begin in range(0, len(events), max(8, len(events) // 200)):
         yield json.dumps({"traceEvents": events[begin : begin + 8]}).encode()
 

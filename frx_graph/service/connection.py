@@ -52,7 +52,7 @@ class TimedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a head from now on."""
-        self._lingering = LingeringTransport(transport, self._unread)
+        self._lingering = LingeringTransport(transport, self._unread, self._no_more)
         super().connection_made(cast(asyncio.Transport, self._lingering))
         self._await_head()
 
@@ -95,6 +95,13 @@ class TimedConnection(H11Protocol):
     def _unread(self) -> bool:
         """Whether the request has not ended, or is none."""
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
+
+    def _no_more(self) -> None:
+        """Nothing that arrives is for a request any more: who waits for the rest of one is told."""
+        self._cancel_head()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def _await_head(self) -> None:
         self._ending = self.loop.call_later(self._silence, self.transport.abort)

@@ -17,11 +17,13 @@ _BYTES: Final = 16 << 20
 
 class LingeringTransport:
     """A transport whose `close` ends only the answer, where `unread()` says that more may come. What comes is dropped,
-    until the other side ends, too, or has had its time, or it is closed once more."""
+    until the other side ends, too, or has had its time, or it is closed once more. `answered()` is called when that
+    begins."""
 
-    def __init__(self, transport: asyncio.Transport, unread: Callable[[], bool]) -> None:
+    def __init__(self, transport: asyncio.Transport, unread: Callable[[], bool], answered: Callable[[], None]) -> None:
         self._transport = transport
         self._unread = unread
+        self._answered = answered
         self._left = _BYTES
         self._end: asyncio.TimerHandle | None = None
 
@@ -42,10 +44,16 @@ class LingeringTransport:
         if self.is_closing() or not self._unread():
             self._transport.close()
             return
+        try:
+            self._transport.write_eof()
+        except OSError:
+            # The other side has gone; it would be noticed with the next byte.
+            self._transport.abort()
+            return
         self._end = asyncio.get_running_loop().call_later(_SECONDS, self._transport.close)
-        self._transport.write_eof()
         # A body that came faster than it was read has stopped it.
         self._transport.resume_reading()
+        self._answered()
 
     def drop(self, data: bytes) -> None:
         """What arrived."""

@@ -13,7 +13,7 @@ from frx_graph.rules.gpu_profile import GpuProfile, architecture_of, features_of
 
 BY_OPTION = "--gpu-model"
 BY_TARGET = "the file's target"
-_ARCHITECTURE = re.compile(r"sm_(\d{1,4})([af]?)")
+_ARCHITECTURE = re.compile(r"sm_(\d{1,4})(?!\d)([af]?)")
 
 
 @dataclass(frozen=True, slots=True)

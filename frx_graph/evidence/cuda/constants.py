@@ -86,7 +86,7 @@ def _parsed(text: str) -> ast.expr | None:
     plain = _COMMENT.sub(" ", _SUFFIX.sub(r"\1", text)) if not text.isidentifier() else text
     if _WHOLE.fullmatch(plain) is None or _NO_NUMBER.search(plain) is not None:
         return None
-    plain = _SIZEOF.sub(lambda found: str(TYPE_BYTES.get(plain_type(found[1]), found[1])), plain)
+    plain = _SIZEOF.sub(lambda found: f" {TYPE_BYTES.get(plain_type(found[1]), found[1])} ", plain)
     try:
         return ast.parse(plain.replace("/", "//").strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -30,8 +30,9 @@ _ID, _PROCESS, _KERNEL = "ID", "Process ID", "Kernel Name"
 _METRIC, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
 _RULE = "Rule Name"
 DEVICE_NAME = "device__attribute_display_name"
-_LONGEST_ROW_LINES = 1000
-"""A rule's text may go over lines; a quotation mark that is never closed must not take the rest of the file with it."""
+_LONGEST_ROW_LINES, _LONGEST_ROW = 1000, 1 << 20
+"""Lines and characters. A rule's text may go over lines; a quotation mark that is never closed must not take the rest of
+the file with it."""
 _DIMENSIONS = re.compile(r"\(?\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*\)?")
 _INSTANCES = re.compile(r"(\S+)\s+\(.*\)", re.DOTALL)
 _NO_COLUMN = -1
@@ -153,11 +154,13 @@ class _Table:
             raise self.damaged(f"no row of a table: {error}") from None
 
     def _rest_of_row(self) -> Iterator[str]:
+        left = _LONGEST_ROW
         for line in self._lines:
             yield line
+            left -= len(line)
             if line.count('"') % 2:
                 return
-            if self._lines.number - self.line > _LONGEST_ROW_LINES:
+            if self._lines.number - self.line > _LONGEST_ROW_LINES or left < 0:
                 break
         raise self.damaged("a quotation mark that is not closed")
 

@@ -110,6 +110,8 @@ def test_constants_that_depend_on_the_build_are_not_known() -> None:
         ("sizeof(float4) * 2", 32),
         ("0b101 + 0xFF", 260),
         ("8and 3", None),
+        ("sizeof(int)and 3", None),
+        ("sizeof(int)0", None),
         ("1_000", None),
         ("1 / 0", None),
         ("2 ** 9", None),

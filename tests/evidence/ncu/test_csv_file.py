@@ -231,6 +231,10 @@ def test_values_are_facts_with_their_place(read: Read) -> None:
         (long_export(DURATION) + '"0","58960","app"', "line 3: a row of 3 columns, expected 15"),
         (long_export(DURATION, long_export(DURATION)), "line 3: a second table begins"),
         (long_export(DURATION) + '"0","5' + "x\n" * 2000, "line 3: a quotation mark that is not closed"),
+        (
+            long_export(DURATION) + '"0","5' + f"{'x' * 100_000}\n" * 20 + '"',
+            "line 3: a quotation mark that is not closed",
+        ),
         ('"ID","Kernel Name","Metric Name"\n', "without the column Metric Unit, Metric Value"),
         (b"PK\x03\x04....", "is a zip archive"),
         (b"\x7fELF\0\0\0", "is a compiled program"),
