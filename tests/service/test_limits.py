@@ -222,7 +222,7 @@ def test_who_has_gone_with_the_answer_is_no_fault(served):
 @pytest.mark.usefixtures("worker")
 def test_a_body_that_is_none_ends_its_request(served):
     log: list[str] = []
-    # Shorter than what still comes is dropped: who waited for the rest would time out, with an answer behind the answer.
+    # Shorter than what still comes is dropped: who waited for the rest would time out, behind the answer.
     url = served(log=log.append, idle_seconds=4)
     address = urlsplit(url)
     with socket.create_connection((address.hostname, address.port), timeout=30) as connection:

@@ -31,8 +31,8 @@ _METRIC, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
 _RULE = "Rule Name"
 DEVICE_NAME = "device__attribute_display_name"
 _LONGEST_ROW_LINES, _LONGEST_ROW = 1000, 1 << 20
-"""Lines and characters. A rule's text may go over lines; a quotation mark that is never closed must not take the rest of
-the file with it."""
+"""Lines and characters. A rule's text may go over lines; a quotation mark that is never closed must not take the rest
+of the file with it."""
 _DIMENSIONS = re.compile(r"\(?\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*\)?")
 _INSTANCES = re.compile(r"(\S+)\s+\(.*\)", re.DOTALL)
 _NO_COLUMN = -1
