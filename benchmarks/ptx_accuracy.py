@@ -46,7 +46,7 @@ from frx_graph.evidence.ptx.ptxas import Assembled, assemble
 
 LEAST_MB_PER_S = 2.0
 _ENTRY = re.compile(r"^(?!\s*//).*\.entry\b", re.MULTILINE)
-_OPCODE = re.compile(r"(?<=[;{}:])\s*(?:@\s*!?\s*%?\w+\s+)?([a-z]\w*(?:\.[\w:]+)*)(?=[\s;])")
+_OPCODE = re.compile(r"(?<=[;{}:])\s*(?:@\s*!?\s*%?\w+\s+)?([a-z]\w*(?:\.[\w:]+)*)(?=[\s;])(?!\s*:)")
 _CALL = re.compile(r"\bcall(?:\.uni)?\s+(?:\([^()]*\)\s*,\s*)?([\w$]+)")
 _BODY = re.compile(r"\.(entry|func)\s+(?:\([^()]*\)\s*)?([\w$]+)[^{;]*\{")
 ONE_EACH = re.compile(

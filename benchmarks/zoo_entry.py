@@ -43,8 +43,8 @@ class Builder(Protocol):
 class ZooEntry:
     """One network. `train_batch` is the batch of a training step where speed is measured: 1 for a network that is meant
     for small batches. With `alternates`, a step calls the model twice: with its arguments as they were built, and with
-    the same in channels-last. With `only_batch_varies`, sizes of images are fixed where it is compiled for all sizes:
-    Dynamo alone takes more than ten minutes for them."""
+    the same in channels-last. With `only_batch_varies`, sizes of images are fixed where the others are compiled for all
+    sizes: such a case took 21 minutes, where it was sampled in Dynamo."""
 
     name: str
     build: Builder

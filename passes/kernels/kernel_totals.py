@@ -107,15 +107,9 @@ class _Kernel:
     timed: int = 0
     seconds: float = 0.0
     metrics: dict[str, _Folded] = field(default_factory=dict)
-    last: tuple[tuple[str, ...], tuple[_Folded, ...]] = ((), ())
-    """Names of the last launch's metrics, and where they were added to: mostly the next one has the same."""
     limiters: _Shares = field(default_factory=_Shares)
     same_shape: bool = True
     rules: dict[tuple[str, str], NcuRule] = field(default_factory=dict)
-
-    def fold(self, name: str) -> _Folded:
-        """Where the metric of that name is added up."""
-        return self.metrics.get(name) or self.metrics.setdefault(name, _folded(name))
 
 
 class KernelTotals:
@@ -136,11 +130,11 @@ class KernelTotals:
             kernel.timed += 1
             kernel.seconds += seconds
         kernel.same_shape &= launch.grid == kernel.first.grid and launch.block == kernel.first.block
-        names, folds = kernel.last
-        if (here := tuple(launch.values)) != names:
-            folds = tuple(map(kernel.fold, here))
-            kernel.last = here, folds
-        for folded, value in zip(folds, launch.values.values(), strict=True):
+        metrics = kernel.metrics
+        for name, value in launch.values.items():
+            folded = metrics.get(name)
+            if folded is None:
+                folded = metrics[name] = _folded(name)
             folded.add(value, seconds)
         for limiter in limiters(launch.values):
             kernel.limiters.add(limiter, seconds)
