@@ -119,6 +119,11 @@ class _PlannedBackend:
         self.pins = PinnedInputs(model, _told)
         self._compile = torch._dynamo.lookup_backend("frx")
 
+    def __deepcopy__(self, _memo: object) -> _PlannedBackend:
+        # Lightning puts a `torch.compile` in torch's place that keeps a deep copy of what it is given: this one's would
+        # take the memory of the model once more, and has what cannot be copied where the model has.
+        return self
+
     def __call__(self, dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
         try:
             inputs = graph_inputs(example_inputs)

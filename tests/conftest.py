@@ -42,6 +42,21 @@ def _settings_of_torch_stay() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _signals_come_as_before() -> Iterator[None]:
+    """Who leaves one of them ignored, blocked, or handled by something else fails, and not the next test that is ended
+    by it."""
+    before = _handled()
+    yield
+    assert _handled() == before
+
+
+def _handled() -> tuple[dict[int, object], set[int]]:
+    return {number: signal.getsignal(number) for number in signal.valid_signals()}, signal.pthread_sigmask(
+        signal.SIG_BLOCK, ()
+    )
+
+
+@pytest.fixture(autouse=True)
 def _no_ledger_of_the_user(
     _settings_of_torch_stay: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 import warnings
@@ -487,3 +490,42 @@ def _fastest_in_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(anchor_times, "anchor_seconds", seconds)
     monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e10)
+
+
+UNDER_LIGHTNING = textwrap.dedent(
+    """
+    import torch
+    from torch import nn
+    from lightning.fabric import Fabric
+    import frx_graph
+
+    class Lone(nn.Conv2d):
+        def __deepcopy__(self, memo):
+            raise TypeError("there is one only")
+
+    def step(module, backward):
+        out = module(image)
+        backward(out.square().mean())
+        return [out.detach(), *(p.grad.clone() for p in model.parameters())]
+
+    model, image = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), Lone(8, 8, 3)), torch.randn(2, 3, 9, 9)
+    wanted = step(model, torch.Tensor.backward)
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    fabric = Fabric(accelerator="cpu")
+    for module, backward in (compiled, torch.Tensor.backward), (fabric.setup(compiled), fabric.backward):
+        model.zero_grad()
+        torch.testing.assert_close(step(module, backward), wanted)
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+    print("same")
+    """
+)
+
+
+@pytest.mark.zoo
+def test_lightning_may_keep_what_a_model_was_compiled_with() -> None:
+    """It keeps a deep copy, to compile the model anew when it is set up."""
+    pytest.importorskip("lightning.fabric")
+    told = subprocess.run([sys.executable, "-c", UNDER_LIGHTNING], capture_output=True, text=True, timeout=300)
+    assert told.stdout.splitlines()[-1:] == ["same"], told.stderr
