@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         worker(given)
         return 0
     # `timeout` and schedulers end a run with SIGTERM.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    handled = signal.signal(signal.SIGTERM, signal.default_int_handler)
     summary = Summary()
     complete = False
     try:
@@ -202,6 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complete = True
     except KeyboardInterrupt:
         print("ended early")
+    finally:
+        signal.signal(signal.SIGTERM, handled)
     print(f"{summary.examples} programs: {_counts(summary)}")
     for title, counted in (("applied", summary.applied), ("refused", summary.refusals), ("baseline", summary.baseline)):
         for text, count in counted.most_common():

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -74,14 +75,22 @@ def serve(
     with listening(settings.host, settings.port) as opened:
         secured = "" if settings.token is None else ", with the token"
         notice(f"frx: serving at http://{_address(opened)}{secured}; Ctrl-C stops")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # The server handles them, and raises again what it has handled: it has stopped then, and all is well.
-            signal.signal(number, lambda _number, _frame: None)
         # It exits by itself where the application does not start.
-        with contextlib.suppress(SystemExit):
+        with _raised_again_for_nothing(), contextlib.suppress(SystemExit):
             server.run(sockets=[opened])
     if not server.started:
         raise OptionError("the service could not start", "look at what is said above")
+
+
+@contextlib.contextmanager
+def _raised_again_for_nothing() -> Iterator[None]:
+    """The server handles signals, and raises again what it has handled: it has stopped then, and all is well."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def listening(host: str, port: int) -> socket.socket:
