@@ -1,20 +1,22 @@
 """How often trials promote what is no faster, and miss what is: simulated, through the code that decides real trials.
 
-    python benchmarks/false_promotions.py [--trials N] [--policy FILE] [--bias SHARE] [--trace FILE] [--json FILE]
+    python benchmarks/false_promotions.py [--trials N] [--policy FILE] [--trace FILE] [--json FILE]
     python benchmarks/false_promotions.py --real N [--policy FILE] [--json FILE]
     python benchmarks/false_promotions.py --record FILE
 
 Three machines: "shared" and "hostile" are simulated, "real" is made of windows of a recording (`--trace`, made with
 `--record`: 25 s of convolutions). Every process adds a bias of its own, such that two that run the same program
-differ by 2 % (standard deviation of their ratio), as the policies allow for.
+differ by 2 % (standard deviation of their ratio), as the policies assume. In two rows of each rule they differ by more:
+by 8 % ("wide"), and such that about every other process is 30 % slower ("bimodal").
 
 With --real, real trials of programs against themselves are run on this machine instead, some minutes each, until N are
 complete, or 2 N were run: none may be promoted, and exit code 1 also says that fewer than N were complete. What was cut
-short, as on a busy machine, or failed at a gate, says nothing about promotions.
+short, as on a busy machine, or failed at a gate, says nothing about promotions. Which arm is called the candidate is
+chance, so that none may be promoted with its arms exchanged, either ("mirrored").
 
-Bounds, on each machine: equal arms are never promoted; a gain of half the minimum is promoted in at most 1 %, and one
-of 12 % (20 % in one process) found in at least 95 %. Exit code 1 when one is broken. "most" are the steps
-of a trial that nothing ends early.
+Bounds, on each machine: equal arms are never promoted, and in at most 1 % where processes differ by more than is
+assumed; a gain of half the minimum is promoted in at most 1 %, and one of 12 % (20 % in one process) found in at least
+95 %. Exit code 1 when one is broken. "most" are the steps of a trial that nothing ends early.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from process_bias import ASSUMED, BIMODAL, WIDE, ProcessBias
 from step_noise import HOSTILE, SHARED, Noise, recorded
 from tabulate import tabulate
 
@@ -40,7 +43,6 @@ from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verd
 TRACE = Path(__file__).parent / "results" / "convolution-steps.json"
 TRIALS = 3000
 STEP_SECONDS = 0.01
-PROCESS_BIAS = 0.02
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,13 @@ class Case:
     speedup: float
     at_most: float = 1.0
     at_least: float = 0.0
+    processes: ProcessBias = ASSUMED
+
+    @property
+    def true(self) -> str:
+        """The gain, and how processes differ, in a few characters."""
+        gain = f"+{100 * self.speedup:g} %" if self.speedup else "A/A"
+        return f"{gain} {self.processes.name}" if self.processes.name else gain
 
 
 def cases() -> tuple[Case, ...]:
@@ -60,10 +69,15 @@ def cases() -> tuple[Case, ...]:
     shared = protocol(TrialPolicy(), in_process=True)
     return (
         Case("8 %", tune, 0.0, at_most=0.0),
+        Case("8 %", tune, 0.0, at_most=0.01, processes=WIDE),
+        Case("8 %", tune, 0.0, at_most=0.01, processes=BIMODAL),
         Case("8 %", tune, 0.04, at_most=0.01),
         Case("8 %", tune, 0.12, at_least=0.95),
         Case("3 %", default, 0.0, at_most=0.0),
+        Case("3 %", default, 0.0, at_most=0.01, processes=WIDE),
+        Case("3 %", default, 0.0, at_most=0.01, processes=BIMODAL),
         Case("3 %", default, 0.015, at_most=0.01),
+        Case("3 %", default, 0.06),
         Case("3 %", default, 0.08),
         Case("3 %", default, 0.12, at_least=0.95),
         Case("3+10 %", shared, 0.0, at_most=0.0),
@@ -85,6 +99,7 @@ class Rates:
 
     rule: str
     speedup: float
+    processes: str
     noise: str
     trials: int
     promoted: int
@@ -123,16 +138,13 @@ def simulated_trial(
     return verdict or final_verdict(measured, rule), 4 * rule.steps_per_block * len(measured)
 
 
-def rates(case: Case, noise: Noise, trials: int, bias: float = PROCESS_BIAS, seed: int = 0) -> Rates:
-    """Simulates `trials` trials, each with another order of blocks and other noise.
-
-    `bias` is the standard deviation of the log ratio of two processes that run the same program.
-    """
+def rates(case: Case, noise: Noise, trials: int, seed: int = 0) -> Rates:
+    """Simulates `trials` trials, each with another order of blocks and other noise."""
     draw = np.random.default_rng(seed)
     found = dict.fromkeys(Outcome, 0)
     steps = 0
     factors = noise.factors(trials, case.protocol.steps, draw)
-    biases = draw.normal(0.0, bias / 2**0.5, (trials, 2 * case.protocol.process_pairs))
+    biases = case.processes.logarithms(trials, 2 * case.protocol.process_pairs, draw)
     for trial in range(trials):
         rule = replace(case.protocol, seed=trial)
         verdict, taken = simulated_trial(rule, iter(factors[trial].tolist()), biases[trial].tolist(), case.speedup)
@@ -141,6 +153,7 @@ def rates(case: Case, noise: Noise, trials: int, bias: float = PROCESS_BIAS, see
     return Rates(
         rule=case.rule,
         speedup=case.speedup,
+        processes=case.processes.name,
         noise=noise.name,
         trials=trials,
         promoted=found[Outcome.PROMOTE],
@@ -160,8 +173,7 @@ def broken_bounds(judged: Sequence[tuple[Case, Rates]]) -> list[str]:
         if not case.at_least <= share <= case.at_most:
             bound = f"at most {case.at_most:.0%}" if share > case.at_most else f"at least {case.at_least:.0%}"
             broken.append(
-                f"{case.rule}, true gain {100 * case.speedup:g} %, {seen.noise}: "
-                f"promoted {seen.promoted} of {seen.trials}, bound {bound}"
+                f"{case.rule}, true {case.true}, {seen.noise}: promoted {seen.promoted} of {seen.trials}, bound {bound}"
             )
     return broken
 
@@ -174,13 +186,13 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
         rows.append(
             [
                 case.rule,
-                f"+{100 * case.speedup:g} %" if case.speedup else "A/A",
+                case.true,
                 *(f"{100 * rate.promoted / rate.trials:.2f} ({rate.mean_steps:.0f})" for rate in seen.values()),
                 f"<= {case.at_most:.0%}" if case.at_most < 1 else f">= {case.at_least:.0%}" if case.at_least else "",
                 case.protocol.steps,
             ]
         )
-    headers = ["minimum", "true", *machines, "bound", "most"]
+    headers = ["rule", "true", *machines, "bound", "most"]
     align = ("left", "left", *["right"] * (len(headers) - 2))
     return tabulate(rows, headers=headers, disable_numparse=True, colalign=align)
 
@@ -204,24 +216,27 @@ def _real(count: int, policy: TrialPolicy, file: Path | None) -> int:
             one.inner,
             one.outcome,
             f"{one.ratio:.3f}" if one.ratio else "-",
-            one.quads,
+            " ".join(f"{pair:.2f}" for pair in one.pairs),
             one.void,
             one.complete,
         )
         for one in found
     ]
-    print(tabulate(rows, headers=["target", "train", "inner", "outcome", "ratio", "quads", "void", "complete"]))
+    print(tabulate(rows, headers=["target", "train", "inner", "outcome", "ratio", "pairs", "void", "complete"]))
     promoted = sum(one.outcome is Outcome.PROMOTE for one in found)
+    mirrored = sum(one.mirrored is Outcome.PROMOTE for one in found)
     complete = sum(one.complete for one in found)
-    print(f"{promoted} of {complete} complete trials promoted; {len(found) - complete} more were cut short or failed")
-    return 1 if promoted or complete < max(1, count) else 0
+    print(
+        f"{promoted} of {complete} complete trials promoted, {mirrored} with their arms exchanged; "
+        f"{len(found) - complete} more were cut short or failed"
+    )
+    return 1 if promoted or mirrored or complete < max(1, count) else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=TRIALS, metavar="N", help=f"for each row and machine ({TRIALS})")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="simulate trials under this policy instead")
-    parser.add_argument("--bias", type=float, default=PROCESS_BIAS, help="of two processes, as a fraction (0.02)")
     parser.add_argument("--trace", type=Path, default=TRACE, metavar="FILE", help="recorded step times of a machine")
     parser.add_argument(
         "--real", type=int, metavar="N", help="run real trials of equal arms instead, until so many are complete"
@@ -240,7 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _real(given.real, read_policy(given.policy) if given.policy else TrialPolicy(), given.json)
     machines = (SHARED, HOSTILE, recorded(given.trace))
     simulated = cases_of(read_policy(given.policy)) if given.policy else cases()
-    judged = [(case, rates(case, noise, given.trials, given.bias)) for case in simulated for noise in machines]
+    judged = [(case, rates(case, noise, given.trials)) for case in simulated for noise in machines]
     print(f"Promoted in % of {given.trials} trials (mean steps of both arms) on three machines;")
     print("3+10 %: both arms in one process, which asks for more than the minimum\n")
     print(table(judged, [noise.name for noise in machines]))

@@ -63,7 +63,7 @@ def protocol(policy: TrialPolicy, candidates: int = 1, *, in_process: bool = Fal
         void_quads_allowed=policy.void_quads_allowed,
         seed=policy.seed,
         minimum=minimum,
-        agreement=minimum if policy.pair_agreement == "minimum" else 0.0,
+        agreement={"minimum": 1.0, "half": 0.5, "direction": 0.0}[policy.pair_agreement] * minimum,
         alpha=policy.alpha / candidates,
         process_bias=0.0 if in_process else policy.process_bias,
     )

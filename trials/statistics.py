@@ -2,7 +2,7 @@
 
 The trimmed t decides at the end of a trial, where nobody has looked before. A test that is repeated after every quad
 until it says what was hoped for finds differences between equal programs; the safe t-test is for that. Neither knows of
-what a process does to all its quads: `frx_graph.trials.verdict` looks at several.
+what a process does to all its quads: that is what pairs of processes say, of which there are only a few.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 TRIM = 0.2
 """Share of the values left out on each side: what Wilcox (Introduction to Robust Estimation and Hypothesis Testing)
@@ -19,6 +19,9 @@ recommends where one does not know how heavy the tails are. Of 21 quads the 4 lo
 EFFECT_VARIANCE = 1.0
 """Variance of the effects that the safe t-test expects, in standard deviations of one quad: a prior that is worth as
 much as one quad (unit information, Kass and Wasserman 1995)."""
+
+PRIOR_DEGREES = 1
+"""Degrees of freedom that an assumed deviation of process pairs is worth: as many as two pairs have."""
 
 
 def trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
@@ -88,3 +91,21 @@ def safe_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, flo
         return -math.inf, math.inf
     radius = math.sqrt(deviations / n * (bound - 1) / (1 - bound / shrink))
     return mean - radius, mean + radius
+
+
+def pairs_bound(log_ratios: Sequence[float], assumed_deviation: float, alpha: float) -> float:
+    """Bound that the mean of a few process pairs' log ratios exceeds with probability `alpha`: a moderated t (Smyth,
+    Linear Models and Empirical Bayes Methods, 2004).
+
+    A few pairs tell little about how much pairs differ: three that happen to agree would prove anything, and Student's
+    t alone, which allows for that, would find nothing in three. So their variance is pooled with that of the assumed
+    deviation, worth `PRIOR_DEGREES` degrees of freedom. Pairs that differ by more than was assumed are so believed.
+    Raises `ValueError` without pairs.
+    """
+    if not log_ratios:
+        raise ValueError("no process pairs")
+    pairs = len(log_ratios)
+    mean = sum(log_ratios) / pairs
+    degrees = PRIOR_DEGREES + pairs - 1
+    variance = (PRIOR_DEGREES * assumed_deviation**2 + sum((ratio - mean) ** 2 for ratio in log_ratios)) / degrees
+    return mean - float(stdtrit(degrees, 1 - alpha)) * math.sqrt(variance / pairs)

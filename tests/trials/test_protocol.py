@@ -11,19 +11,20 @@ from frx_graph.trials.protocol import protocol
 
 
 def test_thresholds_are_logarithms_of_ratios() -> None:
-    rule = protocol(TrialPolicy(minimum_speedup=0.25, process_bias=0.01))
+    rule = protocol(TrialPolicy(minimum_speedup=0.25, process_bias=0.01, pair_agreement="minimum"))
     assert rule.minimum == rule.agreement == math.log(1.25)
     assert rule.process_bias == 0.01
     assert rule.alpha == 0.001
 
 
-def test_pairs_may_have_to_agree_in_direction_only() -> None:
-    rule = protocol(TUNE_POLICY)
-    assert (rule.minimum, rule.agreement) == (math.log1p(0.08), 0.0)
+def test_pairs_may_have_to_agree_by_half_or_in_direction_only() -> None:
+    half, direction = protocol(TrialPolicy()), protocol(TUNE_POLICY)
+    assert (half.minimum, half.agreement) == (math.log1p(0.03), math.log1p(0.03) / 2)
+    assert (direction.minimum, direction.agreement) == (math.log1p(0.08), 0.0)
 
 
-def test_rule_r_takes_420_steps_in_21_quads() -> None:
-    assert (protocol(TUNE_POLICY).quads, protocol(TUNE_POLICY).steps) == (21, 420)
+def test_a_trial_takes_432_steps_in_36_quads() -> None:
+    assert (protocol(TrialPolicy()).quads, protocol(TrialPolicy()).steps) == (36, 432)
 
 
 def test_alpha_is_divided_by_the_candidates() -> None:
@@ -36,5 +37,5 @@ def test_one_process_measures_as_many_quads_under_a_higher_threshold() -> None:
     apart, together = protocol(TrialPolicy()), protocol(TrialPolicy(), in_process=True)
     assert together.process_pairs == 1
     assert together.quads == apart.quads
-    assert together.minimum == together.agreement == math.log1p(0.03 + 0.10)
+    assert together.minimum == 2 * together.agreement == math.log1p(0.03 + 0.10)
     assert together.process_bias == 0.0  # the extra stands for it

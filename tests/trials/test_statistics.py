@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from frx_graph.trials.statistics import safe_interval, safe_t, trimmed_interval
+from frx_graph.trials.statistics import PRIOR_DEGREES, pairs_bound, safe_interval, safe_t, trimmed_interval
 
 ratios = st.lists(st.floats(-0.5, 0.5).map(lambda value: round(value, 6)), min_size=2, max_size=40)
 
@@ -154,3 +155,27 @@ def test_few_values_bound_nothing() -> None:
     assert safe_interval([], 0.05) == safe_interval([0.1], 0.05) == (-math.inf, math.inf)
     assert safe_interval([0.1, 0.2], 0.001) == (-math.inf, math.inf)
     assert math.isfinite(safe_interval([0.1, 0.2] * 6, 0.001)[0])
+
+
+def test_the_bound_of_pairs_is_students_where_nothing_was_assumed() -> None:
+    # As with one degree of freedom more than there are, which is the prior's, of a deviation of 0.
+    values = [0.1, 0.3, 0.2, 0.4]
+    student = float(stats.t.ppf(0.999, 3 + PRIOR_DEGREES))
+    deviation = math.sqrt(np.var(values, ddof=1) * 3 / (3 + PRIOR_DEGREES))
+    assert pairs_bound(values, 0.0, 0.001) == pytest.approx(0.25 - student * deviation / 2)
+
+
+def test_pairs_that_agree_by_chance_are_off_by_what_was_assumed() -> None:
+    student = float(stats.t.ppf(0.999, 2 + PRIOR_DEGREES))
+    deviation = 0.02 * math.sqrt(PRIOR_DEGREES / (2 + PRIOR_DEGREES))
+    assert pairs_bound([0.1] * 3, 0.02, 0.001) == pytest.approx(0.1 - student * deviation / math.sqrt(3))
+    with pytest.raises(ValueError, match="no process pairs"):
+        pairs_bound([], 0.02, 0.001)
+
+
+@pytest.mark.parametrize("pairs", [3, 6])
+@pytest.mark.parametrize("true", [0.02, 0.01])
+def test_the_bound_of_pairs_is_seldom_above_their_mean_where_they_differ_as_assumed(pairs: int, true: float) -> None:
+    draw = np.random.default_rng(0)
+    above = sum(pairs_bound(list(draw.normal(0.0, true, pairs)), 0.02, 0.01) > 0 for _ in range(4000))
+    assert above <= stats.binom.ppf(0.999, 4000, 0.01)

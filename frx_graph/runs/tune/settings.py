@@ -5,12 +5,14 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from frx_graph.engines.engine import EngineName
-from frx_graph.trials.policy import TUNE_POLICY
+from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
 from frx_graph.trials.protocol import Protocol, protocol
 
-_SUCCESSIVE_QUADS = 3
-"""In each group of processes where each block is a process: nine quads in all are as few as can end in a promotion, see
-`safe_t`."""
+_QUADS = 4
+"""In each pair of processes: blocks are longer than those of other trials."""
+_SUCCESSIVE_QUADS = 2
+"""In each group of processes where each block is a process: twelve quads in all, where nine are as few as can end in a
+promotion, see `safe_t`."""
 
 
 class TuneSettings(BaseModel):
@@ -49,21 +51,17 @@ class TuneSettings(BaseModel):
     seed: int = 0
 
     def rule(self, candidates: int, *, successive: bool = False) -> Protocol:
-        """Rule R for one of `candidates`. Under 8 % three pairs do not show enough, see docs/trials.md: then the
-        default policy's five have to reach the minimum each."""
-        few = self.min_speedup >= TUNE_POLICY.minimum_speedup
-        pairs = (3 if few else 5) * self.repeat_count
-        policy = TUNE_POLICY.model_copy(
-            update={
-                "minimum_speedup": self.min_speedup,
-                "process_pairs": pairs,
-                "pair_agreement": "direction" if few else "minimum",
-                "quads_per_pair": _SUCCESSIVE_QUADS if successive else TUNE_POLICY.quads_per_pair,
-                "steps_per_block": self.block_steps,
-                "seed": self.seed,
-            }
-        )
-        return protocol(policy, candidates)
+        """Rule R for one of `candidates`. From 8 % on it is enough that all process pairs lean the same way, see
+        docs/trials.md."""
+        policy = TUNE_POLICY if self.min_speedup >= TUNE_POLICY.minimum_speedup else TrialPolicy()
+        changed = {
+            "minimum_speedup": self.min_speedup,
+            "process_pairs": policy.process_pairs * self.repeat_count,
+            "quads_per_pair": _SUCCESSIVE_QUADS if successive else _QUADS,
+            "steps_per_block": self.block_steps,
+            "seed": self.seed,
+        }
+        return protocol(policy.model_copy(update=changed), candidates)
 
     @property
     def block_steps(self) -> int:
