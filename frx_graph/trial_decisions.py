@@ -63,8 +63,8 @@ def decisions_about(
 def decisions_without_trial(
     signature: str, environment: str, policy: TrialPolicy, kind: Kind, reason: str, *, by: Author
 ) -> tuple[Decision, ...]:
-    """What is decided about a graph as a whole, without a trial of anything: the plan of nothing is rejected where
-    nothing is to be tried, and inconclusive where there was no time left to."""
+    """How the search for a plan of one graph has ended, which is decided about the plan of nothing, without a trial: it
+    is rejected where nothing is left to be tried, and inconclusive where there was no time left to."""
     proposed = Decision(
         kind=Kind.PROPOSED,
         signature=signature,

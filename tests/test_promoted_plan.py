@@ -41,6 +41,7 @@ from frx_graph.promoted_plan import PromotedPlans
 from frx_graph.promotion import Promotion
 from frx_graph.records import Candidate, Risk
 from frx_graph.rewriting import RewrittenGraph
+from frx_graph.trial_decisions import decisions_without_trial
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.live_signs import Promised
 from frx_graph.trials.policy import TrialPolicy
@@ -253,7 +254,7 @@ def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> Non
 
 
 def proving(verdict: str, seen: list[str]) -> Callable[..., Any]:
-    """Stands for a trial: proposes all that can be made, and decides `verdict`."""
+    """Stands for a search: proposes all that can be made, decides `verdict`, and ends."""
 
     def try_graph(dynamo: fx.GraphModule, *_: Any, signature: str, environment: str, record: Any, **__: Any) -> None:
         seen.append(signature)
@@ -273,8 +274,14 @@ def proving(verdict: str, seen: list[str]) -> Callable[..., Any]:
         )
         trial = '{"schema": "frx_trial_v1", "verdict": "promote"}'
         record([first, replace(first, kind=Kind.TRIED, trial=trial), replace(first, kind=kind)])
+        record(ended(signature, environment))
 
     return try_graph
+
+
+def ended(signature: str, environment: str) -> tuple[Decision, ...]:
+    by = this_process("autopilot")
+    return decisions_without_trial(signature, environment, TrialPolicy(), Kind.REJECTED, "all was tried", by=by)
 
 
 CANDIDATES: tuple[Candidate, ...] = ()
@@ -378,10 +385,27 @@ def test_what_was_tried_with_other_graphs_alone_says_nothing_about_this_one(
     assert seen == [signature]
 
 
+def test_what_is_left_of_a_search_that_has_not_ended_is_tried(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature, candidates = proposed(*model)
+    decisions = rejected(signature, candidates, TrialPolicy())
+    ledger.append(decisions)
+    given: list[frozenset[str]] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", lambda *_, rejected, **__: given.append(rejected))
+    assert applied(*model, mode="autopilot") == []
+    assert given == [frozenset({decisions[0].plan})]
+    ledger.append(ended(signature, decisions[0].environment))
+    torch._dynamo.reset()
+    assert applied(*model, mode="autopilot") == []
+    assert len(given) == 1
+
+
 @pytest.mark.slow
 def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tmp_path: Path) -> None:
     signature, candidates = proposed(*model)
-    ledger.append(rejected(signature, candidates, TrialPolicy()))
+    decisions = rejected(signature, candidates, TrialPolicy())
+    ledger.append([*decisions, *ended(signature, decisions[0].environment)])
     script = (
         "import sys, torch\n"
         "from model import build\n"
