@@ -38,8 +38,8 @@ def decisions_about(
 ) -> tuple[Decision, ...]:
     """In the order in which they may follow each other, and belong into one append. `document` is the trial's.
 
-    `others` is how many other plans the same trial was about. Where there are any, a gain is that of all together, and
-    proves none of them: then no verdict follows."""
+    `others` is how many other plans the same trial was about. Where there are any, its verdict is about all together,
+    and says nothing of one: then none follows."""
     reason = as_reason(verdict.reason)
     proposed = Decision(
         kind=Kind.PROPOSED,
@@ -55,8 +55,9 @@ def decisions_about(
         candidates=candidates,
     )
     tried = replace(proposed, kind=Kind.TRIED, reason=reason, trial=document)
-    if others and verdict.outcome is Outcome.PROMOTE:
-        return (proposed, replace(tried, reason=f"together with {others} more, so that nothing is proved: {reason}"))
+    if others:
+        said = f"together with {others} more, so that it says nothing of this one: {verdict.outcome.value}, {reason}"
+        return (proposed, replace(tried, reason=as_reason(said)))
     return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
 
 
