@@ -22,7 +22,14 @@ from torch import fx
 from frx_graph.capture.graph_signature import compiled_signature, graph_signature
 from frx_graph.config import advise_config, policy_of
 from frx_graph.current_plan import recorded_plan
-from frx_graph.errors import LedgerError, LedgerMissingError, LedgerUnreachableError
+from frx_graph.errors import (
+    FrxError,
+    LedgerError,
+    LedgerMissingError,
+    LedgerUnreachableError,
+    TravelError,
+    TrialError,
+)
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason
 from frx_graph.ledger.expiry import expiry
@@ -52,6 +59,7 @@ class PromotedPlans:
         self._tried_seconds = 0.0
         self._time_is_over = False
         self._told_of_elsewhere = False
+        self._told_of_untried = False
         self._unreachable: dict[Location, tuple[str, str]] = {}
 
     def withdraw(self, promotion: Promotion, reason: str) -> bool:
@@ -128,6 +136,21 @@ class PromotedPlans:
     def _proved(
         self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject
     ) -> Promotion | None:
+        """The plan that stands when what could be tried was; also where a later trial could not be run, which is said.
+        Where nothing stands then, raises what it could not be run for."""
+        try:
+            self._try(dynamo, inputs, options, subject)
+        except (TravelError, TrialError) as error:
+            with self._reaching(subject.place):
+                found = self._standing(subject)
+            if found is None:
+                raise
+            self._tell_of_untried(error)
+            return found
+        with self._reaching(subject.place):
+            return self._standing(subject)
+
+    def _try(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject) -> None:
         # What tries takes much longer to import than what has been decided takes to look up.
         from frx_graph.autopilot import try_graph
         from frx_graph.ledger.opening import check_writable
@@ -136,7 +159,7 @@ class PromotedPlans:
         left = subject.policy.time_budget_seconds - self._tried_seconds
         if left <= 0:
             self._told_that_time_is_over()
-            return None
+            return
         # Nobody is made to wait for a trial whose decision would be lost.
         with self._reaching(subject.place):
             check_writable(subject.place)
@@ -153,8 +176,6 @@ class PromotedPlans:
                 record=lambda decisions: append(subject.place, decisions),
                 progress=lambda stage: progress(f"frx tries a graph, {stage}"),
             )
-        with self._reaching(subject.place):
-            return self._standing(subject)
 
     @contextlib.contextmanager
     def _reaching(self, place: Location) -> Iterator[None]:
@@ -182,6 +203,14 @@ class PromotedPlans:
             warn_and_go_on(
                 "the autopilot's time budget is used up: graphs that are compiled from now on are not tried in this "
                 "process; the next one goes on"
+            )
+
+    def _tell_of_untried(self, error: FrxError) -> None:
+        if not self._told_of_untried:
+            self._told_of_untried = True
+            warn_and_go_on(
+                f"frx could not try all that measured times speak for ({error}); it applies what was proved, and your program "
+                "is unaffected"
             )
 
     def _standing(self, subject: Subject) -> Promotion | None:

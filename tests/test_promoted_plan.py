@@ -30,7 +30,7 @@ import frx_graph
 from frx_graph import backend, eager_plan, promoted_plan, promotion, tried_before
 from frx_graph.arms import start_arm, where_this_is
 from frx_graph.current_plan import recorded_plan
-from frx_graph.errors import LedgerError, TravelError
+from frx_graph.errors import LedgerError, TravelError, TrialError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import missing, parse_location
@@ -529,8 +529,41 @@ def test_a_trial_that_cannot_be_made_leaves_the_baseline_with_one_warning(
         raise TravelError("an operator of the script")
 
     monkeypatch.setattr("frx_graph.autopilot.try_graph", fails)
-    with pytest.warns(RuntimeWarning, match="an operator of the script"):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torch._dynamo.reset()
+            assert applied(*model, mode="autopilot") == []
+        # A ledger that fails later is said, too.
+        monkeypatch.setattr(promoted_plan, "promotions", missing_disk)
+        torch._dynamo.reset()
         assert applied(*model, mode="autopilot") == []
+    said = [str(one.message) for one in warned if "frx" in str(one.message)]
+    assert [one.partition(" (")[0] for one in said] == [
+        "frx could not try a graph",
+        "frx could not look up what was promoted",
+    ]
+    assert "an operator of the script" in said[0]
+
+
+def missing_disk(*_: Any) -> Any:
+    raise LedgerError("the disk is gone")
+
+
+def test_what_was_proved_is_applied_also_where_a_later_trial_cannot_be_run(
+    model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove = proving("promote", [])
+
+    def proves_and_fails(*args: Any, **how: Any) -> None:
+        prove(*args, **how)
+        raise TrialError("the baseline does not run")
+
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proves_and_fails)
+    monkeypatch.setattr(backend._session, "_promoted", None)
+    with pytest.warns(RuntimeWarning, match="could not try all.*the baseline does not run.*applies what was proved"):
+        assert applied(*model, mode="autopilot") == [candidate.rewrite for candidate in candidates]
+    assert kinds(ledger)[-1] is Kind.APPLIED
 
 
 @pytest.mark.slow
