@@ -40,6 +40,7 @@ from frx_graph.plan_offer import PlanOffer
 from frx_graph.progress import stages
 from frx_graph.promotion import Promotion, Subject
 from frx_graph.rank_opening import Ask, rank_opening, several_ranks
+from frx_graph.rewrite_risk import permits
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.tried_before import decided_against, rejected
 from frx_graph.user_warning import warn_and_go_on
@@ -218,14 +219,18 @@ class PromotedPlans:
             promoted = promotions(subject.place, subject.signature, subject.environment)
         except LedgerMissingError:
             return None
-        if not promoted:
+        # What another policy has promoted may be of a risk that this one does not allow.
+        allowed = (one.decision for one in promoted if permits(subject.policy.risk, one.decision.candidates))
+        decision = next(allowed, None)
+        if decision is None:
             return None
-        decision = promoted[0].decision
         plan = recorded_plan(decision.candidates)
         now = datetime.now(UTC)
         age = timedelta(days=subject.policy.decision_max_age_days)
         if (too_old := expiry(decision, age, now=now, by=this_process(AUTOPILOT))) is not None:
-            append(subject.place, [too_old], patience_seconds=_PATIENCE_SECONDS)
+            # What was promoted under another policy may be too old for this one alone.
+            if decision.policy == subject.policy.hash:
+                append(subject.place, [too_old], patience_seconds=_PATIENCE_SECONDS)
             return None
         found = Promotion(plan, subject)
         if plan.hash != decision.plan or found.key in self._withdrawn:

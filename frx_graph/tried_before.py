@@ -11,6 +11,7 @@ from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.quickly import decided
 from frx_graph.ledger.standing import PlanState
 from frx_graph.promotion import Subject
+from frx_graph.rewrite_risk import permits
 
 _TRIED_AGAIN_AFTER = timedelta(days=1)
 """What was inconclusive, as on a machine that had other work: each trial takes the policy's whole time budget."""
@@ -26,7 +27,7 @@ def decided_against(subject: Subject) -> bool:
     return any(plan.state is Kind.ROLLED_BACK for plan in plans) or (
         any(plan.plan == the_search for plan in plans)
         and all(
-            plan.state is Kind.REJECTED or (plan.state is Kind.INCONCLUSIVE and plan.last.recorded_at > lately)
+            plan.state is Kind.REJECTED or (plan.last.kind is Kind.INCONCLUSIVE and plan.last.recorded_at > lately)
             for plan in plans
         )
     )
@@ -47,6 +48,8 @@ def _judged(subject: Subject) -> Iterator[PlanState]:
     except LedgerMissingError:
         return
     for plan, event in found:
+        if plan.state is not Kind.ROLLED_BACK and not permits(subject.policy.risk, event.decision.candidates):
+            continue
         of_this_policy = event.decision.policy == subject.policy.hash
         match plan.state:
             case Kind.REJECTED if not of_this_policy or plan.last.recorded_at < oldest:

@@ -40,6 +40,7 @@ from frx_graph.options import backend_options
 from frx_graph.promoted_plan import PromotedPlans
 from frx_graph.promotion import Promotion
 from frx_graph.records import Candidate, Risk
+from frx_graph.rewrite_risk import permits
 from frx_graph.rewriting import RewrittenGraph
 from frx_graph.trial_decisions import decisions_without_trial
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
@@ -145,9 +146,66 @@ def test_what_was_only_proposed_or_tried_is_not(model, ledger: Ledger) -> None:
 
 
 def test_what_was_promoted_too_long_ago_expires(model, ledger: Ledger) -> None:
-    ledger.append(promoted(*model, recorded_at=datetime.now(UTC) - timedelta(days=31)))
+    old = datetime.now(UTC) - timedelta(days=31)
+    ledger.append(promoted(*model, recorded_at=old, policy=TrialPolicy().hash))
     assert applied(*model) == []
     assert kinds(ledger)[-1] is Kind.EXPIRED
+    assert ledger.events()[-1].decision.policy == TrialPolicy().hash
+
+
+def project_with(policy: str) -> None:
+    """The working folder's, with this policy."""
+    Path("pyproject.toml").write_text(f"[tool.frx.policy]\n{policy}\n")
+
+
+def test_what_is_too_old_for_another_policy_is_not_applied_under_that_one_alone(model, ledger: Ledger) -> None:
+    two_days = datetime.now(UTC) - timedelta(days=2)
+    ledger.append(promoted(*model, recorded_at=two_days, policy=TrialPolicy().hash))
+    project_with("decision_max_age_days = 1")
+    assert applied(*model) == []
+    assert kinds(ledger)[3:] == []
+    Path("pyproject.toml").unlink()
+    torch._dynamo.reset()
+    assert applied(*model)
+
+
+def test_what_is_too_old_here_and_was_inconclusive_today_is_tried_again_tomorrow(
+    model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_days = datetime.now(UTC) - timedelta(days=2)
+    ledger.append(promoted(*model, recorded_at=two_days, policy=TrialPolicy().hash))
+    policy = TrialPolicy(decision_max_age_days=1)
+    seen: list[str] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proving("inconclusive", seen, policy))
+    for _ in range(2):
+        torch._dynamo.reset()
+        assert applied(*model, mode="autopilot", policy={"decision_max_age_days": 1}) == []
+        assert len(seen) == 1
+
+
+def test_what_is_of_a_higher_risk_than_a_policy_allows_is_not_applied_under_it(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature, risky = proposed(*model)
+    candidates = tuple(one for one in risky if permits(Risk.LOW, [one]))
+    assert 0 < len(candidates) < len(risky)
+    ledger.append(promotion_of(signature, risky, policy=TrialPolicy().hash))
+    project_with("risk = 'LOW'")
+    assert applied(*model) == []
+    assert kinds(ledger)[3:] == []
+    # What the autopilot may try here is searched for once, as if the other were not there.
+    seen: list[str] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proving("reject", seen, TrialPolicy(risk=Risk.LOW)))
+    monkeypatch.setattr(f"{__name__}.CANDIDATES", candidates)
+    for _ in range(2):
+        torch._dynamo.reset()
+        assert applied(*model, mode="autopilot") == []
+        assert seen == [signature]
+    # One that it allows is applied, though it was promoted before.
+    ledger.append(promotion_of(signature, candidates))
+    ledger.append(promotion_of(signature, risky))
+    torch._dynamo.reset()
+    assert applied(*model) == [candidate.rewrite for candidate in candidates]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +311,7 @@ def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> Non
     subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
 
 
-def proving(verdict: str, seen: list[str]) -> Callable[..., Any]:
+def proving(verdict: str, seen: list[str], policy: TrialPolicy | None = None) -> Callable[..., Any]:
     """Stands for a search: proposes all that can be made, decides `verdict`, and ends."""
 
     def try_graph(dynamo: fx.GraphModule, *_: Any, signature: str, environment: str, record: Any, **__: Any) -> None:
@@ -269,19 +327,19 @@ def proving(verdict: str, seen: list[str]) -> Callable[..., Any]:
             host="here",
             process_id=1,
             recorded_at=datetime.now(UTC),
-            policy=TrialPolicy().hash,
+            policy=(policy or TrialPolicy()).hash,
             candidates=CANDIDATES,
         )
         trial = '{"schema": "frx_trial_v1", "verdict": "promote"}'
         record([first, replace(first, kind=Kind.TRIED, trial=trial), replace(first, kind=kind)])
-        record(ended(signature, environment))
+        record(ended(signature, environment, policy))
 
     return try_graph
 
 
-def ended(signature: str, environment: str) -> tuple[Decision, ...]:
-    by = this_process("autopilot")
-    return decisions_without_trial(signature, environment, TrialPolicy(), Kind.REJECTED, "all was tried", by=by)
+def ended(signature: str, environment: str, policy: TrialPolicy | None = None) -> tuple[Decision, ...]:
+    under, by = policy or TrialPolicy(), this_process("autopilot")
+    return decisions_without_trial(signature, environment, under, Kind.REJECTED, "all was tried", by=by)
 
 
 CANDIDATES: tuple[Candidate, ...] = ()
