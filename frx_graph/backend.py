@@ -98,8 +98,8 @@ class _Session:
         except (TravelError, TrialError) as error:
             self._warn_once(
                 "trial",
-                f"frx could not try a graph ({error}); graphs that cannot be tried are compiled as without it, and your "
-                "program is unaffected",
+                f"frx could not try a graph ({error}); it is compiled as without frx, as are others that cannot be "
+                "tried, and your program is unaffected",
             )
             return None
         except Exception as error:

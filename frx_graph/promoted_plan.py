@@ -210,8 +210,8 @@ class PromotedPlans:
         if not self._told_of_untried:
             self._told_of_untried = True
             warn_and_go_on(
-                f"frx could not try all that measured times speak for ({error}); it applies what was proved, and your program "
-                "is unaffected"
+                f"frx could not try all that measured times speak for ({error}); it applies what was proved before "
+                "that, and your program is unaffected"
             )
 
     def _standing(self, subject: Subject) -> Promotion | None:

@@ -687,6 +687,7 @@ def test_what_does_harm_is_rolled_back_and_not_tried_again(
     assert kinds(ledger)[3:] == [Kind.APPLIED, Kind.ROLLED_BACK]
     event = ledger.events()[-1].decision
     assert event.decided_by == "autopilot"
+    assert event.policy == TrialPolicy().hash
     assert event.reason == "its results are not finite where the baseline's are"
     torch._dynamo.reset()
     with warnings.catch_warnings(), torch.no_grad():
