@@ -1,8 +1,8 @@
 """Whatever happens, in whatever order: what is applied is promoted, valid and agreed, and what was rolled back leaves
 nothing.
 
-Random sequences of decisions, searches that end anywhere, processes and groups of ranks that apply what stands, run, and
-are harmed by it or crash, against a model that knows the events alone.
+Random sequences of decisions, searches that end anywhere, processes and groups of ranks that apply what stands, run,
+are harmed by it, and crash, against a model that knows the events alone.
 """
 
 from __future__ import annotations
