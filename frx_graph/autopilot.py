@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch import Tensor, fx
 
 from frx_graph.arms import start_arm
 from frx_graph.current_plan import ALL_REWRITES, recorded_plan
-from frx_graph.errors import TravelError, TrialError
+from frx_graph.errors import LedgerRefusedError, TravelError, TrialError
 from frx_graph.graph_file import hold_graph, write_graph
 from frx_graph.in_process_arm import InProcessArms
 from frx_graph.ledger.author import this_process
@@ -71,10 +72,10 @@ def try_graph(
     seconds: float | None = None,
 ) -> tuple[Candidate, ...]:
     """The candidates that were proved for `dynamo`, with its real `inputs`; none where nothing was. What each trial has
-    decided about the graph with this signature goes to `record`, what is promoted in the order in which the last is the
-    one to use; that nothing was to be tried, too, under this `environment`. Plans whose hash is in `rejected` are not
-    tried again. It takes at most `seconds`, by default the policy's time budget; that it ended before all was tried is
-    recorded.
+    decided about the graph with this signature goes to `record` at once, so that whenever this process ends, the
+    fastest plan that was proved is the last promoted. When all was tried, or the time was over, that goes there, too,
+    under this `environment`: a search that has not said so has not ended. Plans whose hash is in `rejected` are not
+    tried again. It takes at most `seconds`, by default the policy's time budget.
 
     Raises `TravelError` where the graph cannot be tried in another process, nor in this one, `TrialError` where it does
     not run there, and what `record` raises.
@@ -87,29 +88,19 @@ def try_graph(
         train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
         progress("asking for candidates")
-        promoted: list[_Trial] = []
-
-        def decided(kind: Kind, reason: str) -> None:
-            by = this_process(AUTOPILOT)
-            record(decisions_without_trial(signature, environment, policy, kind, reason, by=by))
-
+        kept = _Kept(signature, options.inner, train, policy, record)
+        kind, reason = Kind.REJECTED, "all was tried that measured times speak for, or that may matter"
         try:
             search = _Search(base, arms, policy, deadline, progress)
             if not search.names:
-                decided(Kind.REJECTED, "measured times speak for no rewrite, and no other way to compile it may matter")
+                reason = "measured times speak for no rewrite, and no other way to compile it may matter"
             for trial in search.trials(rejected):
-                if trial.promoted:
-                    promoted.append(trial)
-                else:
-                    record(_decisions(trial, signature, options.inner, train, policy))
+                kept.keep(trial)
         except _BudgetEndedError:
-            decided(Kind.INCONCLUSIVE, "the time budget ended before all was tried")
-        finally:
-            # Also where a later trial could not be run: what was proved stays proved.
-            promoted.sort(key=lambda trial: trial.ratio)
-            for trial in promoted:
-                record(_decisions(trial, signature, options.inner, train, policy))
-    return promoted[-1].candidates if promoted else ()
+            kind, reason = Kind.INCONCLUSIVE, "the time budget ended before all was tried"
+        by = this_process(AUTOPILOT)
+        record(decisions_without_trial(signature, environment, policy, kind, reason, by=by))
+    return kept.fastest
 
 
 class _BudgetEndedError(Exception):
@@ -221,24 +212,66 @@ def _the_only(graphs: Sequence[MadeGraph]) -> MadeGraph:
     return graphs[0]
 
 
-def _decisions(trial: _Trial, signature: str, inner: str, train: bool, policy: TrialPolicy) -> tuple[Decision, ...]:
-    if trial.run.environment is None:
-        return ()
-    document = trial_document(
-        trial.run,
-        target=f"graph {signature}",
-        train=train,
-        inner=inner,
-        candidates=trial.candidates,
-        policy=policy,
-        decision="recorded by the autopilot",
-    )
-    return decisions_about(
-        signature,
-        trial.candidates,
-        trial.run.verdict,
-        environment=trial.run.environment,
-        policy=policy,
-        document=json.dumps(as_json(document), allow_nan=False),
-        by=this_process(AUTOPILOT),
-    )
+class _Kept:
+    """What trials of one graph have decided, recorded as soon as it is known."""
+
+    def __init__(self, signature: str, inner: str, train: bool, policy: TrialPolicy, record: Record) -> None:
+        self._signature = signature
+        self._inner = inner
+        self._train = train
+        self._policy = policy
+        self._record = record
+        self._ratio = 0.0
+        self._promotion: Decision | None = None
+
+    @property
+    def fastest(self) -> tuple[Candidate, ...]:
+        """Of what was promoted; none where nothing was."""
+        return () if self._promotion is None else self._promotion.candidates
+
+    def keep(self, trial: _Trial) -> None:
+        """Record it. The last promoted plan stands: one that is slower than another is promoted before that, which is
+        promoted once more in the same append."""
+        decisions = self._decisions(trial)
+        if not trial.promoted or not decisions:
+            self._record(decisions)
+        elif self._promotion is None or trial.ratio >= self._ratio:
+            self._record(decisions)
+            self._promotion, self._ratio = decisions[-1], trial.ratio
+        else:
+            try:
+                self._record((*decisions, self._once_more(self._promotion)))
+            except LedgerRefusedError:
+                # Somebody has decided against it meanwhile, which holds.
+                self._record(decisions)
+
+    def _once_more(self, promotion: Decision) -> Decision:
+        return promotion.followed_by(
+            Kind.PROMOTED,
+            reason=f"once more, so that it stands: of what was promoted so far it is the fastest, {self._ratio:.3f}",
+            by=this_process(AUTOPILOT),
+            at=datetime.now(UTC),
+            policy=self._policy.hash,
+        )
+
+    def _decisions(self, trial: _Trial) -> tuple[Decision, ...]:
+        if trial.run.environment is None:
+            return ()
+        document = trial_document(
+            trial.run,
+            target=f"graph {self._signature}",
+            train=self._train,
+            inner=self._inner,
+            candidates=trial.candidates,
+            policy=self._policy,
+            decision="recorded by the autopilot",
+        )
+        return decisions_about(
+            self._signature,
+            trial.candidates,
+            trial.run.verdict,
+            environment=trial.run.environment,
+            policy=self._policy,
+            document=json.dumps(as_json(document), allow_nan=False),
+            by=this_process(AUTOPILOT),
+        )

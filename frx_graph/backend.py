@@ -21,7 +21,7 @@ from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
 from frx_graph.current_plan import current_plan
 from frx_graph.dynamo_rewriting import Compiled
-from frx_graph.errors import AgreementError, CaptureError, OptionError, first_line
+from frx_graph.errors import AgreementError, CaptureError, OptionError, TravelError, TrialError, first_line
 from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import frozen_planned_backend, planned_backend
@@ -93,6 +93,13 @@ class _Session:
                 "ranks",
                 f"the ranks do not agree on what was promoted: {error}; all of them compile the graph as without frx, "
                 "and your program is unaffected",
+            )
+            return None
+        except (TravelError, TrialError) as error:
+            self._warn_once(
+                "trial",
+                f"frx could not try a graph ({error}); it is compiled as without frx, as are others that cannot be "
+                "tried, and your program is unaffected",
             )
             return None
         except Exception as error:

@@ -77,6 +77,10 @@ class LedgerMissingError(LedgerError):
     """There is no ledger yet, so nothing was decided."""
 
 
+class LedgerRefusedError(LedgerError):
+    """A decision must not follow what was decided before it, by somebody else perhaps."""
+
+
 class LedgerUnreachableError(LedgerError):
     """There is no connection to the ledger's server. It may come back; a program that compiles does not wait for it."""
 

@@ -22,7 +22,14 @@ from torch import fx
 from frx_graph.capture.graph_signature import compiled_signature, graph_signature
 from frx_graph.config import advise_config, policy_of
 from frx_graph.current_plan import recorded_plan
-from frx_graph.errors import LedgerError, LedgerMissingError, LedgerUnreachableError
+from frx_graph.errors import (
+    FrxError,
+    LedgerError,
+    LedgerMissingError,
+    LedgerUnreachableError,
+    TravelError,
+    TrialError,
+)
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason
 from frx_graph.ledger.expiry import expiry
@@ -33,6 +40,7 @@ from frx_graph.plan_offer import PlanOffer
 from frx_graph.progress import stages
 from frx_graph.promotion import Promotion, Subject
 from frx_graph.rank_opening import Ask, rank_opening, several_ranks
+from frx_graph.rewrite_risk import permits
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.tried_before import decided_against, rejected
 from frx_graph.user_warning import warn_and_go_on
@@ -52,6 +60,7 @@ class PromotedPlans:
         self._tried_seconds = 0.0
         self._time_is_over = False
         self._told_of_elsewhere = False
+        self._told_of_untried = False
         self._unreachable: dict[Location, tuple[str, str]] = {}
 
     def withdraw(self, promotion: Promotion, reason: str) -> bool:
@@ -128,6 +137,21 @@ class PromotedPlans:
     def _proved(
         self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject
     ) -> Promotion | None:
+        """The plan that stands when what could be tried was; also where a later trial could not be run, which is said.
+        Where nothing stands then, raises what it could not be run for."""
+        try:
+            self._try(dynamo, inputs, options, subject)
+        except (TravelError, TrialError) as error:
+            with self._reaching(subject.place):
+                found = self._standing(subject)
+            if found is None:
+                raise
+            self._tell_of_untried(error)
+            return found
+        with self._reaching(subject.place):
+            return self._standing(subject)
+
+    def _try(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject) -> None:
         # What tries takes much longer to import than what has been decided takes to look up.
         from frx_graph.autopilot import try_graph
         from frx_graph.ledger.opening import check_writable
@@ -136,7 +160,7 @@ class PromotedPlans:
         left = subject.policy.time_budget_seconds - self._tried_seconds
         if left <= 0:
             self._told_that_time_is_over()
-            return None
+            return
         # Nobody is made to wait for a trial whose decision would be lost.
         with self._reaching(subject.place):
             check_writable(subject.place)
@@ -153,8 +177,6 @@ class PromotedPlans:
                 record=lambda decisions: append(subject.place, decisions),
                 progress=lambda stage: progress(f"frx tries a graph, {stage}"),
             )
-        with self._reaching(subject.place):
-            return self._standing(subject)
 
     @contextlib.contextmanager
     def _reaching(self, place: Location) -> Iterator[None]:
@@ -184,19 +206,31 @@ class PromotedPlans:
                 "process; the next one goes on"
             )
 
+    def _tell_of_untried(self, error: FrxError) -> None:
+        if not self._told_of_untried:
+            self._told_of_untried = True
+            warn_and_go_on(
+                f"frx could not try all that measured times speak for ({error}); it applies what was proved before "
+                "that, and your program is unaffected"
+            )
+
     def _standing(self, subject: Subject) -> Promotion | None:
         try:
             promoted = promotions(subject.place, subject.signature, subject.environment)
         except LedgerMissingError:
             return None
-        if not promoted:
+        # What another policy has promoted may be of a risk that this one does not allow.
+        allowed = (one.decision for one in promoted if permits(subject.policy.risk, one.decision.candidates))
+        decision = next(allowed, None)
+        if decision is None:
             return None
-        decision = promoted[0].decision
         plan = recorded_plan(decision.candidates)
         now = datetime.now(UTC)
         age = timedelta(days=subject.policy.decision_max_age_days)
         if (too_old := expiry(decision, age, now=now, by=this_process(AUTOPILOT))) is not None:
-            append(subject.place, [too_old], patience_seconds=_PATIENCE_SECONDS)
+            # What was promoted under another policy may be too old for this one alone.
+            if decision.policy == subject.policy.hash:
+                append(subject.place, [too_old], patience_seconds=_PATIENCE_SECONDS)
             return None
         found = Promotion(plan, subject)
         if plan.hash != decision.plan or found.key in self._withdrawn:

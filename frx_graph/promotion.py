@@ -79,7 +79,8 @@ class Promotion:
         where there is no ledger, or one that does not know the plan: of several ranks the first has offered it."""
         by = this_process(AUTOPILOT)
         if standing := self._standing():
-            events = rollbacks(standing, reason=reason, by=by, now=datetime.now(UTC))
+            policy = self.subject.policy.hash
+            events = rollbacks(standing, reason=reason, by=by, now=datetime.now(UTC), policy=policy)
             append(self.subject.place, events, patience_seconds=_PATIENCE_SECONDS)
         elif not self._is_known():
             raise LedgerError(f"the ledger {self.subject.place} does not know plan {self.plan.hash}")

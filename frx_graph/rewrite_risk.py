@@ -1,10 +1,11 @@
-"""How much of a risk a rewrite is, and which may be tried under a policy."""
+"""How much of a risk a rewrite is, and which may be tried, and applied, under a policy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from frx_graph.records import Risk
+from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
+from frx_graph.records import Candidate, Risk
 
 _LOW_RISK = frozenset(
     {
@@ -31,6 +32,12 @@ def allowed(names: Iterable[str], highest: Risk, *, isolated: bool = True) -> tu
     tiers = list(Risk)
     most = tiers.index(highest) - (not isolated)
     return tuple(name for name in names if tiers.index(_risk(name)) <= most)
+
+
+def permits(highest: Risk, candidates: Iterable[Candidate]) -> bool:
+    """Whether a plan that makes these candidates is of no higher risk."""
+    names = [one.choices[0] if one.rewrite == INNER_CHOICE else one.rewrite for one in candidates]
+    return len(allowed(names, highest)) == len(names)
 
 
 def _risk(name: str) -> Risk:

@@ -108,7 +108,8 @@ def _proposed(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[Mad
 
 
 def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> tuple[Decision, ...]:
-    """What a trial decides about each graph that something was made of; nothing is promoted where there are several."""
+    """What a trial decides about each graph that something was made of; where there are several, only that it was
+    tried."""
     environment = tried.run.environment
     if environment is None:
         return ()

@@ -38,8 +38,8 @@ def decisions_about(
 ) -> tuple[Decision, ...]:
     """In the order in which they may follow each other, and belong into one append. `document` is the trial's.
 
-    `others` is how many other plans the same trial was about. Where there are any, a gain is that of all together, and
-    proves none of them: then no verdict follows."""
+    `others` is how many other plans the same trial was about. Where there are any, its verdict is about all together,
+    and says nothing of one: then none follows."""
     reason = as_reason(verdict.reason)
     proposed = Decision(
         kind=Kind.PROPOSED,
@@ -55,16 +55,17 @@ def decisions_about(
         candidates=candidates,
     )
     tried = replace(proposed, kind=Kind.TRIED, reason=reason, trial=document)
-    if others and verdict.outcome is Outcome.PROMOTE:
-        return (proposed, replace(tried, reason=f"together with {others} more, so that nothing is proved: {reason}"))
+    if others:
+        said = f"together with {others} more, so that it says nothing of this one: {verdict.outcome.value}, {reason}"
+        return (proposed, replace(tried, reason=as_reason(said)))
     return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
 
 
 def decisions_without_trial(
     signature: str, environment: str, policy: TrialPolicy, kind: Kind, reason: str, *, by: Author
 ) -> tuple[Decision, ...]:
-    """What is decided about a graph as a whole, without a trial of anything: the plan of nothing is rejected where
-    nothing is to be tried, and inconclusive where there was no time left to."""
+    """How the search for a plan of one graph has ended, which is decided about the plan of nothing, without a trial: it
+    is rejected where nothing is left to be tried, and inconclusive where there was no time left to."""
     proposed = Decision(
         kind=Kind.PROPOSED,
         signature=signature,

@@ -1,20 +1,21 @@
 """Whatever happens, in whatever order: what is applied is promoted, valid and agreed, and what was rolled back leaves
 nothing.
 
-Random sequences of decisions, processes and groups of ranks that apply what stands, run, are harmed by it, and crash,
-against a model that knows the events alone.
+Random sequences of decisions, searches that end anywhere, processes and groups of ranks that apply what stands, run,
+are harmed by it, and crash, against a model that knows the events alone.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 import operator
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from pretended_search import PretendedSearch
 from torch import Tensor, fx
 from torch import distributed as dist
 
@@ -37,6 +39,7 @@ from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger
+from frx_graph.ledger.quickly import append
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.verification import verify
 from frx_graph.options import BackendOptions
@@ -47,15 +50,23 @@ from frx_graph.records import Candidate
 from frx_graph.trials.canary import Footprint
 from frx_graph.trials.live_signs import LOOK_STEPS
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.tried_before import decided_against, rejected
 from frx_graph.watched_program import WatchedProgram
 
-SEQUENCES = int(os.environ.get("FRX_SEQUENCES", "100"))
+SEQUENCES = int(os.environ.get("FRX_SEQUENCES", "200"))
 """A long run has 5,000."""
 
 POLICY = TrialPolicy(decision_max_age_days=30, canary_interval_steps=LOOK_STEPS, steps_per_block=1)
 SIGNATURE = "5" * 16
 ENVIRONMENTS = ("a" * 16, "b" * 16)
 CANDIDATES = tuple((Candidate("reuse_memory", SIGNATURE, (name,), ()),) for name in ("one", "two", "three"))
+SOUGHT = tuple(
+    Candidate(name, SIGNATURE, ("a node",), ()) for name in ("hoist_copy", "cancel_permutes", "reuse_memory")
+)
+"""What the autopilot's search proposes."""
+RATIOS = (0.9, 1.1, 1.2, 1.3)
+MOST_MOMENTS = 14
+"""In some searches more than there are: they come to their end."""
 VERDICTS = (Kind.PROMOTED, Kind.REJECTED, Kind.INCONCLUSIVE)
 TRIAL = '{"schema": "frx_trial_v1"}'
 X = torch.arange(-5.0, 7.0).reshape(3, 4).t()
@@ -63,6 +74,7 @@ BASELINE_SECONDS, PLANNED_SECONDS, SLOW_SECONDS = 1.0, 0.5, 2.0
 MOST_STEPS = 12 * LOOK_STEPS
 """Until a plan that does harm is gone. One that is slow has to be so in many quads, where it was fast in the first."""
 OPTIONS = BackendOptions(inner="eager")
+AUTOPILOTS = BackendOptions(inner="eager", mode="autopilot")
 OTHERS_WAIT_SECONDS = 0.02
 """For a rank that has died: it will not come."""
 RANKS_WAIT_SECONDS = 60.0
@@ -77,6 +89,10 @@ def rewrite(graph: fx.GraphModule) -> None:
     (product,) = graph.graph.find_nodes(op="call_function", target=operator.mul)
     product.update_arg(1, 3 + 2**-18)
     graph.recompile()
+
+
+def names_of(decision: Decision) -> tuple[str, ...]:
+    return tuple(one.rewrite for one in decision.candidates)
 
 
 def failing(result: Tensor) -> Tensor:
@@ -112,6 +128,21 @@ class Reading:
 
     def disturbances(self) -> Any:
         return nullcontext(lambda: None)
+
+
+class Crashed(BaseException):
+    """A process ends here."""
+
+
+def crashing(moment: int) -> Callable[[], None]:
+    """At this moment of all that a search has."""
+    left = iter(range(moment))
+
+    def at() -> None:
+        if next(left, None) is None:
+            raise Crashed
+
+    return at
 
 
 class Process:
@@ -248,8 +279,11 @@ class Lives(RuleBasedStateMachine):
         verdict=st.sampled_from(VERDICTS),
         days_ago=st.sampled_from([0, 29, 31]),
         by=st.sampled_from([AUTOPILOT, "frx trial"]),
+        policy=st.sampled_from([POLICY.hash, "f" * 16]),
     )
-    def try_a_plan(self, which: tuple[Candidate, ...], environment: str, verdict: Kind, days_ago: int, by: str) -> None:
+    def try_a_plan(
+        self, which: tuple[Candidate, ...], environment: str, verdict: Kind, days_ago: int, by: str, policy: str
+    ) -> None:
         plan = recorded_plan(which).hash
         proposed = Decision(
             kind=Kind.PROPOSED,
@@ -261,6 +295,7 @@ class Lives(RuleBasedStateMachine):
             host="here",
             process_id=1,
             recorded_at=datetime.now(UTC) - timedelta(days=days_ago),
+            policy=policy,
             candidates=which,
         )
         tried = replace(proposed, kind=Kind.TRIED, trial=TRIAL)
@@ -290,6 +325,48 @@ class Lives(RuleBasedStateMachine):
         assert (None if process.found is None else process.found.plan.hash) == applied
         return process
 
+    @rule(
+        environment=st.sampled_from(ENVIRONMENTS),
+        ratios=st.tuples(*[st.sampled_from(RATIOS)] * (len(SOUGHT) + 1)),
+        moment=st.integers(0, MOST_MOMENTS),
+    )
+    def the_autopilot_searches(self, environment: str, ratios: tuple[float, ...], moment: int) -> None:
+        standing = self.standing(environment)
+        plans, subject = PromotedPlans(), self.subject(environment)
+        found = plans._standing(subject)
+        assert (found is None) is (self.applied(environment, standing) is None)
+        if found is not None or not plans._worth_trying(subject, AUTOPILOTS):
+            return
+        names = [one.rewrite for one in SOUGHT]
+        together = [several for count in (2, 3) for several in itertools.combinations(names, count)]
+        search = PretendedSearch(
+            SOUGHT,
+            ratios={
+                **{(name,): one for name, one in zip(names, ratios, strict=False)},
+                **dict.fromkeys(together, ratios[-1]),
+            },
+            at=crashing(moment),
+            signature=SIGNATURE,
+            environment=environment,
+            policy=POLICY,
+        )
+        before = self.standing(environment)
+        with suppress(Crashed):
+            search.try_graph(rejected(subject), record=lambda decisions: append(self.place, decisions))
+        new = self.catch_up()
+        proved = [one for one in new if one.kind is Kind.PROMOTED]
+        fastest = max((search.ratios[names_of(one)] for one in proved), default=None)
+        now = self.standing(environment)
+        if fastest is None:
+            assert now == before
+        else:
+            assert search.ratios[names_of(now[0])] == fastest > 1
+        # What a trial has found out is kept before the next one begins.
+        assert {names_of(one) for one in new if one.kind is Kind.TRIED} >= set(search.tried[:-1])
+        # Nothing is taken for decided that was not tried.
+        tried = {one.plan for one in self.events if one.environment == environment and one.kind is Kind.TRIED}
+        assert not decided_against(subject) or {recorded_plan((one,)).hash for one in SOUGHT} <= tried
+
     def applied(self, environment: str, standing: Sequence[Decision]) -> str | None:
         """The plan that whoever has just started applies, of those that were `standing`; it has been recorded."""
         new = [(event.kind, event.plan) for event in self.catch_up()]
@@ -297,7 +374,8 @@ class Lives(RuleBasedStateMachine):
             assert new == []
             return None
         if datetime.now(UTC) - standing[0].recorded_at > timedelta(days=POLICY.decision_max_age_days):
-            assert new == [(Kind.EXPIRED, standing[0].plan)]
+            # What another policy has promoted is too old for this one alone.
+            assert new == [(Kind.EXPIRED, standing[0].plan)] * (standing[0].policy == POLICY.hash)
             return None
         assert new == [(Kind.APPLIED, standing[0].plan)]
         return standing[0].plan

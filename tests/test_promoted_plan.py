@@ -30,7 +30,7 @@ import frx_graph
 from frx_graph import backend, eager_plan, promoted_plan, promotion, tried_before
 from frx_graph.arms import start_arm, where_this_is
 from frx_graph.current_plan import recorded_plan
-from frx_graph.errors import LedgerError, TravelError
+from frx_graph.errors import LedgerError, TravelError, TrialError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import missing, parse_location
@@ -40,7 +40,9 @@ from frx_graph.options import backend_options
 from frx_graph.promoted_plan import PromotedPlans
 from frx_graph.promotion import Promotion
 from frx_graph.records import Candidate, Risk
+from frx_graph.rewrite_risk import permits
 from frx_graph.rewriting import RewrittenGraph
+from frx_graph.trial_decisions import decisions_without_trial
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.live_signs import Promised
 from frx_graph.trials.policy import TrialPolicy
@@ -144,9 +146,66 @@ def test_what_was_only_proposed_or_tried_is_not(model, ledger: Ledger) -> None:
 
 
 def test_what_was_promoted_too_long_ago_expires(model, ledger: Ledger) -> None:
-    ledger.append(promoted(*model, recorded_at=datetime.now(UTC) - timedelta(days=31)))
+    old = datetime.now(UTC) - timedelta(days=31)
+    ledger.append(promoted(*model, recorded_at=old, policy=TrialPolicy().hash))
     assert applied(*model) == []
     assert kinds(ledger)[-1] is Kind.EXPIRED
+    assert ledger.events()[-1].decision.policy == TrialPolicy().hash
+
+
+def project_with(policy: str) -> None:
+    """The working folder's, with this policy."""
+    Path("pyproject.toml").write_text(f"[tool.frx.policy]\n{policy}\n")
+
+
+def test_what_is_too_old_for_another_policy_is_not_applied_under_that_one_alone(model, ledger: Ledger) -> None:
+    two_days = datetime.now(UTC) - timedelta(days=2)
+    ledger.append(promoted(*model, recorded_at=two_days, policy=TrialPolicy().hash))
+    project_with("decision_max_age_days = 1")
+    assert applied(*model) == []
+    assert kinds(ledger)[3:] == []
+    Path("pyproject.toml").unlink()
+    torch._dynamo.reset()
+    assert applied(*model)
+
+
+def test_what_is_too_old_here_and_was_inconclusive_today_is_tried_again_tomorrow(
+    model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_days = datetime.now(UTC) - timedelta(days=2)
+    ledger.append(promoted(*model, recorded_at=two_days, policy=TrialPolicy().hash))
+    policy = TrialPolicy(decision_max_age_days=1)
+    seen: list[str] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proving("inconclusive", seen, policy))
+    for _ in range(2):
+        torch._dynamo.reset()
+        assert applied(*model, mode="autopilot", policy={"decision_max_age_days": 1}) == []
+        assert len(seen) == 1
+
+
+def test_what_is_of_a_higher_risk_than_a_policy_allows_is_not_applied_under_it(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature, risky = proposed(*model)
+    candidates = tuple(one for one in risky if permits(Risk.LOW, [one]))
+    assert 0 < len(candidates) < len(risky)
+    ledger.append(promotion_of(signature, risky, policy=TrialPolicy().hash))
+    project_with("risk = 'LOW'")
+    assert applied(*model) == []
+    assert kinds(ledger)[3:] == []
+    # What the autopilot may try here is searched for once, as if the other were not there.
+    seen: list[str] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proving("reject", seen, TrialPolicy(risk=Risk.LOW)))
+    monkeypatch.setattr(f"{__name__}.CANDIDATES", candidates)
+    for _ in range(2):
+        torch._dynamo.reset()
+        assert applied(*model, mode="autopilot") == []
+        assert seen == [signature]
+    # One that it allows is applied, though it was promoted before.
+    ledger.append(promotion_of(signature, candidates))
+    ledger.append(promotion_of(signature, risky))
+    torch._dynamo.reset()
+    assert applied(*model) == [candidate.rewrite for candidate in candidates]
 
 
 @pytest.mark.parametrize(
@@ -252,8 +311,8 @@ def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> Non
     subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
 
 
-def proving(verdict: str, seen: list[str]) -> Callable[..., Any]:
-    """Stands for a trial: proposes all that can be made, and decides `verdict`."""
+def proving(verdict: str, seen: list[str], policy: TrialPolicy | None = None) -> Callable[..., Any]:
+    """Stands for a search: proposes all that can be made, decides `verdict`, and ends."""
 
     def try_graph(dynamo: fx.GraphModule, *_: Any, signature: str, environment: str, record: Any, **__: Any) -> None:
         seen.append(signature)
@@ -268,13 +327,19 @@ def proving(verdict: str, seen: list[str]) -> Callable[..., Any]:
             host="here",
             process_id=1,
             recorded_at=datetime.now(UTC),
-            policy=TrialPolicy().hash,
+            policy=(policy or TrialPolicy()).hash,
             candidates=CANDIDATES,
         )
         trial = '{"schema": "frx_trial_v1", "verdict": "promote"}'
         record([first, replace(first, kind=Kind.TRIED, trial=trial), replace(first, kind=kind)])
+        record(ended(signature, environment, policy))
 
     return try_graph
+
+
+def ended(signature: str, environment: str, policy: TrialPolicy | None = None) -> tuple[Decision, ...]:
+    under, by = policy or TrialPolicy(), this_process("autopilot")
+    return decisions_without_trial(signature, environment, under, Kind.REJECTED, "all was tried", by=by)
 
 
 CANDIDATES: tuple[Candidate, ...] = ()
@@ -378,10 +443,27 @@ def test_what_was_tried_with_other_graphs_alone_says_nothing_about_this_one(
     assert seen == [signature]
 
 
+def test_what_is_left_of_a_search_that_has_not_ended_is_tried(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature, candidates = proposed(*model)
+    decisions = rejected(signature, candidates, TrialPolicy())
+    ledger.append(decisions)
+    given: list[frozenset[str]] = []
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", lambda *_, rejected, **__: given.append(rejected))
+    assert applied(*model, mode="autopilot") == []
+    assert given == [frozenset({decisions[0].plan})]
+    ledger.append(ended(signature, decisions[0].environment))
+    torch._dynamo.reset()
+    assert applied(*model, mode="autopilot") == []
+    assert len(given) == 1
+
+
 @pytest.mark.slow
 def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tmp_path: Path) -> None:
     signature, candidates = proposed(*model)
-    ledger.append(rejected(signature, candidates, TrialPolicy()))
+    decisions = rejected(signature, candidates, TrialPolicy())
+    ledger.append([*decisions, *ended(signature, decisions[0].environment)])
     script = (
         "import sys, torch\n"
         "from model import build\n"
@@ -505,8 +587,41 @@ def test_a_trial_that_cannot_be_made_leaves_the_baseline_with_one_warning(
         raise TravelError("an operator of the script")
 
     monkeypatch.setattr("frx_graph.autopilot.try_graph", fails)
-    with pytest.warns(RuntimeWarning, match="an operator of the script"):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torch._dynamo.reset()
+            assert applied(*model, mode="autopilot") == []
+        # A ledger that fails later is said, too.
+        monkeypatch.setattr(promoted_plan, "promotions", missing_disk)
+        torch._dynamo.reset()
         assert applied(*model, mode="autopilot") == []
+    said = [str(one.message) for one in warned if "frx" in str(one.message)]
+    assert [one.partition(" (")[0] for one in said] == [
+        "frx could not try a graph",
+        "frx could not look up what was promoted",
+    ]
+    assert "an operator of the script" in said[0]
+
+
+def missing_disk(*_: Any) -> Any:
+    raise LedgerError("the disk is gone")
+
+
+def test_what_was_proved_is_applied_also_where_a_later_trial_cannot_be_run(
+    model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove = proving("promote", [])
+
+    def proves_and_fails(*args: Any, **how: Any) -> None:
+        prove(*args, **how)
+        raise TrialError("the baseline does not run")
+
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", proves_and_fails)
+    monkeypatch.setattr(backend._session, "_promoted", None)
+    with pytest.warns(RuntimeWarning, match="could not try all.*the baseline does not run.*applies what was proved"):
+        assert applied(*model, mode="autopilot") == [candidate.rewrite for candidate in candidates]
+    assert kinds(ledger)[-1] is Kind.APPLIED
 
 
 @pytest.mark.slow
@@ -572,6 +687,7 @@ def test_what_does_harm_is_rolled_back_and_not_tried_again(
     assert kinds(ledger)[3:] == [Kind.APPLIED, Kind.ROLLED_BACK]
     event = ledger.events()[-1].decision
     assert event.decided_by == "autopilot"
+    assert event.policy == TrialPolicy().hash
     assert event.reason == "its results are not finite where the baseline's are"
     torch._dynamo.reset()
     with warnings.catch_warnings(), torch.no_grad():

@@ -80,11 +80,13 @@ def test_the_first_line_of_an_error_ends_at_any_break() -> None:
         assert first_line(ValueError(f"first{line_break}second")) == "ValueError: first"
 
 
-def test_a_gain_of_several_plans_together_proves_none_of_them() -> None:
+def test_a_trial_of_several_plans_together_decides_about_none_of_them() -> None:
     faster = Verdict(Outcome.PROMOTE, "10 % faster", None, early=False)
     assert [one.kind for one in decided(faster, here())] == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED]
     found = decided(faster, here(), others=1)
     assert [one.kind for one in found] == [Kind.PROPOSED, Kind.TRIED]
-    assert found[-1].reason == "together with 1 more, so that nothing is proved: 10 % faster"
-    slower = replace(faster, outcome=Outcome.REJECT)
-    assert decided(slower, here(), others=1)[-1].kind is Kind.REJECTED
+    assert found[-1].reason == "together with 1 more, so that it says nothing of this one: promote, 10 % faster"
+    for outcome in Outcome:
+        several = decided(replace(faster, outcome=outcome), here(), others=1)
+        assert [one.kind for one in several] == [Kind.PROPOSED, Kind.TRIED]
+    assert len(decided(replace(faster, reason=5000 * "x"), here(), others=1)[-1].reason) == 1000

@@ -22,6 +22,7 @@ from frx_graph.evidence.device_state import DeviceState, nvidia_device
 from frx_graph.evidence.measurement_environment import MeasurementEnvironment, measurement_environment
 from frx_graph.evidence.processor_state import ProcessorState, processor_state
 from frx_graph.travel.decisive_settings import decisive_settings
+from frx_graph.trials.cpp_compiler import cpp_compiler
 from frx_graph.trials.decisive_variables import decisive_variables
 from frx_graph.version import __version__
 
@@ -51,6 +52,8 @@ class TrialSetup:
     """Names and values, by name, of the environment variables that decide kernels, threads or memory."""
     settings: tuple[tuple[str, str], ...]
     """The same of torch's settings, and of what was changed in the configuration of its compilers."""
+    cpp_compiler: str | None
+    """File name, size and time of the compiler that Inductor finds."""
 
     @property
     def fingerprint(self) -> str:
@@ -103,6 +106,7 @@ def trial_setup(device: torch.device, variables: Mapping[str, str] | None = None
         processors=len(_affinity() or range(os.cpu_count() or 1)),
         variables=decisive_variables(os.environ if variables is None else variables),
         settings=decisive_settings(),
+        cpp_compiler=cpp_compiler(),
     )
 
 

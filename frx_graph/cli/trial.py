@@ -124,9 +124,12 @@ def trial(
         opened_engine(engine, address, working_dir, holding) as chosen,
         contextlib.closing(chosen.run(jobs, progress)) as finished,
     ):
-        for one in finished:
-            kept.keep(one)
-        kept.settle()
+        try:
+            for one in finished:
+                kept.keep(one)
+        finally:
+            # Also where somebody ends it before all have ended: what was promoted until then stays.
+            kept.settle()
     as_asked = is_json(format, as_document)
     if len(jobs) == 1:
         _print_one(kept, as_json=as_asked)
@@ -168,7 +171,7 @@ class _Kept:
             self._errors.append(record.error)
 
     def settle(self) -> None:
-        """All have ended: where several plans were promoted for one graph, the fastest stands."""
+        """No more is to come: where several plans were promoted for one graph, the fastest stands."""
         try:
             for again in fastest_promoted_again(self._promoted, self._place):
                 document = self._documents[again.number]

@@ -17,8 +17,8 @@ from frx_graph.trial_matrix import TrialJob
 
 AUTHOR = "frx trial"
 NOT_EACH = (
-    ". Nothing is promoted: the gain is that of several graphs together, and proves none of them. Mode autopilot tries "
-    "each by itself"
+    ". Nothing is decided: the verdict is that of several graphs together, and says nothing of one. Mode autopilot "
+    "tries each by itself"
 )
 
 

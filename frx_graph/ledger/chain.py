@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from frx_graph.errors import LedgerError
+from frx_graph.errors import LedgerError, LedgerRefusedError
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.ledger.event_document import NO_EVENT, record
 from frx_graph.ledger.standing import Standing, Step, fold
@@ -24,7 +24,7 @@ class Events(Protocol):
 
 
 def chained(events: Events, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
-    """The decisions as events. Raises LedgerError for one that must not follow what is there."""
+    """The decisions as events. Raises LedgerRefusedError for one that must not follow what is there."""
     # The last event comes first: what others append after it was read makes ours fail, and be made again.
     position, previous = events.last() or (0, NO_EVENT)
     standings: dict[tuple[str, str], Standing] = {}
@@ -34,7 +34,7 @@ def chained(events: Events, decisions: Sequence[Decision]) -> tuple[Recorded, ..
         if key not in standings:
             standings[key] = fold(events.steps(*key))
         if (objection := standings[key].objection(decision)) is not None:
-            raise LedgerError(objection, "read what stands there, and decide again")
+            raise LedgerRefusedError(objection, "read what stands there, and decide again")
         position += 1
         event = record(decision, position, previous)
         previous = event.hash

@@ -60,12 +60,6 @@ class Standing:
         """The plan to apply: of those that stand the last promoted. None: the baseline."""
         return next(iter(self.promoted), None)
 
-    @property
-    def rolled_back(self) -> tuple[PlanState, ...]:
-        """The plans that were rolled back here and that nobody has asked for since. While there are any, nothing is to
-        be tried here unasked."""
-        return tuple(plan for plan in self.plans.values() if plan.state is Kind.ROLLED_BACK)
-
     def objection(self, decision: Decision) -> str | None:
         """Why this must not be decided about its plan now; None if it may."""
         known = self.plans.get(decision.plan)

@@ -35,9 +35,6 @@ TRANSITIONS: Mapping[Kind | None, Mapping[Kind, Kind]] = MappingProxyType(
 STANDING = frozenset({Kind.PROMOTED, Kind.APPLIED})
 """The states in which a plan may be applied."""
 
-WITHDRAWING = frozenset({Kind.REJECTED, Kind.ROLLED_BACK, Kind.EXPIRED})
-"""What ends a promotion."""
-
 
 def next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promoted: bool) -> Kind | None:
     """The state of a plan in `state` after a decision of this kind; None where that must not be decided.

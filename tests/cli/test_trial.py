@@ -147,6 +147,6 @@ def test_the_gain_of_several_graphs_is_no_promotion(
     monkeypatch.setattr(trial_matrix, "try_target", lambda *_: Tried(TrialRun((), verdict, (), here, ()), made))
     assert run(["trial", "model.py:build"]) == code
     printed = " ".join(capsys.readouterr().out.split())
-    assert ("#2 tried, #4 tried. Nothing is promoted: the gain is that of several graphs" in printed) is (count > 1)
+    assert ("#2 tried, #4 tried. Nothing is decided: the verdict is that of several graphs" in printed) is (count > 1)
     assert ("#3 promoted" in printed) is (count == 1)
     assert len(ledger(workplace).events()) == (3 if count == 1 else 4)

@@ -194,6 +194,27 @@ def test_of_several_promoted_candidates_the_fastest_stands_whatever_ended_last(
     assert "it is the fastest, 1.300" in promotions[0].decision.reason or last_was_best
 
 
+@pytest.mark.parametrize("rewrite", ["hoist_copy", "propagate_layout"])
+def test_the_fastest_so_far_stands_also_where_somebody_ends_it(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, rewrite: str
+) -> None:
+    ratios = {"hoist_copy": 1.2, "propagate_layout": 1.3 if rewrite == "propagate_layout" else 1.1}
+    results = [tried(Outcome.PROMOTE, "1", rewrite=name, ratio=ratio) for name, ratio in ratios.items()]
+
+    class Interrupted(Scripted):
+        def run(self, jobs: Sequence[TrialJob], progress: object) -> Generator[Finished[Any]]:
+            yield from super().run(jobs[:2], progress)
+            raise KeyboardInterrupt
+
+    use(monkeypatch, Interrupted(results, order=(0, 1)))
+    wanted = [text for name in (*ratios, "freezing") for text in ("--candidate", name)]
+    assert run(["trial", "a.py:build", *wanted]) == 130
+    ledger = open_ledger(parse_location(str(workplace / "ledger.sqlite3")))
+    promotions = ledger.promotions("1" * 16, environment_key(ENVIRONMENT.setup))
+    assert [one.rewrite for one in promotions[0].decision.candidates] == [rewrite]
+    assert len(promotions) == 2
+
+
 def test_promotions_of_several_graphs_are_left_as_they_are(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

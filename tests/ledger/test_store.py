@@ -99,7 +99,8 @@ def test_rolling_back_all_that_stands(ledger, promoted):
         (Kind.ROLLED_BACK, "1", None),
     ]
     assert ledger.promotions(GRAPH, HERE) == ()
-    assert len(ledger.standing(GRAPH, HERE).rolled_back) == 2
+    states = [plan.state for plan in ledger.standing(GRAPH, HERE).plans.values()]
+    assert states == [Kind.ROLLED_BACK] * 2
     assert verify(ledger).problem is None
 
 
