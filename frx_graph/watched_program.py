@@ -183,8 +183,8 @@ class WatchedProgram:
         elif fails is None and _may_be_anothers(failure):
             self._give_up()
             warn_and_go_on(
-                f"frx went back to the baseline for a graph whose plan failed ({first_line(failure)}); of several ranks "
-                "another one may be the reason, so this is not recorded"
+                f"frx went back to the baseline for a graph whose plan failed ({first_line(failure)}); of several "
+                "ranks another one may be the reason, so this is not recorded"
             )
         elif fails is None:
             self._back(f"it failed, in a call that cannot be made again by the baseline: {first_line(failure)}")
