@@ -27,6 +27,7 @@ from frx_graph.evidence.compilations import compilations, compiled_between
 from frx_graph.evidence.kernel_identities import observe_kernels
 from frx_graph.evidence.memory_use import MemoryRecord, observe_memory
 from frx_graph.options import backend_options
+from frx_graph.out_of_memory import out_of_memory
 from frx_graph.plan import Plan
 from frx_graph.planned_backend import planned_backend
 from frx_graph.rewrite_log import LOG, RewriteLog
@@ -326,5 +327,5 @@ def answer_to(arm: TrialArm, message: Mapping[str, Any]) -> Mapping[str, Any]:
     except FrxError as error:
         return {"error": error.message, "hint": error.hint}
     except Exception as error:  # noqa: BLE001 - the workload's own code
-        return {"error": first_line(error), "out_of_memory": isinstance(error, (MemoryError, torch.OutOfMemoryError))}
+        return {"error": first_line(error), "out_of_memory": out_of_memory(error)}
     return found

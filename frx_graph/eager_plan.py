@@ -22,12 +22,13 @@ from frx_graph.dynamo_rewriting import Compiled, Failed, Told, rewrite_or_leave
 from frx_graph.errors import first_line
 from frx_graph.frozen_weights import bind, freeze_weights
 from frx_graph.graph_kept import as_it_was_on_failure
+from frx_graph.out_of_memory import out_of_memory
 from frx_graph.passes.rewrites.folded_norms import fold_norms
 from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.pinned_views import pin_views
 from frx_graph.plan import Plan
 from frx_graph.rewriting import RewrittenGraph, rewrite_graph
-from frx_graph.rewritten_run import OUT_OF_MEMORY, RewrittenRun, WayBack
+from frx_graph.rewritten_run import RewrittenRun, WayBack
 
 IsConstant = Callable[[Tensor], bool]
 
@@ -137,7 +138,7 @@ class _GraphCompiler:
         for done in self._done:
             if done.applied:
                 self._tell(done.taken_back(f"it failed when it ran: {first_line(error)}"))
-        if not isinstance(error, OUT_OF_MEMORY):
+        if not out_of_memory(error):
             self._failed(error)
 
     def _as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:

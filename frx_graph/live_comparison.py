@@ -7,7 +7,7 @@ finite where the other's are, and differences that no rounding explains. What a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from frx_graph.errors import first_line
+from frx_graph.out_of_memory import out_of_memory
 from frx_graph.process_state import Generators
 
 _PLAINLY_WRONG = {torch.float64: 1e-6, torch.float32: 1e-2}
@@ -50,12 +51,15 @@ def worse_than_finite(ours: Tensor, theirs: Tensor) -> bool:
 
 class LiveComparison:
     """`args` of a call that is about to be made, once more for another program: those at the positions `written`, which
-    programs write into, are copied. Raises `ValueError` where they cannot be told apart from the others."""
+    programs write into, are copied. Raises `ValueError` where they cannot be told apart from the others, or where there
+    is no memory for the copies."""
 
     def __init__(self, args: Sequence[Any], written: frozenset[int], device: torch.device) -> None:
         self._args = args
+        self._written = written
         self._device = device
-        self._copies = [_again(arg, copied=i in written) for i, arg in enumerate(args)]
+        self._copies = _copies(args, written)
+        self._sizes = _sizes(self._copies)
         owners = [_memory(arg) for arg in args]
         if any(owners.count(owners[i]) > 1 for i in written):
             raise ValueError("an input that is written into shares its memory with another one")
@@ -63,19 +67,32 @@ class LiveComparison:
         self._theirs: list[Tensor] = []
         self._error: str | None = None
 
-    def run(self, program: Program) -> None:
-        """Compute the call by `program`, and remember what it returns. Random numbers are drawn as if it had not.
-        Raises `torch.OutOfMemoryError`."""
+    def run(self, program: Program, drawn_from: Generators) -> bool:
+        """Compute the call by `program`, from random numbers at `drawn_from`, and remember what it returns; False where
+        memory does not suffice. Afterwards random numbers are drawn as if it had not."""
         generators = Generators(self._device)
+        drawn_from.put_back()
         try:
             self._theirs = tensors(program(*self._copies))
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:  # noqa: BLE001 - that it raises is what is found
+            if out_of_memory(error):
+                return False
             self._error = f"it failed where the baseline does not: {first_line(error)}"
         finally:
-            self._random = generators.moved()
+            self._random = drawn_from.moved()
             generators.put_back()
+        return True
+
+    @property
+    def failed(self) -> bool:
+        """Whether the other program has raised."""
+        return self._error is not None
+
+    def put_back(self) -> None:
+        """What a program that has failed may have written into is as it was, if the copies were not used yet."""
+        with torch.no_grad():
+            for i in self._written:
+                self._args[i].copy_(self._copies[i])
 
     def worse(self, ours: Sequence[Tensor]) -> str | None:
         """In what way that is worse than `ours`, in a line; None where it is not."""
@@ -94,11 +111,14 @@ class LiveComparison:
 
     def watch_gradients(self, ours: Sequence[Tensor], told: Callable[[str], None]) -> Callable[[], None]:
         """When the call's gradients are there, compute those of the other program as well; `told` if they are worse.
-        What is returned lets go of it all, where no backward has come."""
+        What is returned lets go of it all, where no backward has come.
+
+        FSDP2 frees the weights of a layer before a backward ends, by resizing their memory, which counts as no write:
+        then there is nothing left to compute with."""
         pairs = [(a, b) for a, b in zip(ours, self._theirs, strict=True) if a.requires_grad and b.requires_grad]
         gradients: dict[int, Tensor] = {}
         handles = [a.register_hook(_keeping(gradients, i)) for i, (a, _) in enumerate(pairs)]
-        inputs = [(a, b) for a, b in zip(self._args, self._copies, strict=True) if _differentiated(a)]
+        inputs = [(a, b) for a, b in zip(self._args, self._copies, strict=True) if differentiated(a)]
 
         forget: list[Callable[[], None]] = [handle.remove for handle in handles]
 
@@ -110,6 +130,9 @@ class LiveComparison:
             inputs.clear()
 
         def seen(finite: bool) -> None:
+            if _sizes(self._copies) != self._sizes:
+                let_go()
+                return
             roots = [pairs[i][1] for i in gradients]
             theirs = torch.autograd.grad(
                 roots, [copy for _, copy in inputs], list(gradients.values()), allow_unused=True
@@ -121,6 +144,16 @@ class LiveComparison:
         if pairs:
             forget.append(when_differentiated([a for a, _ in inputs], seen))
         return let_go
+
+
+def fails_as_well(program: Program, args: Sequence[Any], written: frozenset[int], device: torch.device) -> bool | None:
+    """Whether a call fails that another program has failed in, on copies of what that may have written into; None where
+    it cannot be told."""
+    try:
+        beside = LiveComparison(args, written, device)
+    except ValueError:
+        return None
+    return not beside.run(program, Generators(device)) or beside.failed
 
 
 def when_differentiated(args: Sequence[Any], seen: Callable[[bool], None]) -> Callable[[], None]:
@@ -153,11 +186,12 @@ def when_differentiated(args: Sequence[Any], seen: Callable[[bool], None]) -> Ca
         if first:
             Variable._execution_engine.queue_callback(at_the_end)
 
-    handles = [arg.register_hook(look) for arg in args if _differentiated(arg)]
+    handles = [arg.register_hook(look) for arg in args if differentiated(arg)]
     return stop
 
 
-def _differentiated(arg: Any) -> bool:
+def differentiated(arg: Any) -> bool:
+    """Whether it is a tensor that a backward computes a gradient of."""
     return isinstance(arg, Tensor) and arg.requires_grad
 
 
@@ -168,13 +202,28 @@ def _keeping(gradients: dict[int, Tensor], i: int) -> Callable[[Tensor], None]:
     return keep
 
 
+def _copies(args: Sequence[Any], written: Container[int]) -> list[Any]:
+    try:
+        return [_again(arg, copied=i in written) for i, arg in enumerate(args)]
+    except Exception as error:
+        if out_of_memory(error):
+            raise ValueError("no memory for copies") from None
+        raise
+
+
+def _sizes(args: Sequence[Any]) -> list[int | None]:
+    """Of the memory that each tensor lies in, in bytes."""
+    plain = (arg if isinstance(arg, Tensor) and arg.layout is torch.strided else None for arg in args)
+    return [None if arg is None else arg.untyped_storage().nbytes() for arg in plain]
+
+
 def _again(arg: Any, *, copied: bool) -> Any:
     """`arg` for another program, whose gradient is its own."""
     if not isinstance(arg, Tensor) or not (copied or (arg.requires_grad and torch.is_grad_enabled())):
         return arg
     if type(arg) not in _PLAIN or arg.layout is not torch.strided:
         raise ValueError("tensors of another kind")
-    if copied and arg.requires_grad:
+    if copied and arg.requires_grad and torch.is_grad_enabled():
         raise ValueError("a tensor that is written into, and part of what is differentiated: its copy is a leaf")
     again = arg.detach()
     if copied:

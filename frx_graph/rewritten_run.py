@@ -22,12 +22,11 @@ from torch.utils import _pytree as pytree
 from frx_graph.dynamo_rewriting import Compiled, Failed
 from frx_graph.facts.operator_overload import draws_random_numbers
 from frx_graph.matrix_product import LIBRARY
+from frx_graph.out_of_memory import out_of_memory
 
 _NAMESPACES = frozenset({"aten", "prims", "mkldnn", LIBRARY.ns})
 _MOST_SIZES = 64
 """Where sizes never come twice, each run would keep its arguments, a backward all that was saved."""
-OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
-"""It may be the arguments that a run has kept that left too little: that says nothing against the graph."""
 
 
 @dataclass
@@ -119,8 +118,9 @@ class RewrittenRun:
         if drawn is not None:
             torch.set_rng_state(drawn)
         result = as_traced()(kept)
-        # What is saved as it was traced, a backward that was rewritten must not read.
-        if self._saves or not isinstance(failure, OUT_OF_MEMORY):
+        # What is saved as it was traced, a backward that was rewritten must not read. Too little memory says nothing
+        # against the graph: it may be the arguments that a run has kept that left too little.
+        if self._saves or not out_of_memory(failure):
             self._way_back.take(failure)
             self._gone_back(as_traced)
         return result

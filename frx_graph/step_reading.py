@@ -6,14 +6,20 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 import torch
 
+from frx_graph.evidence.available_memory import available_memory
 from frx_graph.evidence.compilations import frames_compiled
 from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.canary import Footprint
 from frx_graph.trials.samples import Disturbance
+
+_USABLE = 0.9
+"""Of the memory that is left: the rest is for what allocators cannot use of it."""
+_STATUS = Path("/proc/self/status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,33 @@ class StepReading:
         held = torch.cuda.memory_allocated(self.device) if on_gpu else psutil.Process().memory_info().rss
         return Footprint(frames_compiled(), held)
 
+    def fits_twice(self) -> bool:
+        """Whether there is memory for what a step takes and for as much again, as far as the system tells: no step has
+        taken more than the most that was ever held."""
+        if self.device.type != "cuda":
+            return fits_twice(_resident_peak(), self.footprint().held_bytes, available_memory())
+        held = torch.cuda.memory_allocated(self.device)
+        free, total = torch.cuda.mem_get_info(self.device)
+        allowed = int(total * torch.cuda.get_per_process_memory_fraction(self.device))
+        left = min(free + torch.cuda.memory_reserved(self.device), allowed) - held
+        return fits_twice(torch.cuda.max_memory_allocated(self.device), held, left)
+
     def disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
         """What else happens during a block."""
         return block_watch(watched(self.device))
+
+
+def fits_twice(peak_bytes: int | None, held_bytes: int, left_bytes: int | None) -> bool:
+    """Whether what was held at most beyond what is held now is left twice; True where that cannot be told."""
+    if peak_bytes is None or left_bytes is None:
+        return True
+    return 2 * max(0, peak_bytes - held_bytes) <= _USABLE * left_bytes
+
+
+def _resident_peak() -> int | None:
+    """Bytes that were resident at most (Linux)."""
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch import distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 
 from frx_graph.capture.repeatable_graph import repeatable
-from frx_graph.capture.saved_tensor_hooks import has_saved_tensor_hooks
+from frx_graph.capture.saved_tensor_hooks import has_saved_tensor_hooks, unseen_by_saved_tensor_hooks
 from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
 from frx_graph.evidence.compilations import frames_compiled
@@ -19,11 +21,16 @@ from frx_graph.kept_baseline import KeptBaseline
 from frx_graph.live_comparison import (
     NOT_FINITE,
     LiveComparison,
+    differentiated,
+    fails_as_well,
     not_finite,
     tensors,
     when_differentiated,
     worse_than_finite,
 )
+from frx_graph.measuring_place import MeasuringPlace
+from frx_graph.noted_backward import note_failing_backward
+from frx_graph.out_of_memory import out_of_memory
 from frx_graph.process_state import Generators
 from frx_graph.step_reading import StepReading
 from frx_graph.trials.canary import Canary
@@ -32,6 +39,10 @@ from frx_graph.trials.live_signs import Look, Promised, Sign, Signs, is_look
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
 from frx_graph.user_warning import warn_and_go_on
+
+_VALUES = (Sign.NOT_FINITE, Sign.LOSS)
+"""What results that both programs compute of the same call tell."""
+_WHOLE_STEPS = MeasuringPlace()
 
 RollBack = Callable[[str], None]
 """Told that the plan is not used any more in this process, and why, in a line. Does not raise."""
@@ -42,11 +53,13 @@ class WatchedProgram:
 
     - Where it raises and the baseline does not, or its results or gradients are not finite and the baseline's are, it
       goes back to the baseline, and the call returns the baseline's results if it can be made again.
-    - Where steps become slower, memory grows, frames are compiled again and again, or a canary is due, the next steps
-      run with the plan and without it in turns; it goes back if they show that the plan is worse.
-    - Where a loss has grown, a step is computed by both.
+    - Where steps become slower, memory grows, frames are compiled again and again, a canary is due, or whole steps do
+      not show whether it keeps its promise, the next steps run with the plan and without it in turns; it goes back if
+      they show that the plan is worse.
+    - Where a loss has grown, a step is computed by both, if there is memory for that.
 
-    What must not be computed twice (`_may_repeat`) is watched for its time, memory and frames only.
+    What must not be computed twice (`_may_repeat`) is watched for its time, memory and frames only; where it raises, it
+    goes back, too, since nobody knows what the baseline does.
     """
 
     def __init__(
@@ -91,12 +104,24 @@ class WatchedProgram:
         self._awaits_backward = False
         self._forwards_share_a_backward = False
         self._let_go: Callable[[], None] | None = None
+        self._given_up = False
+        self._notes_backward = False
+        self._told_of_memory = False
+        # Calls under hooks on what autograd saves are made by this one.
+        self._hooked = planned
+        self._hooked_awaits_backward = False
+
+    @property
+    def measuring(self) -> bool:
+        """Whether its steps are a canary's."""
+        return self._canary is not None
 
     def __call__(self, *args: Any) -> Any:
         """What the program returns for `args`."""
-        if has_saved_tensor_hooks() or self._reading.capturing():
-            # What autograd saves is counted, as in checkpoints, whose second run must be as the first; or the device
-            # does nothing yet. Such calls are left alone.
+        if has_saved_tensor_hooks():
+            return self._under_hooks(args)
+        if self._reading.capturing():
+            # The device does nothing yet.
             return self._planned(*args)
         if self._let_go is not None:
             self._let_go()
@@ -118,12 +143,13 @@ class WatchedProgram:
         drawn_from = self._generators() if looks or self._draws else None
         try:
             result = self._planned(*args)
-        except Exception as error:
-            if before != (_versions(args) if looks else ()):
-                raise
+        except Exception as error:  # noqa: BLE001 - raised again, unless the baseline computes the call
+            if looks:
+                self._written |= _changed(before, _versions(args))
             return self._after_failure(args, error, drawn_from)
         if looks:
             self._written |= _changed(before, _versions(args))
+            self._note_backward(tensors(result))
         if not self._whole_steps:
             self._seconds.append(self._reading.seconds() - began)
         self._steps += 1
@@ -134,7 +160,10 @@ class WatchedProgram:
 
     def _after_failure(self, args: Sequence[Any], failure: Exception, drawn_from: Generators | None) -> Any:
         """What the baseline gives where the plan's program has failed, if the call can be made again."""
+        # What it has computed may be the memory that it has failed for.
+        traceback.clear_frames(failure.__traceback__)
         if not self._may_make_again(args):
+            self._blamed(args, failure)
             raise failure
         try:
             result = self._again(self._baseline.program(args), args, drawn_from)
@@ -144,21 +173,115 @@ class WatchedProgram:
         self._back(f"it failed where the baseline does not: {first_line(failure)}")
         return result
 
-    def _compared(self, *args: Any) -> Any:
-        """A step that both programs compute. What it returns is the baseline's."""
-        if not self._lock.acquire(blocking=False):
+    def _blamed(self, args: Sequence[Any], failure: Exception) -> None:
+        """The plan's program has failed in a call that cannot be made again: the user gets to know of it. Not the next
+        time, unless the baseline fails as well."""
+        if self._given_up:
+            return
+        if (fails := self._baseline_fails(args)) is False:
+            self._back(f"it failed where the baseline does not: {first_line(failure)}")
+        elif fails is None and _may_be_anothers(failure):
+            self._give_up()
+            warn_and_go_on(
+                f"frx went back to the baseline for a graph whose plan failed ({first_line(failure)}); of several "
+                "ranks another one may be the reason, so this is not recorded"
+            )
+        elif fails is None:
+            self._back(f"it failed, in a call that cannot be made again by the baseline: {first_line(failure)}")
+
+    def _baseline_fails(self, args: Sequence[Any]) -> bool | None:
+        """Whether it does on copies of what may have been written into; None where that cannot be told."""
+        if not self._repeatable:
+            return None
+        written = self._written if self._may_repeat(args) else frozenset(range(len(args)))
+        try:
+            with unseen_by_saved_tensor_hooks():
+                return fails_as_well(self._baseline.program(args), args, written, self._reading.device)
+        except Exception:  # noqa: BLE001 - the user is to see the program's failure, not one of ours
+            return None
+
+    def _note_backward(self, results: Sequence[Tensor]) -> None:
+        if self._train and not self._notes_backward:
+            self._notes_backward = note_failing_backward(results, self._backward_failed)
+
+    def _backward_failed(self, error: Exception) -> None:
+        """Of other failures the user's own code may be the reason: a second backward, a write into what was saved."""
+        # Both programs' backwards together may need memory that one does not.
+        lacks_memory = out_of_memory(error) and self._let_go is None
+        if not self._given_up and (lacks_memory or _says_a_compiler(error)):
+            self._back(f"its backward failed, which cannot be made again by the baseline: {first_line(error)}")
+
+    def _under_hooks(self, args: Sequence[Any]) -> Any:
+        """A call amid the user's hooks on what autograd saves, which is not watched. Checkpoints make it once more in
+        the backward, and count: the program must be the same, also where the plan is given up between."""
+        if not torch.is_grad_enabled():
             return self._planned(*args)
+        amid_backward = torch._C._current_graph_task_id() != -1
+        if not amid_backward and not self._hooked_awaits_backward:
+            self._hooked = self._planned
+        try:
+            result = self._hooked(*args)
+        except Exception as error:
+            # Checkpoints end their second run by an exception of their own.
+            if out_of_memory(error):
+                traceback.clear_frames(error.__traceback__)
+                self._blamed(args, error)
+            self._hooked_awaits_backward = False
+            raise
+        self._note_backward(tensors(result))
+        if not amid_backward:
+            self._hooked_awaits_backward = True
+            if self._given_up:
+                for value in filter(differentiated, tensors(result)):
+                    value.register_hook(self._hooked_differentiated)
+        return result
+
+    def _hooked_differentiated(self, _gradient: Tensor) -> None:
+        """When the next call comes, but in this backward, all before it has been made once more."""
+        self._hooked_awaits_backward = False
+
+    def _by_plan(self, args: Sequence[Any]) -> Any:
+        """A step that is not looked at."""
+        drawn_from = self._generators() if self._draws else None
+        try:
+            return self._planned(*args)
+        except Exception as error:  # noqa: BLE001 - raised again, unless the baseline computes the call
+            return self._after_failure(args, error, drawn_from)
+
+    def _followed(self, *args: Any) -> Any:
+        """The step after a sign."""
+        if not self._lock.acquire(blocking=False):
+            return self._by_plan(args)
         try:
             sign, self._sign = self._sign, None
-            return self._planned(*args) if sign is None else self._by_both(args, sign)
+            # Whatever happens, the next step is an ordinary one.
+            self._resume()
+            if sign is None or not self._may_take_turns():
+                if sign is not None:
+                    self._signs.cleared(sign)
+                return self._by_plan(args)
+            if sign in _VALUES:
+                return self._by_both(args, sign)
+            if self._whole_steps and not _WHOLE_STEPS.taken_for(self):
+                # If the sign is still there at the next look, then.
+                return self._by_plan(args)
+            if sign is Sign.DUE and self._may_repeat(args):
+                return self._by_both(args, sign)
+            self._measure(sign)
+            return self._by_plan(args)
         finally:
             self._lock.release()
+
+    def _measure(self, sign: Sign) -> None:
+        """The next steps are a canary's."""
+        self._canary = Canary(sign, self._policy, self._reading, whole_steps=self._whole_steps)
+        self._run = self._measured
 
     def _measured(self, *args: Any) -> Any:
         """A step of a canary's, by the program whose turn it is."""
         canary = self._canary
         if canary is None or not self._lock.acquire(blocking=False):
-            return self._planned(*args)
+            return self._by_plan(args)
         try:
             arm = _begun(canary) if self._canary is canary else Arm.CANDIDATE
             if self._canary is canary and canary.finding is None:
@@ -175,6 +298,7 @@ class WatchedProgram:
             result = program(*args)
         except BaseException as error:
             canary.abandon()
+            self._signs.cleared(canary.sign)
             self._resume()
             if not isinstance(error, Exception):
                 raise
@@ -267,58 +391,70 @@ class WatchedProgram:
                 self._signs.cleared(sign)
             return ours
         self._sign = sign
-        self._run = self._compared
+        self._run = self._followed
         return result
 
     def _by_both(self, args: Sequence[Any], sign: Sign) -> Any:
-        # Whatever happens, the next step is an ordinary one.
-        self._resume()
-        if not self._may_take_turns():
+        """A step that both programs compute. What it returns is the baseline's, which comes first: what it fails for is
+        its own, and if there is no memory for both, it is the plan's program that fails."""
+        beside = self._beside(args, sign)
+        if beside is None and sign in _VALUES:
             self._signs.cleared(sign)
-            return self._planned(*args)
-        alike = self._computed_alike(args)
+            return self._by_plan(args)
         program, drawn_from = self._baseline.program(args), self._generators()
         try:
             result = program(*args)
         except Exception as error:
-            if not self._may_make_again(args):
+            self._signs.cleared(sign)
+            if beside is None and not self._may_make_again(args):
                 raise
-            # It may have been the memory that both need together.
-            del alike
+            if beside is not None:
+                beside.put_back()
             return self._after_baselines_failure(args, error, drawn_from)
         try:
-            worse = None if alike is None else alike.worse(tensors(result))
-            if worse is not None:
-                self._back(worse)
-                return result
-            if alike is not None and self._train:
-                self._let_go = alike.watch_gradients(tensors(result), self._back)
-            if sign in (Sign.NOT_FINITE, Sign.LOSS):
+            if beside is not None and beside.run(self._planned, drawn_from):
+                worse = beside.worse(tensors(result))
+                if worse is not None:
+                    self._back(worse)
+                    return result
+                if self._train and sign is not Sign.LOSS:
+                    self._let_go = beside.watch_gradients(tensors(result), self._back)
+            if sign in _VALUES:
                 self._signs.cleared(sign)
             else:
-                self._canary = Canary(sign, self._policy, self._reading, whole_steps=self._whole_steps)
-                self._run = self._measured
+                self._measure(sign)
         except Exception as error:  # noqa: BLE001 - what watches must not break what is watched
             self._stop(error)
         return result
 
     def _after_baselines_failure(self, args: Sequence[Any], failure: Exception, drawn_from: Generators | None) -> Any:
+        # What it has computed may be the memory that it has failed for.
+        traceback.clear_frames(failure.__traceback__)
         try:
             return self._again(self._planned, args, drawn_from)
         except Exception:  # noqa: BLE001 - the program's own, whatever it is
             raise failure from None
 
-    def _computed_alike(self, args: Sequence[Any]) -> LiveComparison | None:
-        """The call, computed by the plan's program beside; None where that cannot be done."""
+    def _beside(self, args: Sequence[Any], sign: Sign) -> LiveComparison | None:
+        """The call, for the plan's program to compute beside; None where that cannot be done."""
         if not self._may_repeat(args):
             return None
         try:
-            alike = LiveComparison(args, self._written, self._reading.device)
-            alike.run(self._planned)
-        except (ValueError, torch.OutOfMemoryError):
-            # Twice at once may need memory that once does not.
+            if not self._reading.fits_twice():
+                self._tell_of_memory(sign)
+                return None
+            return LiveComparison(args, self._written, self._reading.device)
+        except Exception:  # noqa: BLE001 - what watches must not break what is watched
             return None
-        return alike
+
+    def _tell_of_memory(self, sign: Sign) -> None:
+        """Once, where something is not found out for it: what is due is measured all the same."""
+        if sign in _VALUES and not self._told_of_memory:
+            self._told_of_memory = True
+            warn_and_go_on(
+                f"frx does not compare a graph with a promoted plan with its baseline, though {sign.value}: there is "
+                "no memory for a step of both"
+            )
 
     def _found(self, canary: Canary) -> None:
         if canary.finding is None or self._canary is not canary:
@@ -348,6 +484,7 @@ class WatchedProgram:
 
     def _give_up(self) -> None:
         """From the next call on the baseline runs."""
+        self._given_up = True
         self._planned = self._run = self._alone
         self._canary = None
 
@@ -388,6 +525,17 @@ def _versions(args: Sequence[Any]) -> tuple[int | None, ...]:
 def _changed(before: Sequence[int | None], after: Sequence[int | None]) -> frozenset[int]:
     pairs = enumerate(zip(before, after, strict=True))
     return frozenset(i for i, (old, new) in pairs if old != new)
+
+
+def _may_be_anothers(failure: Exception) -> bool:
+    """Whether a failure may have come from another rank: one that dies fails the collectives of all."""
+    several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return several and not out_of_memory(failure)
+
+
+def _says_a_compiler(error: Exception) -> bool:
+    """AOTAutograd keeps to itself that a backward cannot be compiled, until it runs first."""
+    return type(error).__module__.startswith(("torch._inductor", "torch._dynamo"))
 
 
 def _begun(canary: Canary) -> Arm:

@@ -6,10 +6,11 @@ Each scenario runs programs in turn, in process groups of their own. `Turn` says
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,19 +22,24 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from unproved_promotions import everything_made as everything_made_of
 from unproved_promotions import promotion
 
 from frx_graph import autopilot, backend, rank_opening
 from frx_graph.agreement import agree
 from frx_graph.errors import TravelError
+from frx_graph.kept_baseline import KeptBaseline
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.plan_offer import PlanOffer
+from frx_graph.trials import canary
 
 EAGER = {"inner": "eager"}
+STEPS = 40
+"""Enough for one canary and another look."""
 TRIAL = '{"schema": "frx_trial_v1", "verdict": "promote"}'
 
 
@@ -323,6 +329,56 @@ def across(rank: int, _world: int) -> Seen:
     return {"made": made, "right": right}
 
 
+def stepping(rank: int, _world: int, spread: str) -> Seen:
+    """Training steps under a promoted plan that is measured again after each look."""
+    # How long steps take is another matter: of two ranks on a busy machine, anything.
+    canary.judged = lambda *_: canary.Finding(None)  # type: ignore[attr-defined]
+    Path("pyproject.toml").write_text("[tool.frx.policy]\ncanary_interval_steps = 1\nsteps_per_block = 1\n")
+    decisions = everything_promoted(spread, rank)
+    if rank == 0:
+        keep(rank, decisions)
+    dist.barrier()
+    torch._dynamo.reset()
+    backend.clear()
+    gradient, program = torch.autograd.grad, KeptBaseline.program
+    # Whether all that gradients are compared by has its memory, each time that they are.
+    compared: list[bool] = []
+    baselines: list[int] = []
+
+    def noted(outputs: Any, inputs: Sequence[Tensor], *args: Any, **how: Any) -> Any:
+        if all(type(each) is Tensor for each in inputs):
+            compared.append(all(each.untyped_storage().nbytes() > 0 for each in inputs))
+        return gradient(outputs, inputs, *args, **how)
+
+    def counted(self: KeptBaseline, args: Any) -> Any:
+        baselines.append(1)
+        return program(self, args)
+
+    torch.autograd.grad = noted
+    KeptBaseline.program = counted  # type: ignore[method-assign]
+    model, other = (SPREADS[spread](network()) for _ in range(2))
+    compiled = torch.compile(model, backend="frx", options=EAGER)
+    right = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(STEPS):
+            for one in (compiled, other):
+                one(images(rank + step)).square().sum().backward()
+            pairs = zip(model.parameters(), other.parameters(), strict=True)
+            right.append(all(torch.allclose(whole(a.grad), whole(b.grad), rtol=1e-3, atol=1e-4) for a, b in pairs))
+    return {
+        "right": right,
+        "said": [str(w.message) for w in caught if "frx" in str(w.message)],
+        "applied": sum(len(done.applied) for done in backend.rewritten()),
+        "compared": compared,
+        "baselines": len(baselines),
+    }
+
+
+def whole(gradient: Tensor) -> Tensor:
+    return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+
+
 def as_promoted(rank: int, world: int) -> Seen:
     return in_turns(AS_PROMOTED, rank, world)
 
@@ -336,4 +392,5 @@ def killed(rank: int, world: int) -> Seen:
 
 
 if __name__ == "__main__":
-    main({scenario.__name__: scenario for scenario in (as_promoted, otherwise, killed, across)})
+    scenarios = {scenario.__name__: scenario for scenario in (as_promoted, otherwise, killed, across)}
+    main({**scenarios, **{f"stepping {spread}": functools.partial(stepping, spread=spread) for spread in SPREADS}})

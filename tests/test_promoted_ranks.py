@@ -84,6 +84,19 @@ def test_ranks_exchange_in_a_graph_what_they_would_without_a_plan(launch: Launch
     assert last["right"] == [False, True, True]
 
 
+@pytest.mark.parametrize("spread", ["data parallel", "split", "sharded"])
+def test_training_steps_are_right_while_the_plan_is_watched(launch: Launch, tmp_path: Path, spread: str) -> None:
+    for seen in launch(tmp_path / "ranks", f"stepping {spread}", 2, "tcp"):
+        assert seen["applied"] > 0
+        assert seen["said"] == []
+        assert all(seen["right"])
+        # Four of ten steps, and those that both compute.
+        assert seen["baselines"] > 10
+        # FSDP2 has freed the weights when a backward ends.
+        assert bool(seen["compared"]) is (spread != "sharded")
+        assert all(seen["compared"])
+
+
 @pytest.mark.slow
 def test_where_nobody_has_a_ledger_that_is_asked_once(otherwise: list[Seen]) -> None:
     ranks = of(otherwise, "nothing")

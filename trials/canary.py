@@ -77,7 +77,7 @@ def judged(quads: Sequence[LiveQuad], sign: Sign, policy: TrialPolicy) -> Findin
     """What the quads so far settle; None: go on.
 
     Slower is what the safe t-test finds by more than the bias that one process has, after five quads at least, or the
-    trimmed one at the end. One quad is enough for a canary that was merely due, if it does not find the plan slower.
+    trimmed one at the end. One quad is enough for a canary that no harm is behind, if it does not find the plan slower.
     """
     ours, theirs = (_total(quads, arm) for arm in (Arm.CANDIDATE, Arm.BASELINE))
     if ours.frames >= _COMPILED_FRAMES and theirs.frames == 0:
@@ -86,7 +86,7 @@ def judged(quads: Sequence[LiveQuad], sign: Sign, policy: TrialPolicy) -> Findin
         grown = f"{ours.held_bytes / 2**20:.0f} MiB in its steps, {theirs.held_bytes / 2**20:.0f} in the baseline's"
         return Finding(f"memory grew by {grown}")
     slower_by = [-quad.measured.log_ratio for quad in quads if not quad.measured.void]
-    if sign is Sign.DUE and len(slower_by) == 1 and slower_by[0] <= 0:
+    if sign in (Sign.DUE, Sign.PROMISE) and len(slower_by) == 1 and slower_by[0] <= 0:
         return Finding(None)
     if len(slower_by) >= FEWEST_QUADS:
         if safe_t(slower_by, policy.process_bias) >= -math.log(policy.alpha):

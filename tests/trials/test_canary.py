@@ -144,6 +144,22 @@ def test_steps_as_they_were_promised_are_no_sign() -> None:
     assert looks(signs, lambda step: 0.9, 5_000) == []
 
 
+def test_whole_steps_are_slower_by_the_seconds_that_were_promised() -> None:
+    def seconds(step: int) -> float:
+        return 5.0 if step < 500 else 5.6
+
+    told = looks(Signs(POLICY, lambda: Promised(1.0, 0.5), whole_steps=True), seconds, 600)
+    assert [sign for _, sign in told] == [Sign.PROMISE, Sign.SLOW]
+    assert looks(Signs(POLICY, lambda: Promised(1.0, 0.5), whole_steps=False), seconds, 600)[0][1] is Sign.SLOW
+    # Their noise is that of whole steps, however little was promised.
+    told = looks(Signs(POLICY, lambda: Promised(0.1, 0.09), whole_steps=True), lambda step: 5 + step / 10_000, 600)
+    assert [sign for _, sign in told] == [Sign.PROMISE]
+
+
+def test_whole_steps_that_are_shorter_than_the_baseline_alone_keep_the_promise() -> None:
+    assert looks(Signs(POLICY, lambda: Promised(1.0, 0.5), whole_steps=True), lambda step: 0.9, 5_000) == []
+
+
 def test_a_sign_that_was_nothing_waits_twice_as_long_each_time() -> None:
     signs = Signs(POLICY, lambda: None, whole_steps=False)
     told = [step for step, _ in looks(signs, lambda step: float(step), 20_000)]
