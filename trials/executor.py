@@ -182,7 +182,11 @@ class _Run:
             self._progress("comparing their results")
             policy = self._policy
             question = Judge(
-                files[Arm.BASELINE], files[Arm.CANDIDATE], policy.numerics_multiplier, policy.numerics_multiplier_half
+                files[Arm.BASELINE],
+                files[Arm.CANDIDATE],
+                DRAWS,
+                policy.numerics_multiplier,
+                policy.numerics_multiplier_half,
             )
             judged = self._asking.ask(arms, Arm.BASELINE, question, Judged)
         wanted = self._programs.candidate.candidates
