@@ -39,9 +39,9 @@ Tensors: TypeAlias = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class StepResults:
-    """Of one draw. `values` are copies on the CPU, by name; `forms` says of each how it lay: strides, whether it needs a gradient,
-    and the number of the memory that it shares with inputs, parameters, buffers and other outputs, counted from the
-    first."""
+    """Of one draw. `values` are copies on the CPU, by name; `forms` says of each how it lay: strides, whether it needs
+    a gradient, and the number of the memory that it shares with inputs, parameters, buffers and other outputs, counted
+    from the first."""
 
     values: Tensors
     forms: Mapping[str, str]

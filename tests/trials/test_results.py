@@ -182,7 +182,7 @@ class Cached(nn.Module):
     def __init__(self, name: str, *, copied: bool) -> None:
         super().__init__()
         self.register_buffer("cache", torch.zeros(3))
-        self.weight = nn.Parameter(torch.ones(3))
+        self.weight = nn.Parameter(torch.ones(3), requires_grad=False)
         self.name, self.copied = name, copied
 
     def forward(self, x: Tensor) -> Tensor:
