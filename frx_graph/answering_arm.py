@@ -7,7 +7,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,18 +52,20 @@ from frx_graph.trials.arm_messages import (
 )
 from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.numerics import Multipliers
+from frx_graph.trials.numerics import Errors, Multipliers
 from frx_graph.trials.results import (
+    Compared,
     Program,
     StepResults,
     compare,
+    noise_of,
     observe_step,
-    read_results,
+    read_result,
     redrawn,
     same_results,
     same_step,
     seed_everything,
-    write_results,
+    write_result,
 )
 from frx_graph.trials.rounding_noise import RoundingNoise
 
@@ -92,8 +95,6 @@ class TrialArm:
         self._seed = 0
         self._signatures: dict[str, str] = {}
         self._failures: list[str] = []
-        self._references: list[StepResults] | None = None
-        self._roundings: dict[int, list[StepResults]] = {}
 
     def answer(self, question: Question) -> Answer:
         """What is asked for. Raises whatever the workload raises."""
@@ -166,18 +167,31 @@ class TrialArm:
             memory = observe_memory(lambda: self._step(program))
             if not self._alone:
                 memory = _of_program(memory, program)
-            write_results(Path(asked.file), self._results(program, asked.draws))
+            for draw in range(asked.draws):
+                write_result(Path(asked.file), draw, self._result(program, draw))
         return Examined(self._graphs(), tuple(self._failures), capture, kernels, memory)
 
     def _judge(self, asked: Judge) -> Judged:
         program, workload = self._ready()
-        ours, theirs = read_results(Path(asked.ours)), read_results(Path(asked.theirs))
         with workload.surroundings():
-            exact = self._exact(program.train, len(ours))
-            allowed = Multipliers(asked.multiplier, asked.multiplier_half)
-            found = compare(ours, theirs, exact, allowed, lambda draw: self._noisy(program.train, draw))
-        compared = sum(len(one.values) for one in ours)
-        return Judged(found.values, found.forms, compared, exact is not None, found.placed, found.share)
+            exact = _in_fp64(self._eager(program.train))
+            draws = [self._compared(asked, draw, exact) for draw in range(asked.draws)]
+        return Judged(
+            values=tuple(difference for found in draws for difference in found.values),
+            forms=tuple(difference for found in draws for difference in found.forms),
+            compared=sum(found.compared for found in draws),
+            exact=all(found.exact for found in draws),
+            placed=sum(found.placed for found in draws),
+            share=max((found.share for found in draws if found.share is not None), default=None),
+        )
+
+    def _compared(self, asked: Judge, draw: int, exact: Program | None) -> Compared:
+        """One draw, whose results are let go before the next one's are made: each set of them is as large as all
+        parameters and gradients."""
+        reference = None if exact is None else self._exact(exact, draw)
+        ours, theirs = read_result(Path(asked.ours), draw), read_result(Path(asked.theirs), draw)
+        allowed = Multipliers(asked.multiplier, asked.multiplier_half)
+        return compare(draw, ours, theirs, reference, allowed, lambda: self._noisy(draw))
 
     def _measure(self, asked: Measure) -> Measured:
         program, workload = self._ready()
@@ -221,11 +235,9 @@ class TrialArm:
                 )
         return tuple(made.values())
 
-    def _results(self, program: Program, draws: int) -> list[StepResults]:
-        return [
-            observe_step(replace(program, args=args, kwargs=kwargs), self._seed)
-            for args, kwargs in (redrawn((program.args, program.kwargs), draw) for draw in range(draws))
-        ]
+    def _result(self, program: Program, draw: int, within: AbstractContextManager[object] | None = None) -> StepResults:
+        args, kwargs = redrawn((program.args, program.kwargs), draw)
+        return observe_step(replace(program, args=args, kwargs=kwargs), self._seed, within)
 
     def _eager(self, train: bool) -> Program:
         assert self._workload is not None
@@ -234,30 +246,22 @@ class TrialArm:
         workload = self._workload
         return Program(model, module, workload.args, workload.kwargs, train, workload.optimizer)
 
-    def _exact(self, train: bool, draws: int) -> list[StepResults] | None:
-        """The same in float64, by eager; None where the program does not run so."""
-        if self._references is None:
-            try:
-                program = _in_fp64(self._eager(train))
-                self._references = self._results(program, draws)
-            except Exception:  # noqa: BLE001 - the workload's own code, in a type that it was not written for
-                return None
-        return self._references
+    def _exact(self, program: Program, draw: int) -> StepResults | None:
+        """Of the program in float64, by eager; None where it does not run so."""
+        try:
+            return self._result(program, draw)
+        except Exception:  # noqa: BLE001 - the workload's own code, in a type that it was not written for
+            return None
 
-    def _noisy(self, train: bool, draw: int) -> Sequence[StepResults]:
-        """What rounding may make of a draw, by eager: a run without noise, then some with; nothing where that cannot be
-        told. Each runs a copy, so that a state that the program keeps is the same in all of them."""
-        if draw not in self._roundings:
-            plain = self._eager(train)
-            args, kwargs = redrawn((plain.args, plain.kwargs), draw)
-            self._roundings[draw] = []
-            try:
-                for noise in (None, *map(RoundingNoise, range(_ROUNDINGS))):
-                    program = _copied(replace(plain, args=args, kwargs=kwargs))
-                    self._roundings[draw].append(observe_step(program, self._seed, noise))
-            except Exception:  # noqa: BLE001 - an operator of the workload's own may not run under a mode
-                self._roundings[draw] = []
-        return self._roundings[draw]
+    def _noisy(self, draw: int) -> Mapping[str, Errors]:
+        """What rounding may make of a draw, by eager: by a run without noise, then some with; nothing where that cannot
+        be told. Each runs a copy, so that a state that the program keeps is the same in all of them."""
+        plain = self._eager(self._ready()[0].train)
+        noises = (None, *map(RoundingNoise, range(_ROUNDINGS)))
+        try:
+            return noise_of(self._result(_copied(plain), draw, noise).values for noise in noises)
+        except Exception:  # noqa: BLE001 - an operator of the workload's own may not run under a mode
+            return {}
 
 
 def _plan(asked: Load) -> Plan | None:
@@ -283,15 +287,20 @@ def _copied(program: Program) -> Program:
     return replace(program, call=model, model=model, optimizer=optimizer)
 
 
-def _in_fp64(program: Program) -> Program:
+def _in_fp64(program: Program) -> Program | None:
+    """A copy of it; None where it cannot be had."""
+
     def widened(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.is_floating_point():
             return value
         return value.detach().double().requires_grad_(value.requires_grad)
 
-    program = _copied(program)
-    call = program.call if program.model is None else program.model.double()
-    args, kwargs = pytree.tree_map(widened, (program.args, dict(program.kwargs)))
+    try:
+        program = _copied(program)
+        call = program.call if program.model is None else program.model.double()
+        args, kwargs = pytree.tree_map(widened, (program.args, dict(program.kwargs)))
+    except Exception:  # noqa: BLE001 - the workload's own code, in a type that it was not written for
+        return None
     return replace(program, call=call, args=args, kwargs=kwargs)
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from frx_graph import answering_arm
 from frx_graph.answering_arm import TrialArm
 from frx_graph.trial_workload import Loadable
-from frx_graph.trials.arm_messages import Judge, Judged, Load, Measure, TargetWorkload
-from frx_graph.trials.results import Program, observe_step, redrawn, write_results
+from frx_graph.trials.arm_messages import Examine, Judge, Judged, Load, Measure, TargetWorkload
+from frx_graph.trials.results import Program, StepResults, observe_step, redrawn, write_result
 
 SEED = 3
 
@@ -39,10 +42,11 @@ def judged(arm: TrialArm, folder: Path, candidate: nn.Module, x: Tensor, draws: 
     model, _ = network()
     files = []
     for name, module, image in (("ours", model, network()[1]), ("theirs", candidate, x)):
-        runs = (Program(module, module, redrawn((image,), draw), {}, True) for draw in range(draws))
         files.append(folder / name)
-        write_results(files[-1], [observe_step(run, SEED) for run in runs])
-    found = arm.answer(Judge(str(files[0]), str(files[1]), 2.0, 3.0))
+        for draw in range(draws):
+            run = Program(module, module, redrawn((image,), draw), {}, True)
+            write_result(files[-1], draw, observe_step(run, SEED))
+    found = arm.answer(Judge(str(files[0]), str(files[1]), draws, 2.0, 3.0))
     assert isinstance(found, Judged)
     return found
 
@@ -54,7 +58,7 @@ def test_what_rounding_makes_of_a_deep_network_is_no_difference(arm: TrialArm, t
     assert found.exact
     assert found.values == ()
     # Without knowing what rounding does it would be one.
-    monkeypatch.setattr(TrialArm, "_noisy", lambda self, train, draw: ())
+    monkeypatch.setattr(TrialArm, "_noisy", lambda self, draw: {})
     found = judged(arm, tmp_path, model, x)
     assert any(difference.name.startswith("gradient") for difference in found.values)
     assert not any(difference.name.startswith("output") for difference in found.values)
@@ -72,6 +76,34 @@ def test_what_is_judged_is_left_as_it_was(arm: TrialArm, tmp_path: Path) -> None
     assert isinstance(arm._workload.model, nn.Module)
     for name, value in arm._workload.model.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_only_one_draw_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    def noted(*how: Any) -> StepResults:
+        found = observe_step(*how)
+        made.append(weakref.ref(found.values["output 0"]))
+        alive.append(sum(one() is not None for one in made))
+        return found
+
+    monkeypatch.setattr(answering_arm, "observe_step", noted)
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    arm = TrialArm(load=lambda _: Loadable(model, (x,), {}))
+    arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
+    arm.answer(Examine(str(tmp_path / "ours"), 2))
+    assert alive == [1, 1]
+    with torch.no_grad():
+        model.weight.mul_(2.0)
+    arm.answer(Examine(str(tmp_path / "theirs"), 2))
+    alive.clear()
+    found = arm.answer(Judge(str(tmp_path / "ours"), str(tmp_path / "theirs"), 2, 2.0, 3.0))
+    assert isinstance(found, Judged)
+    assert {difference.draw for difference in found.values} == {0, 1}
+    # Each draw is run in float64, without noise, and five times with noise; those are let go one by one.
+    assert alive == [1, 2, 3, 3, 3, 3, 3] * 2
+    assert sum(one() is not None for one in made) == 0
 
 
 def test_what_rounding_does_not_make_is_one(arm: TrialArm, tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """Compile the program, say what it does, and write what comes of `draws` draws of its inputs to `file`."""
+    """Compile the program, say what it does, and write what comes of `draws` draws of its inputs to files whose names
+    begin with `file`."""
 
     file: str
     draws: int
@@ -125,10 +126,11 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Compare the results in file `theirs` with those in `ours`, and both with float64."""
+    """Compare the results of `draws` draws in the files of `theirs` with those in `ours`, and both with float64."""
 
     ours: str
     theirs: str
+    draws: int
     multiplier: float
     multiplier_half: float
     ask: Literal["judge"] = "judge"

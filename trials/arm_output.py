@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections import deque
 from typing import IO
@@ -11,6 +12,22 @@ from typing import IO
 _TAIL_BYTES = 16 * 1024
 _CHUNK = 64 * 1024
 _REST_SECONDS = 0.5
+_QUOTED_LINES = 3
+"""A traceback's last ones say what was raised, and where."""
+_QUOTED_CHARACTERS = 160
+"""Of a line."""
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""Colours, and what else steers a terminal, as ECMA-48 writes it."""
+
+
+def last_lines(text: str) -> str:
+    """The last lines of an output that are not empty, in one line. It may be anybody's: all that does not print is left
+    out."""
+    printable = ("".join(c for c in line if c.isprintable()).strip() for line in _ESCAPE.sub("", text).splitlines())
+    last = [line for line in printable if line][-_QUOTED_LINES:]
+    return " | ".join(
+        line if len(line) <= _QUOTED_CHARACTERS else f"{line[: _QUOTED_CHARACTERS - 1]}…" for line in last
+    )
 
 
 class ArmOutput:

@@ -25,7 +25,7 @@ import psutil
 
 from frx_graph.errors import FrxError
 from frx_graph.trials.arm_connection import PIPES
-from frx_graph.trials.arm_output import ArmOutput
+from frx_graph.trials.arm_output import ArmOutput, last_lines
 from frx_graph.trials.process_family import MARK, ProcessFamily
 
 _POLL_SECONDS = 0.05
@@ -57,17 +57,20 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an arm may use. `memory_bytes` counts the resident memory of all its processes; None is no limit."""
+    """What an arm may use. `memory_bytes` counts the resident memory of all its processes, what they share once; None
+    is no limit."""
 
     output_bytes: int = 16 * 2**20
     memory_bytes: int | None = None
 
 
 class ArmError(FrxError):
-    """An arm has failed: its trial has, and nothing else. `output` is the end of what it printed."""
+    """An arm has failed: its trial has, and nothing else. `output` is the end of what it printed, whose last lines the
+    message quotes, but where the arm itself has said what is wrong."""
 
     def __init__(self, cause: Cause, message: str, output: str = "", hint: str = "") -> None:
-        super().__init__(message, hint)
+        last = "" if cause is Cause.RAISED else last_lines(output)
+        super().__init__(f"{message}; it has printed last: {last}" if last else message, hint)
         self.cause = cause
         self.output = output
 
@@ -91,7 +94,6 @@ class ArmProcess:
     ) -> None:
         self.limits = limits or Limits()
         self._received = b""
-        self._peak = 0
         theirs: list[int] = []
         ours: list[int] = []
         process: subprocess.Popen[bytes] | None = None
@@ -145,11 +147,6 @@ class ArmProcess:
     def pid(self) -> int:
         """Of the process that was started."""
         return self._family.pid
-
-    @property
-    def peak_bytes(self) -> int:
-        """The largest resident memory of all its processes together that was seen."""
-        return self._peak
 
     @property
     def output(self) -> str:
@@ -246,12 +243,13 @@ class ArmProcess:
     def _check_usage(self) -> None:
         if self._output.printed > self.limits.output_bytes:
             raise self._flooded("printed")
+        allowed = self.limits.memory_bytes
+        # What is resident is told at once, and is no less than what is used.
         used = self._family.memory_bytes()
-        self._peak = max(self._peak, used)
-        if self.limits.memory_bytes is not None and used > self.limits.memory_bytes:
+        if allowed is not None and used > allowed and (used := self._family.own_bytes()) > allowed:
             raise ArmError(
                 Cause.OUT_OF_MEMORY,
-                f"an arm used {used / 2**20:.0f} MiB, and may use {self.limits.memory_bytes / 2**20:.0f}",
+                f"an arm used {used / 2**20:.0f} MiB, and may use {allowed / 2**20:.0f}",
                 self.output,
                 "end other programs, or take smaller inputs",
             )

@@ -1,6 +1,6 @@
 """How long arms are waited for, and what it says of a trial where one fails.
 
-A failure that may be the moment's, as where the machine was busy or short of memory, is forgiven a candidate once in a
+A failure that may be the moment's, as where the machine was busy or short of memory, is forgiven each arm once in a
 trial: what it was asked is asked again in fresh processes.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from frx_graph.errors import TrialError
-from frx_graph.trials.arm_messages import Answered, Answering, Question, ask
+from frx_graph.trials.arm_messages import Answered, Answering, Judge, Question, ask
 from frx_graph.trials.arm_process import ArmError, Cause
+from frx_graph.trials.gates import Gate
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
 
@@ -19,6 +20,8 @@ _LEAST_SECONDS = 1.0
 _TIMES_AS_LONG = 10.0
 _OF_THE_MOMENT = frozenset({Cause.NOT_STARTED, Cause.KILLED, Cause.TIMED_OUT, Cause.OUT_OF_MEMORY})
 """What another program may be to blame for."""
+_MUCH_MEMORY = "to compare takes up to 20 bytes for each parameter, in training up to 80"
+"""Measured: see docs/trials.md."""
 
 
 class BudgetEnded(Exception):  # noqa: N818 - not an error: the trial ends
@@ -26,10 +29,21 @@ class BudgetEnded(Exception):  # noqa: N818 - not an error: the trial ends
 
 
 class CandidateFailed(Exception):  # noqa: N818 - not an error: the trial's result
-    """Its text says how. `of_the_moment` says that it may do otherwise at another time."""
+    """Its text says how. `of_the_moment` says that it may do otherwise at another time; `gate` is the one that it did
+    not pass."""
 
-    def __init__(self, detail: str, *, of_the_moment: bool) -> None:
+    def __init__(self, detail: str, *, of_the_moment: bool, gate: Gate = Gate.PROCESS) -> None:
         super().__init__(detail)
+        self.detail = detail
+        self.of_the_moment = of_the_moment
+        self.gate = gate
+
+
+class BaselineError(TrialError):
+    """Without it there is no trial. `of_the_moment` as of a candidate."""
+
+    def __init__(self, detail: str, message: str, hint: str, *, of_the_moment: bool) -> None:
+        super().__init__(message, hint)
         self.detail = detail
         self.of_the_moment = of_the_moment
 
@@ -42,15 +56,19 @@ class Asking:
         self._deadline = deadline
         self._clock = clock
         self._took: dict[type, float] = {}
-        self._forgiven = ""
+        self._forgiven: dict[Arm, str] = {}
 
     @property
-    def forgiven(self) -> str:
-        """How the candidate has failed once; empty where it has not."""
+    def forgiven(self) -> Mapping[Arm, str]:
+        """How each arm that has failed once has."""
         return self._forgiven
 
     def ask(self, arms: Mapping[Arm, Answering], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        """The answer of `arm`. Raises what `failure` says, and `BudgetEnded` where there is no time to wait for it."""
+        """The answer of `arm`. Raises what `failure` says, and `BudgetEnded` where there is no time to wait for it.
+
+        The candidate is not asked before it is known how long the baseline takes for the like, which is asked first."""
+        if arm is Arm.CANDIDATE and type(question) not in self._took:
+            self.ask(arms, Arm.BASELINE, question, answered)
         began = self._clock()
         left = max(_LEAST_SECONDS, self._deadline - began)
         # Nothing tells how long the baseline should take: it is waited for as long as there is time.
@@ -62,22 +80,45 @@ class Asking:
             late = error.cause is Cause.TIMED_OUT
             if late and left <= patience:
                 raise BudgetEnded(f"while the {arm} was asked to {question.ask}") from error
+            if arm is Arm.BASELINE and isinstance(question, Judge):
+                raise self._not_compared(error) from error
             why = f"; the baseline took {took:.0f} s, and patience_seconds is {self._policy.patience_seconds:g}"
             raise self.failure(arm, error, why if late else "") from error
         if arm is Arm.BASELINE:
             self._took[type(question)] = max(self._clock() - began, self._took.get(type(question), 0.0))
         return answer
 
-    def failure(self, arm: Arm, error: ArmError, why: str = "") -> TrialError | CandidateFailed:
+    def failure(self, arm: Arm, error: ArmError, why: str = "") -> BaselineError | CandidateFailed:
         """What an arm's failure says of the trial: without a baseline there is none."""
         if arm is Arm.BASELINE:
-            message = f"the baseline does not run: {error.cause}: {error.message}"
-            return TrialError(message, error.hint or "run the program by itself first")
-        before = f"; before, in other processes: {self._forgiven}" if self._forgiven else ""
-        return CandidateFailed(f"{error.cause}: {error}{why}{before}", of_the_moment=error.cause in _OF_THE_MOMENT)
+            hint = error.hint or "run the program by itself first"
+            return self._baseline_failed(f"the baseline does not run: {error.cause}: {error.message}", hint, error)
+        of_the_moment = error.cause in _OF_THE_MOMENT
+        return CandidateFailed(f"{error.cause}: {error}{why}{self._before(arm)}", of_the_moment=of_the_moment)
 
-    def forgive(self, failure: CandidateFailed) -> None:
-        """Once. Raises `failure` where it is not the moment's, or not the first."""
-        if self._forgiven or not failure.of_the_moment:
+    def not_made(self, fault: str) -> CandidateFailed:
+        """The failure of a candidate that has made its plan in other processes, but not in this one."""
+        detail = f"{fault}, in a process that was to be timed{self._before(Arm.CANDIDATE)}"
+        return CandidateFailed(detail, of_the_moment=True, gate=Gate.PLAN)
+
+    def forgive(self, failure: CandidateFailed | BaselineError) -> None:
+        """Once for each arm. Raises `failure` where it is not the moment's, or not the first."""
+        arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
+        if arm in self._forgiven or not failure.of_the_moment:
             raise failure
-        self._forgiven = failure.detail
+        self._forgiven[arm] = failure.detail
+
+    def _not_compared(self, error: ArmError) -> BaselineError:
+        """The baseline has run by then; it is the comparison that has failed."""
+        hint = error.hint
+        if error.cause in (Cause.OUT_OF_MEMORY, Cause.KILLED):
+            hint = f"{_MUCH_MEMORY}: end other programs, or try it where there is more memory"
+        return self._baseline_failed(f"the results cannot be compared: {error.cause}: {error.message}", hint, error)
+
+    def _baseline_failed(self, message: str, hint: str, error: ArmError) -> BaselineError:
+        detail = f"{error.cause}: {error.message}"
+        of_the_moment = error.cause in _OF_THE_MOMENT
+        return BaselineError(detail, f"{message}{self._before(Arm.BASELINE)}", hint, of_the_moment=of_the_moment)
+
+    def _before(self, arm: Arm) -> str:
+        return f"; before, in other processes: {self._forgiven[arm]}" if arm in self._forgiven else ""

@@ -25,9 +25,9 @@ from frx_graph.trials.arm_messages import (
     Warmed,
 )
 from frx_graph.trials.arm_process import ArmError
-from frx_graph.trials.asking import Asking, BudgetEnded, CandidateFailed
+from frx_graph.trials.asking import Asking, BaselineError, BudgetEnded, CandidateFailed
 from frx_graph.trials.environment import TrialEnvironment
-from frx_graph.trials.gates import Comparison, Gate, GateResult, examine_gates
+from frx_graph.trials.gates import Comparison, Gate, GateResult, examine_gates, plan_fault
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import protocol
@@ -137,7 +137,8 @@ class _Run:
             verdict = self._cut_short(quads)
         except CandidateFailed as failure:
             failed = _failed(failure)
-            return self._ended((failed, *gates[1:]), _rejected(failed), quads)
+            seen = tuple(failed if gate.name is failed.name else gate for gate in gates)
+            return self._ended(seen, _rejected(failed), quads)
         known = verdict.outcome is not Outcome.INCONCLUSIVE
         passed = verdict.outcome is Outcome.PROMOTE if known else None
         throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason)
@@ -149,30 +150,35 @@ class _Run:
 
     def _gates(self) -> Iterator[GateResult]:
         try:
-            try:
-                seen = self._compared()
-            except CandidateFailed as failure:
-                self._once_more(failure)
-                seen = self._compared()
+            seen = self._compared_at_last()
         except CandidateFailed as failure:
             yield _failed(failure)
             return
         yield self._ran()
         yield from examine_gates(seen)
 
-    def _once_more(self, failure: CandidateFailed) -> None:
+    def _once_more(self, failure: CandidateFailed | BaselineError) -> None:
         """Raises `failure` where that says enough."""
         self._asking.forgive(failure)
-        self._progress(f"once more, in fresh processes: the candidate {failure.detail}")
+        arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
+        self._progress(f"once more, in fresh processes: the {arm} {failure.detail}")
 
     def _ran(self) -> GateResult:
-        once = f"; once it did not: {self._asking.forgiven}" if self._asking.forgiven else ""
-        return GateResult(Gate.PROCESS, True, f"ran to its end{once}")
+        who = {Arm.CANDIDATE: "it", Arm.BASELINE: "the baseline"}
+        once = (f"; once {who[arm]} did not: {how}" for arm, how in self._asking.forgiven.items())
+        return GateResult(Gate.PROCESS, True, "".join(("ran to its end", *once)))
+
+    def _compared_at_last(self) -> Comparison:
+        while True:
+            try:
+                return self._compared()
+            except (CandidateFailed, BaselineError) as failure:
+                self._once_more(failure)
 
     def _compared(self) -> Comparison:
         """What the arms do, seen in a pair of processes that is not timed."""
         with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self._start) as running:
-            arms = self._pair(running)
+            arms = self._pair(running, tuple(Arm))
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             seen = {}
             for arm in Arm:
@@ -182,7 +188,11 @@ class _Run:
             self._progress("comparing their results")
             policy = self._policy
             question = Judge(
-                files[Arm.BASELINE], files[Arm.CANDIDATE], policy.numerics_multiplier, policy.numerics_multiplier_half
+                files[Arm.BASELINE],
+                files[Arm.CANDIDATE],
+                DRAWS,
+                policy.numerics_multiplier,
+                policy.numerics_multiplier_half,
             )
             judged = self._asking.ask(arms, Arm.BASELINE, question, Judged)
         wanted = self._programs.candidate.candidates
@@ -197,11 +207,11 @@ class _Run:
                 try:
                     if quad.pair != pair:
                         running.stop()
-                        arms = self._pair(running)
+                        arms = self._pair(running, tuple(dict.fromkeys(quad.arms)))
                         pair = quad.pair
                         self._warm(arms, quad)
                     measured = self._quad(arms, quad)
-                except CandidateFailed as failure:
+                except (CandidateFailed, BaselineError) as failure:
                     self._once_more(failure)
                     # What its earlier quads have shown stays: two pairs that count as one claim less than they know.
                     pair = None
@@ -219,7 +229,10 @@ class _Run:
     def _warm(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
         for arm in dict.fromkeys(quad.arms):
             self._progress(f"process pair {quad.pair + 1} of {self._rule.process_pairs}: compiling the {arm}")
-            self._asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
+            warmed = self._asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
+            # Else the program without the plan would be timed as the candidate.
+            if fault := plan_fault(self._programs.of(arm).candidates, warmed.graphs, warmed.failures):
+                raise self._asking.not_made(fault)
 
     def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
         """The final verdict; where not all quads were measured it says which keys of the policy have ended it."""
@@ -250,12 +263,12 @@ class _Run:
         first, second, third, fourth = blocks
         return MeasuredQuad(quad, (first, second, third, fourth))
 
-    def _pair(self, running: RunningArms) -> Mapping[Arm, RunningArm]:
-        """Two fresh processes with their workloads loaded. Both of the first pair find out about random numbers, and
-        neither of the later ones: a program may keep a state that moves on with every run of it."""
+    def _pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
+        """Two fresh processes with their workloads loaded, started in this order. Both of the first pair find out about
+        random numbers, and neither of the later ones: a program may keep a state that moves on with every run of it."""
         arms: dict[Arm, RunningArm] = {}
         loaded: dict[Arm, Loaded] = {}
-        for arm in Arm:
+        for arm in order:
             try:
                 arms[arm] = running.start()
             except ArmError as error:
@@ -276,7 +289,7 @@ class _NotRepeatable(Exception):  # noqa: N818 - not an error: the trial ends
 
 
 def _failed(failure: CandidateFailed) -> GateResult:
-    return GateResult(Gate.PROCESS, False, failure.detail)
+    return GateResult(failure.gate, False, failure.detail)
 
 
 def _rejected(gate: GateResult) -> Verdict:

@@ -6,7 +6,7 @@ Their order is that of `GATES`; the first that fails ends a trial.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from frx_graph.capture.capture_changes import CaptureChange, WorseCapture, worse_capture
@@ -14,7 +14,7 @@ from frx_graph.evidence.unexpected_dispatch import unexpected_dispatch
 from frx_graph.evidence.worse_memory import worse_memory
 from frx_graph.records import Candidate
 from frx_graph.trials import gate_evidence
-from frx_graph.trials.arm_messages import Examined, Judged
+from frx_graph.trials.arm_messages import Examined, Judged, MadeGraph
 from frx_graph.trials.numerics import describe
 from frx_graph.trials.policy import TrialPolicy
 
@@ -71,14 +71,20 @@ def examine_gates(seen: Comparison) -> Iterator[GateResult]:
     yield GateResult(Gate.DISTRIBUTED, None, "one process: nothing to agree on")
 
 
-def _plan(seen: Comparison) -> str:
-    made = {_named(candidate) for graph in seen.candidate.graphs for candidate in graph.applied}
-    missing = [candidate for candidate in seen.wanted if _named(candidate) not in made]
-    if not missing and not seen.candidate.failures:
+def plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failures: Sequence[str]) -> str:
+    """What of all that was `wanted` was not made of an arm's graphs, and why; empty where nothing is missing, nor has
+    failed."""
+    made = {_named(candidate) for graph in graphs for candidate in graph.applied}
+    missing = [candidate for candidate in wanted if _named(candidate) not in made]
+    if not missing and not failures:
         return ""
-    refused = [reason for graph in seen.candidate.graphs for reason in graph.refused]
-    why = "; ".join((*seen.candidate.failures, *refused)) or "no graph has its signature"
+    refused = [reason for graph in graphs for reason in graph.refused]
+    why = "; ".join((*failures, *refused)) or "no graph has its signature"
     return f"{missing[0].rewrite} was not made: {why}" if missing else why
+
+
+def _plan(seen: Comparison) -> str:
+    return plan_fault(seen.wanted, seen.candidate.graphs, seen.candidate.failures)
 
 
 def _capture(seen: Comparison) -> str:

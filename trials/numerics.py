@@ -19,7 +19,7 @@ arms are compared with each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -82,7 +82,7 @@ class Errors:
         return Errors(factor * self.mean, factor * self.largest)
 
 
-def rounding_noise(reference: Mapping[str, Tensor], runs: Sequence[Mapping[str, Tensor]]) -> dict[str, Errors]:
+def rounding_noise(reference: Mapping[str, Tensor], runs: Iterable[Mapping[str, Tensor]]) -> dict[str, Errors]:
     """By how much rounding moves each result, in the worst of `runs` with noise, `reference` being without.
 
     Which input of a ReLU changes its sign is chance, and moves the gradients that depend on it alone. So of all
@@ -90,10 +90,15 @@ def rounding_noise(reference: Mapping[str, Tensor], runs: Sequence[Mapping[str, 
     tells of itself only, as outputs and buffers do. What is a thousand times smaller than the largest gradient is noise
     itself.
     """
-    exact = {name: value.double() for name, value in reference.items() if value.is_floating_point()}
-    found = {name: _moved(value, [run[name] for run in runs if name in run]) for name, value in exact.items()}
-    gradients = [name for name in exact if _is_gradient(name)]
-    sizes = {name: _size(exact[name]) for name in gradients}
+    found = {name: Errors(0.0, 0.0) for name, value in reference.items() if value.is_floating_point()}
+    for run in runs:
+        for name in found:
+            if name in run:
+                found[name] = found[name].at_least(_moved(reference[name].double(), run[name]))
+        # Before the next one is made: each is as large as all parameters and gradients.
+        del run
+    gradients = [name for name in found if _is_gradient(name)]
+    sizes = {name: _size(reference[name].double()) for name in gradients}
     smallest = _NEGLIGIBLE * max(sizes.values(), default=0.0)
     worst = Errors(0.0, 0.0)
     for name in gradients:
@@ -105,14 +110,13 @@ def rounding_noise(reference: Mapping[str, Tensor], runs: Sequence[Mapping[str, 
     return found
 
 
-def _moved(reference: Tensor, values: Sequence[Tensor]) -> Errors:
-    errors = Errors(0.0, 0.0)
-    for value in values:
-        if value.shape == reference.shape and value.numel():
-            found = _errors(reference, value.double())
-            # What overflows by rounding alone says nothing of how far a value may be off.
-            errors = errors.at_least(found) if math.isfinite(found.largest) else errors
-    return errors
+def _moved(reference: Tensor, value: Tensor) -> Errors:
+    if value.shape == reference.shape and value.numel():
+        found = _errors(reference, value.double())
+        # What overflows by rounding alone says nothing of how far a value may be off.
+        if math.isfinite(found.largest):
+            return found
+    return Errors(0.0, 0.0)
 
 
 def _size(value: Tensor) -> float:

@@ -37,8 +37,8 @@ class ProcessFamily:
         return self._leader.pid
 
     def memory_bytes(self) -> int:
-        """Resident memory of all of them together. Whoever descends from the leader is remembered, also when it will
-        have lost its parent."""
+        """Resident memory of all of them together; what several of them share, as forked ones do, counts as often.
+        Whoever descends from the leader is remembered, also when it will have lost its parent."""
         with contextlib.suppress(*_UNREADABLE):
             for process in self._seen[self.pid].children(recursive=True):
                 self._seen[process.pid] = process
@@ -46,6 +46,15 @@ class ProcessFamily:
         for process in self._seen.values():
             with contextlib.suppress(*_UNREADABLE):
                 used += process.memory_info().rss
+        return used
+
+    def own_bytes(self) -> int:
+        """The same, but what is shared counts in parts, as many as share it, also with others (`Pss` in Linux). The
+        kernel walks all pages for it, and holds up the process meanwhile: not for every look."""
+        used = 0
+        for process in self._seen.values():
+            with contextlib.suppress(*_UNREADABLE):
+                used += _own_bytes(process)
         return used
 
     def leader_ends(self, seconds: float) -> bool:
@@ -108,6 +117,14 @@ class ProcessFamily:
             with contextlib.suppress(*_UNREADABLE):
                 process.send_signal(number)
         return bool(alive)
+
+
+def _own_bytes(process: psutil.Process) -> int:
+    with contextlib.suppress(*_UNREADABLE):
+        if (pss := getattr(process.memory_full_info(), "pss", None)) is not None:
+            return int(pss)
+    # Not told, as on other systems, or of another user's process: what is resident.
+    return int(process.memory_info().rss)
 
 
 def _all_numbers() -> Iterator[int]:

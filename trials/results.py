@@ -39,8 +39,9 @@ Tensors: TypeAlias = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class StepResults:
-    """Of one draw. `values` are copies, by name; `forms` says of each how it lay: strides, whether it needs a gradient,
-    and the number of the memory that it shares with inputs and other outputs, counted from the first."""
+    """Of one draw. `values` are copies on the CPU, by name; `forms` says of each how it lay: strides, whether it needs
+    a gradient, and the number of the memory that it shares with inputs, parameters, buffers and other outputs, counted
+    from the first."""
 
     values: Tensors
     forms: Mapping[str, str]
@@ -89,7 +90,7 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         outputs = [t for t in pytree.tree_leaves(made) if isinstance(t, Tensor)]
         named: Tensors = {f"output {index}": tensor for index, tensor in enumerate(outputs)}
         memories: dict[int, int] = {}
-        for tensor in inputs:
+        for tensor in (*inputs, *_tensors_of(program.model)):
             memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
         forms = {name: _form(tensor, memories) for name, tensor in named.items()}
         for index, tensor in enumerate(inputs):
@@ -99,7 +100,8 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         if program.model is not None:
             named |= _of_model(program.model, program)
         forms |= {name: str(tuple(t.stride())) for name, t in named.items() if name.startswith("gradient of")}
-        results = StepResults({name: tensor.detach().clone() for name, tensor in named.items()}, forms)
+        # On the CPU, as what another process has left: all that is compared lies on one device.
+        results = StepResults({name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}, forms)
     program.forget_gradients()
     return results
 
@@ -155,58 +157,62 @@ def redrawn(values: Any, draw: int) -> Any:
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Where a candidate's results have other values than the baseline's may have, and where they lie otherwise, of so
-    many `placed` ones. `share` is the largest part of what is allowed that the error of one of the others takes; None
-    where there is no such number."""
+    many `placed` ones, of `compared` results. `exact` says that they were compared with float64. `share` is the largest
+    part of what is allowed that the error of one of the others takes; None where there is no such number."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]
+    compared: int
     placed: int
+    exact: bool
     share: float | None
 
 
 def compare(
-    ours: Sequence[StepResults],
-    theirs: Sequence[StepResults],
-    exact: Sequence[StepResults] | None,
+    draw: int,
+    own: StepResults,
+    other: StepResults,
+    exact: StepResults | None,
     allowed: Multipliers,
-    noisy: Callable[[int], Sequence[StepResults]] = lambda _: (),
+    noisy: Callable[[], Mapping[str, Errors]] = dict,
 ) -> Compared:
-    """Compare all draws. Of one with differences `noisy` tells what rounding makes of it: a plain run, and runs with
-    noise, from one state."""
+    """Compare one draw's results, `own` being the baseline's. Where there are differences, `noisy` tells what rounding
+    makes of each result."""
     values: list[Difference] = []
-    forms: list[Difference] = []
     shares: list[float] = []
-    for draw, (own, other) in enumerate(zip(ours, theirs, strict=True)):
-        reference = {} if exact is None else exact[draw].values
-        noise: dict[str, Errors] | None = None
-        sizes = least_sizes(own.values)
-        for name in (*own.values, *(name for name in other.values if name not in own.values)):
-            if name not in own.values or name not in other.values:
-                detail = "only the candidate has it" if name in other.values else "the candidate has none"
-                values.append(Difference(name, draw, detail))
-                continue
-            pair = own.values[name], other.values[name], reference.get(name), allowed
-            size = sizes.get(name, 0.0)
-            judged = judge_value(*pair, None, size)
-            if judged.difference is not None:
-                noise = _noise(noisy(draw)) if noise is None else noise
-                judged = judge_value(*pair, noise.get(name), size)
-            if judged.difference is not None:
-                values.append(Difference(name, draw, judged.difference))
-            elif judged.share is not None and math.isfinite(judged.share):
-                shares.append(judged.share)
-        for name, form in own.forms.items():
-            if name in other.forms and other.forms[name] != form:
-                forms.append(Difference(name, draw, f"{other.forms[name]} instead of {form}"))
-    placed = sum(name in other.forms for own, other in zip(ours, theirs, strict=True) for name in own.forms)
-    return Compared(tuple(values), tuple(forms), placed, max(shares, default=None))
+    reference = {} if exact is None else exact.values
+    noise: Mapping[str, Errors] | None = None
+    sizes = least_sizes(own.values)
+    for name in (*own.values, *(name for name in other.values if name not in own.values)):
+        if name not in own.values or name not in other.values:
+            detail = "only the candidate has it" if name in other.values else "the candidate has none"
+            values.append(Difference(name, draw, detail))
+            continue
+        pair = own.values[name], other.values[name], reference.get(name), allowed
+        size = sizes.get(name, 0.0)
+        judged = judge_value(*pair, None, size)
+        if judged.difference is not None:
+            noise = noisy() if noise is None else noise
+            judged = judge_value(*pair, noise.get(name), size)
+        if judged.difference is not None:
+            values.append(Difference(name, draw, judged.difference))
+        elif judged.share is not None and math.isfinite(judged.share):
+            shares.append(judged.share)
+    placed = {name: form for name, form in own.forms.items() if name in other.forms}
+    forms = tuple(
+        Difference(name, draw, f"{other.forms[name]} instead of {form}")
+        for name, form in placed.items()
+        if other.forms[name] != form
+    )
+    share = max(shares, default=None)
+    return Compared(tuple(values), forms, len(own.values), len(placed), exact is not None, share)
 
 
-def _noise(runs: Sequence[StepResults]) -> dict[str, Errors]:
-    if not runs:
-        return {}
-    plain, *moved = (run.values for run in runs)
-    found = rounding_noise(plain, moved)
+def noise_of(runs: Iterator[Tensors]) -> dict[str, Errors]:
+    """What rounding makes of each result: `runs` are those of a plain step, and then of steps with noise, from one
+    state, of which one is looked at after the other."""
+    plain = next(runs)
+    found = rounding_noise(plain, runs)
     for name in plain:
         parameter, after, _ = name.partition(" after a step")
         gradient = found.get(f"gradient of {parameter}")
@@ -215,18 +221,23 @@ def _noise(runs: Sequence[StepResults]) -> dict[str, Errors]:
     return found
 
 
-def write_results(file: Path, results: Sequence[StepResults]) -> None:
-    """Keep results for another process."""
-    torch.save([{"values": one.values, "forms": dict(one.forms)} for one in results], file)
+def write_result(file: Path, draw: int, one: StepResults) -> None:
+    """Keep the results of a draw for another process, in a file of its own."""
+    torch.save({"values": one.values, "forms": dict(one.forms)}, _of_draw(file, draw))
 
 
-def read_results(file: Path) -> list[StepResults]:
-    """Results of another process. Raises `TrialError` where it has left none that can be read."""
+def read_result(file: Path, draw: int) -> StepResults:
+    """Results of another process, which are read from the disk as they are looked at. Raises `TrialError` where it has
+    left none that can be read."""
     try:
-        read = torch.load(file, weights_only=True, mmap=True, map_location="cpu")
-        return [StepResults({**one["values"]}, {**one["forms"]}) for one in read]
+        one = torch.load(_of_draw(file, draw), weights_only=True, mmap=True)
+        return StepResults({**one["values"]}, {**one["forms"]})
     except Exception as error:
         raise TrialError(f"an arm's results cannot be read: {error}") from error
+
+
+def _of_draw(file: Path, draw: int) -> Path:
+    return file.with_name(f"{file.name}.{draw}")
 
 
 def _of_model(model: nn.Module, program: Program) -> Tensors:
@@ -265,9 +276,12 @@ def _takes_gradient(value: Any) -> bool:
 @contextlib.contextmanager
 def _state_kept(model: nn.Module | None) -> Iterator[None]:
     """Parameters and buffers are what they were, in the same memory."""
-    tensors = [] if model is None else [*model.parameters(), *model.buffers()]
-    with _values_kept(tensors):
+    with _values_kept(_tensors_of(model)):
         yield
+
+
+def _tensors_of(model: nn.Module | None) -> list[Tensor]:
+    return [] if model is None else [*model.parameters(), *model.buffers()]
 
 
 @contextlib.contextmanager

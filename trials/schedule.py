@@ -42,8 +42,8 @@ BAAB = (Arm.CANDIDATE, Arm.BASELINE, Arm.BASELINE, Arm.CANDIDATE)
 def schedule(protocol: Protocol) -> tuple[Quad, ...]:
     """All quads of a trial in the order they are run; the same for the same seed.
 
-    Within a pair the two orders alternate. Which of them a pair begins with, and so which arm's process should be
-    started first, is drawn such that both orders begin equally often, give or take one.
+    Within a pair the two orders alternate. Which of them a pair begins with, and so which arm's process is started
+    first, is drawn such that both orders begin equally often, give or take one.
     """
     draw = random.Random(protocol.seed)
     offset = draw.randrange(2)

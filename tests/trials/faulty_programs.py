@@ -57,6 +57,13 @@ class Values(Model):
         return y, y[:, :8]
 
 
+class LastPlace(Model):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.linear(outside(x))
+        y = y.mul_(1 + 2**-23)
+        return y, y[:, :8]
+
+
 class OneValue(Model):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.linear(outside(x))
@@ -202,6 +209,7 @@ def _on_a_simulated_clock(seconds: float) -> tuple[nn.Module, tuple[Tensor]]:
 TARGETS = {
     "none": _made,
     "values": lambda: _made(Values),
+    "last_place": lambda: _made(LastPlace),
     "one_value": lambda: _made(OneValue),
     "nan": lambda: _made(NotANumber),
     "gradients": lambda: _made(Gradients),

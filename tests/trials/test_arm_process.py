@@ -154,10 +154,37 @@ def test_too_much_memory(start) -> None:
     assert failure.cause is Cause.OUT_OF_MEMORY
 
 
-def test_the_largest_memory_is_seen(start) -> None:
-    with start() as arm:
-        do(arm, "hoard = bytearray(b'x') * (400 * 2**20); time.sleep(1); del hoard; arm.answer({})")
-        assert arm.peak_bytes > 400 * 2**20
+def test_what_its_forked_processes_share_is_used_once(start) -> None:
+    code = """
+    hoard = bytearray(b"x") * (200 * 2**20)
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if not child:
+            time.sleep(600)
+        children.append(child)
+    time.sleep(1)
+    arm.answer({"children": children})
+    """
+    with start(Limits(memory_bytes=400 * 2**20)) as arm:
+        assert len(do(arm, code)["children"]) == 3
+
+
+def test_an_error_quotes_what_was_printed_last(start) -> None:
+    printed = "print('before'); print('\\x1b[31mone\\n\\n\\x1b]0;two\\x07\\n\\u202e3', flush=True)"
+    failure = failing(start(), f"{printed}; os._exit(3)")
+    assert failure.message.endswith("exit code 3 before it answered; it has printed last: one | ]0;two | 3")
+    failure = failing(start(), "raise ModuleNotFoundError('no module named x')")
+    assert failure.message.endswith("ModuleNotFoundError: no module named x")
+    failure = failing(start(), "print('x' * 1000, flush=True); os._exit(3)")
+    assert failure.message.endswith(f": {'x' * 159}…")
+    failure = failing(start(), "os._exit(3)")
+    assert failure.message.endswith("before it answered")
+
+
+def test_one_that_says_itself_what_is_wrong_is_not_quoted(start) -> None:
+    failure = failing(start(), "print('before', flush=True); arm.answer({'error': 'boom'})")
+    assert (failure.message, failure.output) == ("boom", "before\n")
 
 
 def test_what_it_has_started_goes_with_it(start) -> None:

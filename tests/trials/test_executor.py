@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from frx_graph.capture.capture_facts import CaptureFacts
 from frx_graph.errors import TrialError
-from frx_graph.evidence.kernel_identities import KernelIdentities
+from frx_graph.evidence.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
 from frx_graph.evidence.memory_use import MemoryRecord, MemoryUse, StepMemory
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import (
@@ -37,8 +37,10 @@ from frx_graph.trials.executor import Programs, TrialRun, run_trial
 from frx_graph.trials.gates import Gate
 from frx_graph.trials.numerics import Difference
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.protocol import protocol
 from frx_graph.trials.samples import Cause as Void
 from frx_graph.trials.samples import Disturbance
+from frx_graph.trials.schedule import Arm, schedule
 from frx_graph.trials.verdict import Outcome
 
 MADE = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))
@@ -54,7 +56,8 @@ MEMORY = MemoryRecord(MemoryUse(1000, (StepMemory(100, 0),) * 5), None, (10_000,
 class World:
     """What all arms of a trial do. `seconds` of a step, by whether it is the candidate's; `fails` says when an arm
     raises what, `failures` how often; `refused` which starts, from 0, fail; `loaded` what else an arm has found, by its
-    number; `void` which blocks, from 0, are disturbed."""
+    number; `warmed` what one that warms up has made, and what has failed in it, by its number; `void` which blocks,
+    from 0, are disturbed."""
 
     seconds: Mapping[bool, float] = field(default_factory=lambda: {False: 0.010, True: 0.010})
     fails: Mapping[tuple[bool, type], ArmError] = field(default_factory=dict)
@@ -65,6 +68,8 @@ class World:
     judged: Judged = FINE
     loaded: Mapping[int, Mapping[str, bool]] = field(default_factory=dict)
     made: tuple[Candidate, ...] = (MADE,)
+    warmed: Mapping[int, tuple[tuple[Candidate, ...], tuple[str, ...]]] = field(default_factory=dict)
+    kernels: Mapping[bool, KernelIdentities] = field(default_factory=dict)
     answer_seconds: float = 0.0
     time: float = 0.0
     blocks: int = 0
@@ -114,10 +119,12 @@ class FakeArm:
                 found = Loaded(random=False if question.random is None else question.random, environment=ENVIRONMENT)
                 return replace(found, **self.world.loaded.get(self.pid, {}))
             case Warm():
-                return Warmed(1.0, graphs)
+                made, failures = self.world.warmed.get(self.pid, (graphs[0].applied, ()))
+                return Warmed(1.0, (replace(graphs[0], applied=made),), failures)
             case Examine():
                 capture = CaptureFacts(3, 1, (), (), (), cudagraph_skips=0, cudagraph_skip_reasons=(), untold=())
-                return Examined(graphs, (), capture, KernelIdentities(()), MEMORY)
+                seen = self.world.kernels.get(self.candidate, KernelIdentities(()))
+                return Examined(graphs, (), capture, seen, MEMORY)
             case Judge():
                 return self.world.judged
             case Measure():
@@ -190,7 +197,12 @@ def test_each_pair_is_two_fresh_processes_and_those_that_are_looked_at_are_not_t
     assert kinds[1] == {Load, Examine}
     assert all(found == {Load, Warm, Measure} for found in kinds[2:])
     assert len(kinds) == 2 + 2 * run.quads[-1].quad.pair + 2
-    assert [arm.candidate for arm in world.started] == [False, True] * (len(kinds) // 2)
+    # In the order in which they are timed: of one pair the candidate first, of the other the baseline.
+    begins = {quad.quad.pair: quad.quad.arms[0] is Arm.CANDIDATE for quad in reversed(run.quads)}
+    assert sorted(begins.values()) == [False, True]
+    started = [arm.candidate for arm in world.started]
+    assert started[:2] == [False, True]
+    assert started[2:] == [first for pair in range(2) for first in (begins[pair], not begins[pair])]
 
 
 def test_both_arms_of_the_first_pair_find_out_about_random_numbers() -> None:
@@ -288,10 +300,34 @@ def test_a_candidate_that_cannot_be_started_twice_does_not_run() -> None:
     assert run.gates[0].detail.startswith("not started: no process")
 
 
-@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("number", [0, 3])
 def test_nor_does_a_baseline(number: int) -> None:
-    with pytest.raises(TrialError, match="the baseline does not run: not started"):
-        tried(World(refused=frozenset({number})))
+    run = tried(World(refused=frozenset({number})))
+    assert run.verdict.outcome is Outcome.EQUIVALENT
+    assert run.gates[0].detail == "ran to its end; once the baseline did not: not started: no process"
+    # Of the first pair that is timed the candidate is started first.
+    with pytest.raises(TrialError, match=r"the baseline does not run: not started.*; before, in other processes: not"):
+        tried(World(refused=frozenset({number, number + (1 if number == 0 else 2)})))
+
+
+@pytest.mark.parametrize("question", [Load, Examine, Judge, Warm, Measure])
+@pytest.mark.parametrize("cause", MOMENT[1:])
+def test_a_baseline_is_asked_once_more_too(question: type, cause: Cause) -> None:
+    fails = {(False, question): ArmError(cause, "busy")}
+    run = tried(World(seconds={False: 0.012, True: 0.010}, fails=fails, failures=1))
+    assert run.verdict.outcome is Outcome.PROMOTE
+    assert run.gates[0].detail == f"ran to its end; once the baseline did not: {cause}: busy"
+    with pytest.raises(TrialError, match=r"busy.*busy"):
+        tried(World(fails=fails, failures=2))
+
+
+def test_each_arm_is_forgiven_once() -> None:
+    fails = {(arm, question): ArmError(Cause.KILLED, "busy") for arm, question in ((False, Judge), (True, Examine))}
+    run = tried(World(seconds={False: 0.012, True: 0.010}, fails=fails, failures=2))
+    assert run.verdict.outcome is Outcome.REJECT
+    fails = {(arm, question): ArmError(Cause.KILLED, "busy") for arm, question in ((False, Measure), (True, Examine))}
+    run = tried(World(seconds={False: 0.012, True: 0.010}, fails=fails, failures=2))
+    assert run.verdict.outcome is Outcome.REJECT
 
 
 def test_both_arms_of_a_pair_have_the_same_limits() -> None:
@@ -313,16 +349,70 @@ def test_each_gate_that_is_passed_says_what_was_seen() -> None:
     assert details[Gate.MEMORY] == "peak on the host 1100 bytes, as the baseline"
 
 
-@pytest.mark.parametrize("question", [Load, Examine, Judge, Warm, Measure])
+@pytest.mark.parametrize("question", [Load, Examine, Warm, Measure])
 def test_a_baseline_that_does_not_run_is_an_error(question: type) -> None:
     with pytest.raises(TrialError, match="the baseline does not run"):
         tried(World(fails={(False, question): ArmError(Cause.RAISED, "boom")}))
 
 
+@pytest.mark.parametrize("cause", [Cause.OUT_OF_MEMORY, Cause.KILLED])
+def test_that_results_take_too_much_memory_to_compare_is_not_the_baselines(cause: Cause) -> None:
+    with pytest.raises(TrialError) as failed:
+        tried(World(fails={(False, Judge): ArmError(cause, "too much", hint="take smaller inputs")}))
+    assert failed.value.message.startswith(f"the results cannot be compared: {cause}: too much")
+    assert "bytes for each parameter" in failed.value.hint
+    assert "inputs" not in failed.value.hint
+
+
+def test_results_that_cannot_be_compared_keep_their_own_hint() -> None:
+    with pytest.raises(TrialError) as failed:
+        tried(World(fails={(False, Judge): ArmError(Cause.RAISED, "no file", hint="look for it")}))
+    assert str(failed.value) == "the results cannot be compared: raised an error: no file (look for it)"
+
+
+@pytest.mark.parametrize(
+    ("unmade", "failure"), [((), ()), ((), ("OSError: No space left on device",)), ((MADE,), ("OSError: no space",))]
+)
+def test_a_plan_that_is_not_made_in_a_timed_process_is_asked_for_once_more(
+    unmade: tuple[Candidate, ...], failure: tuple[str, ...]
+) -> None:
+    said: list[str] = []
+    # Of the first pair that is timed the candidate has the number 2; then two fresh ones are started.
+    world = World(seconds={False: 0.012, True: 0.010}, warmed={2: (unmade, failure)})
+    run = tried(world, said=said.append)
+    assert run.verdict.outcome is Outcome.PROMOTE
+    assert any(line.startswith("once more, in fresh processes: the candidate") for line in said)
+    assert not any(isinstance(question, Measure) for question in world.started[2].asked)
+    assert "once it did not" in run.gates[0].detail
+    assert all(reason in run.gates[0].detail for reason in failure)
+    again = replace(world, warmed=dict.fromkeys((2, 4), (unmade, failure)), started=[], time=0.0)
+    run = tried(again)
+    assert run.verdict.outcome is Outcome.REJECT
+    assert [gate.name for gate in run.gates if gate.passed is False] == [Gate.PLAN]
+    assert again.blocks == world.blocks
+
+
+def kernels(name: str) -> KernelIdentities:
+    return KernelIdentities((KernelCount(Kernel(Source.ONEDNN, name, "convolution 1x8x8"), 1),))
+
+
+def test_a_candidate_whose_convolution_leaves_its_fast_implementation_is_rejected() -> None:
+    fast, slow = kernels("jit:avx2"), kernels("ref:any")
+    run = tried(World(kernels={False: fast, True: slow}))
+    assert run.verdict.outcome is Outcome.REJECT
+    assert run.gates[-1].name is Gate.KERNELS
+    assert run.gates[-1].passed is False
+    assert run.gates[-1].detail == "convolution 1x8x8: 1 × ref:any instead of jit:avx2"
+    passed = {gate.name: gate for gate in tried(World(kernels={False: slow, True: fast})).gates}
+    assert passed[Gate.KERNELS].passed is True
+    assert passed[Gate.KERNELS].detail.startswith("2 changed, of 1 that the baseline has")
+
+
 def test_disturbed_quads_are_run_again_after_a_pause_that_grows() -> None:
-    world = World(seconds={False: 0.012, True: 0.010}, void=frozenset({0, 4, 12}))
+    world = World(seconds={False: 0.012, True: 0.010}, void=frozenset({1, 5, 13}))
     run = tried(world, POLICY.model_copy(update={"void_quads_allowed": 5}))
     assert run.verdict.outcome is Outcome.PROMOTE
+    # The first block is the baseline's, and only tells how long the candidate is waited for.
     assert [quad.void for quad in run.quads][:4] == [True, True, False, True]
     assert world.pauses == [0.25, 0.5, 0.25]
 
@@ -348,9 +438,10 @@ def test_when_the_time_is_up_nothing_is_known(budget: float) -> None:
 
 
 def test_when_the_time_is_up_and_too_much_was_disturbed_both_are_said() -> None:
-    # Five answers until there are arms to time, four more for these, and four for each quad.
+    # Five answers until there are arms to time, four more for these, two for how long the baseline takes to be warm and
+    # to be measured, and four for each quad.
     world = World(answer_seconds=2.0, void=frozenset(range(100)))
-    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 42.0}))
+    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 46.0}))
     assert len(run.quads) == POLICY.void_quads_allowed + 1
     assert "raise time_budget_seconds" in run.verdict.reason
     assert "raise void_quads_allowed" in run.verdict.reason
@@ -407,6 +498,31 @@ def test_a_candidate_that_takes_ten_times_as_long_to_answer_is_given_up() -> Non
     assert run.verdict.outcome is Outcome.REJECT
     assert run.gates[0].detail.startswith("timed out")
     assert "the baseline took 1 s, and patience_seconds is 120" in run.gates[0].detail
+
+
+@pytest.mark.parametrize("kind", ["warm", "measure"])
+@pytest.mark.parametrize("seconds", [1000.0, 1300.0])
+def test_nor_is_one_that_is_asked_first(kind: str, seconds: float) -> None:
+    class Slow(World):
+        def start(self, limits: Limits | None = None) -> FakeArm:
+            arm = super().start(limits)
+            plain = arm.ask
+
+            def ask(message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+                slow = message["ask"] == kind
+                self.answer_seconds = (slow_seconds if arm.candidate else 125.0) if slow else 1.0
+                return plain(message, seconds=seconds)
+
+            arm.ask = ask  # type: ignore[method-assign]
+            return arm
+
+    slow_seconds = seconds
+    policy = POLICY.model_copy(update={"time_budget_seconds": 1e6})
+    (first, *_) = schedule(protocol(policy, 1))
+    assert first.arms[0] is Arm.CANDIDATE
+    run = tried(Slow(), policy)
+    assert (run.gates[0].passed is False) is (seconds > 1250.0)
+    assert run.gates[0].passed or "the baseline took 125 s" in run.gates[0].detail
 
 
 def test_it_says_how_far_it_is() -> None:

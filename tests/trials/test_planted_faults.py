@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from frx_graph.arms import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
@@ -21,14 +22,21 @@ POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_
 TIMED = TrialPolicy(process_pairs=2, quads_per_pair=7, steps_per_block=1, void_quads_allowed=14)
 
 
-def tried(fault: str, *, baseline: str = "none", train: bool = False, policy: TrialPolicy = POLICY) -> TrialRun:
+def tried(
+    fault: str,
+    *,
+    baseline: str = "none",
+    train: bool = False,
+    policy: TrialPolicy = POLICY,
+    device: str | None = None,
+) -> TrialRun:
     """The program with the fault against the one without, by their names in `faulty_programs.py`."""
 
     def start(_: Limits | None) -> ArmProcess:
         return start_arm(Limits(output_bytes=2**22))
 
     def target(name: str) -> TargetWorkload:
-        return TargetWorkload(f"{Path(__file__).with_name('faulty_programs.py')}:{name}")
+        return TargetWorkload(f"{Path(__file__).with_name('faulty_programs.py')}:{name}", device)
 
     base = Load(target(baseline), train, "eager", seed=0)
     programs = Programs(base, replace(base, workload=target(fault)))
@@ -109,7 +117,19 @@ def test_of_a_program_that_is_not_repeatable_nothing_is_known(program: str) -> N
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
-def test_one_without_a_fault_passes_them_all(train: bool) -> None:
-    run = tried("none", train=train)
+@pytest.mark.parametrize("program", ["none", "last_place"])
+def test_one_without_a_fault_passes_them_all(program: str, train: bool) -> None:
+    passes_all(tried(program, train=train))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_on_a_gpu_too(train: bool) -> None:
+    passes_all(tried("last_place", train=train, device="cuda"))
+    assert failed(tried("values", train=train, device="cuda")) is Gate.NUMERICS
+
+
+def passes_all(run: TrialRun) -> None:
     assert [gate.name for gate in run.gates] == list(Gate)
-    assert all(gate.passed in (True, None) for gate in run.gates[:-1])
+    assert all(gate.passed in (True, None) for gate in run.gates[:-1]), run.gates

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -49,6 +50,34 @@ def test_one_that_goes_while_it_is_looked_at(
     assert family.memory_bytes() >= 0
     family.end(0.0)
     assert leader.wait(10) in (-signal.SIGTERM, -signal.SIGKILL)
+
+
+def test_what_forked_processes_share_counts_once() -> None:
+    hoard = 100 * 2**20
+    code = f"import os, time; hoard = os.urandom({hoard}); [os.fork() for _ in range(2)]; print('x', flush=True)"
+    mark = uuid.uuid4().hex
+    process = started(sys.executable, "-c", f"{code}; time.sleep(600)", mark=mark)
+    assert process.stdout is not None
+    for _ in range(4):
+        assert process.stdout.readline() == b"x\n"
+    family = ProcessFamily(process, mark)
+    assert family.memory_bytes() > 4 * hoard
+    assert hoard < family.own_bytes() < 2 * hoard
+    family.end(0.0)
+    process.communicate()
+
+
+@pytest.mark.parametrize("method", ["memory_full_info", "memory_info"])
+def test_what_is_not_told_is_what_is_resident(
+    leader: subprocess.Popen[bytes], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise psutil.AccessDenied
+
+    family = ProcessFamily(leader, "a test's own")
+    resident = family.memory_bytes()
+    monkeypatch.setattr(psutil.Process, method, refused)
+    assert (family.own_bytes() == resident > 0) is (method == "memory_full_info")
 
 
 def test_it_hides_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

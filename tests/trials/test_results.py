@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frx_graph.errors import TrialError
 from frx_graph.trials.numerics import Multipliers
-from frx_graph.trials.results import Program, compare, observe_step, read_results, redrawn, write_results
+from frx_graph.trials.results import Program, compare, observe_step, read_result, redrawn, write_result
 
 ALLOWED = Multipliers(2.0, 3.0)
 
@@ -43,8 +44,9 @@ def test_a_training_step_leaves_outputs_gradients_buffers_and_parameters_after_a
         "linear.weight after a step",
         "buffer norm.running_mean",
     }
-    assert found.forms["output 0"] == "strides (4, 1), memory 1 from 0, needs a gradient"
-    assert found.forms["output 1"] == "strides (4, 1), memory 1 from 0, needs a gradient"
+    # After the input, four parameters and three buffers.
+    assert found.forms["output 0"] == "strides (4, 1), memory 8 from 0, needs a gradient"
+    assert found.forms["output 1"] == "strides (4, 1), memory 8 from 0, needs a gradient"
     assert found.forms["gradient of linear.weight"] == "(4, 1)"
 
 
@@ -99,8 +101,8 @@ def compared(theirs: Program) -> tuple[list[str], list[str]]:
     ours = program()
     exact = program(model=Net().double())
     exact = replace(exact, args=(exact.args[0].detach().double().requires_grad_(),))
-    results = [[observe_step(one, seed=0)] for one in (ours, theirs, exact)]
-    found = compare(*results, ALLOWED)
+    results = [observe_step(one, seed=0) for one in (ours, theirs, exact)]
+    found = compare(0, *results, ALLOWED)
     return [difference.name for difference in found.values], [difference.name for difference in found.forms]
 
 
@@ -109,16 +111,16 @@ def test_the_same_program_does_not_differ() -> None:
 
 
 def test_how_near_they_are_is_told() -> None:
-    results = [[observe_step(program(), seed=0)] for _ in range(2)]
-    found = compare(*results, None, ALLOWED)
-    assert (found.placed, found.share) == (len(results[0][0].forms), 0.0)
-    results[1][0].values["output 0"].mul_(1 + 2e-5)
-    near = compare(*results, None, ALLOWED)
+    results = [observe_step(program(), seed=0) for _ in range(2)]
+    found = compare(0, *results, None, ALLOWED)
+    assert (found.placed, found.share) == (len(results[0].forms), 0.0)
+    results[1].values["output 0"].mul_(1 + 2e-5)
+    near = compare(0, *results, None, ALLOWED)
     assert near.values == ()
     assert near.share is not None
     assert 0.0 < near.share < 1.0
-    results[1][0].values["output 0"].mul_(2.0)
-    far = compare(*results, None, ALLOWED)
+    results[1].values["output 0"].mul_(2.0)
+    far = compare(0, *results, None, ALLOWED)
     # What is not as good does not count.
     assert [difference.name for difference in far.values] == ["output 0"]
     assert far.share == 0.0
@@ -176,6 +178,39 @@ def test_another_memory_or_order_is_found_though_values_are_right() -> None:
     assert compared(program(call=copied, model=model)) == ([], ["output 0", "output 1"])
 
 
+class Cached(nn.Module):
+    def __init__(self, name: str, *, copied: bool) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(3))
+        self.weight = nn.Parameter(torch.ones(3), requires_grad=False)
+        self.name, self.copied = name, copied
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache.add_(x)
+        kept: Tensor = getattr(self, self.name)
+        return kept.clone() if self.copied else kept
+
+
+@pytest.mark.parametrize("name", ["cache", "weight"])
+def test_a_copy_of_what_the_model_keeps_is_another_memory(name: str) -> None:
+    own, same, copied = (Cached(name, copied=copied) for copied in (False, False, True))
+    found = [observe_step(Program(one, one, (torch.ones(3),), {}, False), seed=0) for one in (own, same, copied)]
+    assert compare(0, found[0], found[1], None, ALLOWED).forms == ()
+    differing = compare(0, found[0], found[2], None, ALLOWED)
+    assert differing.values == ()
+    assert [difference.name for difference in differing.forms] == ["output 0"]
+
+
+def test_what_is_observed_lies_on_the_cpu() -> None:
+    # What only claims to be on a GPU needs none.
+    with FakeTensorMode():
+        made = torch.empty(3, 4, device="cuda").t()
+        found = observe_step(Program(lambda: made, None, (), {}, False), seed=0)
+    assert made.device.type == "cuda"
+    assert found.values["output 0"].device.type == "cpu"
+    assert found.values["output 0"].stride() == made.stride()
+
+
 def test_a_result_that_is_missing_is_a_difference() -> None:
     model = Net()
     values, _ = compared(program(call=lambda x: model(x)[:1], model=model))
@@ -183,14 +218,18 @@ def test_a_result_that_is_missing_is_a_difference() -> None:
 
 
 def test_results_travel_through_a_file(tmp_path: Path) -> None:
-    results = [observe_step(program(), seed=0)]
-    write_results(tmp_path / "results.pt", results)
-    (read,) = read_results(tmp_path / "results.pt")
-    assert read.forms == results[0].forms
-    assert all(torch.equal(read.values[name], value) for name, value in results[0].values.items())
+    results = [observe_step(program(), seed=seed) for seed in range(2)]
+    results[1].values["output 0"].mul_(2.0)
+    for draw, one in enumerate(results):
+        write_result(tmp_path / "results", draw, one)
+    for draw, one in enumerate(results):
+        read = read_result(tmp_path / "results", draw)
+        assert read.forms == one.forms
+        assert all(torch.equal(read.values[name], value) for name, value in one.values.items())
 
 
 def test_a_damaged_file_is_said_to_be_one(tmp_path: Path) -> None:
-    (tmp_path / "results.pt").write_bytes(b"nothing")
-    with pytest.raises(TrialError, match="cannot be read"):
-        read_results(tmp_path / "results.pt")
+    (tmp_path / "results.0").write_bytes(b"nothing")
+    for draw in range(2):
+        with pytest.raises(TrialError, match="cannot be read"):
+            read_result(tmp_path / "results", draw)
