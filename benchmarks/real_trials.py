@@ -13,7 +13,7 @@ from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol, protocol
 from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.schedule import Arm, Quad
+from frx_graph.trials.schedule import Arm
 from frx_graph.trials.verdict import Outcome, early_verdict, final_verdict
 
 ROOT = Path(__file__).parent.parent
@@ -92,11 +92,8 @@ def _mirrored(quads: Sequence[MeasuredQuad], rule: Protocol) -> Outcome:
 
 def _exchanged(measured: MeasuredQuad) -> MeasuredQuad:
     first, second, third, fourth = (replace(block, arm=_other(block.arm)) for block in measured.blocks)
-    quad = measured.quad
-    arms = tuple(_other(arm) for arm in quad.arms)
-    return MeasuredQuad(
-        Quad(quad.pair, quad.number, (arms[0], arms[1], arms[2], arms[3])), (first, second, third, fourth)
-    )
+    arms = (first.arm, second.arm, third.arm, fourth.arm)
+    return MeasuredQuad(replace(measured.quad, arms=arms), (first, second, third, fourth))
 
 
 def _other(arm: Arm) -> Arm:

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
+from scipy.special import ndtri
+
 from frx_graph.trials.live_signs import Sign
 from frx_graph.trials.policy import FEWEST_QUADS, TrialPolicy
 from frx_graph.trials.samples import Block, Disturbance, MeasuredQuad
@@ -76,8 +78,9 @@ class Surroundings(Protocol):
 def judged(quads: Sequence[LiveQuad], sign: Sign, policy: TrialPolicy) -> Finding | None:
     """What the quads so far settle; None: go on.
 
-    Slower is what the safe t-test finds by more than the bias that one process has, after five quads at least, or the
-    trimmed one at the end. One quad is enough for a canary that no harm is behind, if it does not find the plan slower.
+    Slower is what the safe t-test finds by more than the bias that one process exceeds with probability `alpha`, after
+    five quads at least, or the trimmed one at the end. One quad is enough for a canary that no harm is behind, if it
+    does not find the plan slower.
     """
     ours, theirs = (_total(quads, arm) for arm in (Arm.CANDIDATE, Arm.BASELINE))
     if ours.frames >= _COMPILED_FRAMES and theirs.frames == 0:
@@ -86,17 +89,18 @@ def judged(quads: Sequence[LiveQuad], sign: Sign, policy: TrialPolicy) -> Findin
         grown = f"{ours.held_bytes / 2**20:.0f} MiB in its steps, {theirs.held_bytes / 2**20:.0f} in the baseline's"
         return Finding(f"memory grew by {grown}")
     slower_by = [-quad.measured.log_ratio for quad in quads if not quad.measured.void]
+    bias = float(-ndtri(policy.alpha)) * policy.process_bias
     if sign in (Sign.DUE, Sign.PROMISE) and len(slower_by) == 1 and slower_by[0] <= 0:
         return Finding(None)
     if len(slower_by) >= FEWEST_QUADS:
-        if safe_t(slower_by, policy.process_bias) >= -math.log(policy.alpha):
+        if safe_t(slower_by, bias) >= -math.log(policy.alpha):
             return Finding(_slower(slower_by))
         if safe_t([-value for value in slower_by]) >= -math.log(policy.alpha):
             return Finding(None)
     most = policy.process_pairs * policy.quads_per_pair
     if len(slower_by) < most and len(quads) - len(slower_by) <= policy.void_quads_allowed:
         return None
-    if len(slower_by) == most and trimmed_interval(slower_by, policy.alpha)[0] > policy.process_bias:
+    if len(slower_by) == most and trimmed_interval(slower_by, policy.alpha)[0] > bias:
         return Finding(_slower(slower_by))
     return Finding(None)
 

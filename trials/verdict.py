@@ -3,7 +3,7 @@
 At the end of a trial, with all its quads measured, the log ratios of times (baseline over candidate) decide:
 
 - **promote**: the trimmed t-test's lower bound is above 0, and so is that of the process pairs; the median of all quads
-  reaches the minimum, and so does the median of every process pair (or, if the policy says so, all of them are above 0);
+  reaches the minimum, and that of every process pair half of it (or all of it, or is above 0, as the policy says);
 - **equivalent**: both bounds lie within plus and minus the minimum: no difference that matters (two one-sided tests,
   Schuirmann 1987);
 - **reject**: otherwise, the upper bound is below the minimum: slower, or not as fast as was asked for;

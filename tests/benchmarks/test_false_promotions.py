@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,17 +10,19 @@ from pathlib import Path
 import false_promotions
 import pytest
 import real_trials
-from false_promotions import TRACE, Case, Rates, broken_bounds, cases, main, rates, simulated_trial, table
+from false_promotions import TRACE, Case, Rates, broken_bounds, cases, main, rates, run_quad, simulated_trial, table
 from scipy import stats
 from step_noise import HOSTILE, SHARED, Noise, recorded
 
 from frx_graph.trials.executor import Programs, TrialRun
 from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
 from frx_graph.trials.protocol import protocol
+from frx_graph.trials.schedule import Arm, schedule
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 MACHINES = [SHARED, HOSTILE, recorded(TRACE)]
 TRIALS = 300
+SLOWER = {(pair, arm): 1.4 if arm is Arm.CANDIDATE else 1.0 for pair in range(6) for arm in Arm}
 FEWEST_FOUND = int(stats.binom.ppf(0.001, TRIALS, 0.95))
 """A rule that finds 95 % finds fewer of 300 with a probability below 0.001."""
 
@@ -157,3 +160,12 @@ def test_real_trials_of_equal_arms_go_on_until_enough_are_complete(
     assert said in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())["trials"]
     assert [(one["outcome"], one["quads"]) for one in found] == ends
+
+
+def test_a_trial_of_equal_arms_is_judged_with_its_arms_exchanged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = protocol(TrialPolicy(seed=0))
+    quads = tuple(run_quad(quad, itertools.repeat(1.0), SLOWER, rule.steps_per_block) for quad in schedule(rule))
+    verdict = Verdict(Outcome.REJECT, "slower", TrialStatistics(0.7, 0.7, 0.7, 36, 6, (0.7,) * 6, 0), early=False)
+    monkeypatch.setattr(real_trials, "run_trial", lambda *_: TrialRun((), verdict, quads, None, ()))
+    (trial,) = real_trials.real_trials(1, TrialPolicy())
+    assert (trial.outcome, trial.mirrored) == (Outcome.REJECT, Outcome.PROMOTE)

@@ -16,6 +16,7 @@ from frx_graph.trials.samples import Cause, Disturbance
 from frx_graph.trials.schedule import Arm
 
 POLICY = TrialPolicy()
+QUAD_STEPS = 4 * POLICY.steps_per_block
 
 
 class Steps:
@@ -95,14 +96,14 @@ def test_a_plan_that_is_clearly_faster_is_let_go_soon() -> None:
 def test_one_quad_is_enough_where_it_was_only_due() -> None:
     steps = Steps(noisy(1, -0.3))
     assert steps.run(canary_of(steps, Sign.DUE)) is None
-    assert steps.step == 3 + 20 - 1
+    assert steps.step == 3 + QUAD_STEPS - 1
 
 
 def test_disturbed_quads_say_nothing_about_time() -> None:
     steps = Steps(noisy(1, 0.5))
     steps.disturbance = Disturbance(Cause.LOADED)
     assert steps.run(canary_of(steps)) is None
-    assert steps.step == 3 + 20 * (POLICY.void_quads_allowed + 1) - 1
+    assert steps.step == 3 + QUAD_STEPS * (POLICY.void_quads_allowed + 1) - 1
 
 
 @pytest.mark.parametrize(("arms", "gone"), [({Arm.CANDIDATE}, True), (set(Arm), False), ({Arm.BASELINE}, False)])
