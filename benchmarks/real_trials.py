@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.arms import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.protocol import Protocol, protocol
-from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.schedule import Arm
-from frx_graph.trials.verdict import Outcome, early_verdict, final_verdict
+from frx_graph.trials.protocol import protocol
+from frx_graph.trials.verdict import Outcome
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = (
@@ -42,8 +40,6 @@ class RealTrial:
     quads: int
     void: int
     reason: str
-    mirrored: Outcome | None
-    """What the same quads, as far as it goes, would have said of the baseline; None where nothing was measured."""
     complete: bool
     """Whether it has measured what its rule needs: one that was cut short, or failed at a gate, could not promote."""
 
@@ -74,27 +70,9 @@ def real_trials(count: int, policy: TrialPolicy) -> Iterator[RealTrial]:
             quads=0 if stats is None else stats.quads,
             void=sum(quad.void for quad in run.quads),
             reason=run.verdict.reason,
-            mirrored=None if stats is None else _mirrored(run.quads, protocol(rules)),
             complete=measured,
         )
         print(
             f"{complete} of {count} complete: {target}{' --train' * train} {inner}: {run.verdict.reason}",
             file=sys.stderr,
         )
-
-
-def _mirrored(quads: Sequence[MeasuredQuad], rule: Protocol) -> Outcome:
-    """The outcome had the arms been exchanged, up to where the trial ended."""
-    exchanged = [_exchanged(quad) for quad in quads]
-    early = (early_verdict(exchanged[: count + 1], rule) for count in range(len(exchanged)))
-    return next((verdict for verdict in early if verdict is not None), final_verdict(exchanged, rule)).outcome
-
-
-def _exchanged(measured: MeasuredQuad) -> MeasuredQuad:
-    first, second, third, fourth = (replace(block, arm=_other(block.arm)) for block in measured.blocks)
-    arms = (first.arm, second.arm, third.arm, fourth.arm)
-    return MeasuredQuad(replace(measured.quad, arms=arms), (first, second, third, fourth))
-
-
-def _other(arm: Arm) -> Arm:
-    return Arm.BASELINE if arm is Arm.CANDIDATE else Arm.CANDIDATE

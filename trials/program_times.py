@@ -79,6 +79,7 @@ def program_schedule(runs: int) -> tuple[Quad, ...]:
         minimum=0.0,
         agreement=0.0,
         alpha=(1 - CONFIDENCE) / 2,
+        pairs_alpha=(1 - CONFIDENCE) / 2,
         process_bias=0.0,
     )
     return schedule(protocol)

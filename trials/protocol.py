@@ -28,7 +28,10 @@ class Protocol:
     agreement: float
     """Log ratio that the median of every process pair must reach; besides, it must be above 0."""
     alpha: float
-    """Of one side, for this one candidate."""
+    """Of one side, for this one candidate, for all that is told from quads."""
+    pairs_alpha: float
+    """The same for what is told from process pairs: not divided by the candidates, since so few pairs would then prove
+    hardly anything. That all pairs agree is asked for besides, and is rarer by chance."""
     process_bias: float
     """Standard deviation of a process pair's log ratio beside the quads' own noise."""
 
@@ -65,5 +68,6 @@ def protocol(policy: TrialPolicy, candidates: int = 1, *, in_process: bool = Fal
         minimum=minimum,
         agreement={"minimum": 1.0, "half": 0.5, "direction": 0.0}[policy.pair_agreement] * minimum,
         alpha=policy.alpha / candidates,
+        pairs_alpha=policy.alpha,
         process_bias=0.0 if in_process else policy.process_bias,
     )

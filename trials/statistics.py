@@ -21,7 +21,7 @@ EFFECT_VARIANCE = 1.0
 much as one quad (unit information, Kass and Wasserman 1995)."""
 
 PRIOR_DEGREES = 1
-"""Degrees of freedom that an assumed deviation of process pairs is worth: as many as two pairs have."""
+"""Degrees of freedom that an assumed deviation of process pairs is worth: that of one more pair."""
 
 
 def trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
@@ -97,9 +97,9 @@ def pairs_bound(log_ratios: Sequence[float], assumed_deviation: float, alpha: fl
     """Bound that the mean of a few process pairs' log ratios exceeds with probability `alpha`: a moderated t (Smyth,
     Linear Models and Empirical Bayes Methods, 2004).
 
-    A few pairs tell little about how much pairs differ: three that happen to agree would prove anything, and Student's
-    t alone, which allows for that, would find nothing in three. So their variance is pooled with that of the assumed
-    deviation, worth `PRIOR_DEGREES` degrees of freedom. Pairs that differ by more than was assumed are so believed.
+    A few pairs tell little about how much pairs differ, and Student's t alone, which allows for that, finds little in
+    them. So their variance is pooled with that of the assumed deviation, worth `PRIOR_DEGREES` degrees of freedom.
+    Pairs that agree by chance prove no more for it; of those that differ by more than was assumed, that is believed.
     Raises `ValueError` without pairs.
     """
     if not log_ratios:

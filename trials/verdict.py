@@ -87,7 +87,12 @@ def early_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict 
         return None
     enough = -math.log(protocol.alpha)
     all_run = len(pairs) == protocol.process_pairs
-    if all_run and _agree(pairs, protocol) and safe_t(every, protocol.minimum) >= enough:
+    if (
+        all_run
+        and _agree(pairs, protocol)
+        and _pairs_bound(pairs, protocol) > 0
+        and safe_t(every, protocol.minimum) >= enough
+    ):
         outcome = Outcome.PROMOTE
     elif safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
         within = safe_t(every, -protocol.minimum) >= enough
@@ -110,7 +115,8 @@ def final_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
         stats = _statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, stats, early=False)
     low, high = trimmed_interval(every, protocol.alpha)
-    if low > 0 and statistics.median(every) >= protocol.minimum and _agree(pairs, protocol):
+    proved = low > 0 and _pairs_bound(pairs, protocol) > 0
+    if proved and statistics.median(every) >= protocol.minimum and _agree(pairs, protocol):
         outcome = Outcome.PROMOTE
     elif -protocol.minimum < low and high < protocol.minimum:
         outcome = Outcome.EQUIVALENT
@@ -131,10 +137,13 @@ def _log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
 
 
 def _agree(pairs: Sequence[Sequence[float]], protocol: Protocol) -> bool:
-    """Whether every process pair by itself says what is claimed of all, and they differ little enough to believe it."""
+    """Whether every process pair by itself says what is claimed of all."""
     medians = [statistics.median(pair) for pair in pairs]
-    bound = pairs_bound(medians, protocol.process_bias, protocol.alpha)
-    return bound > 0 and all(median > 0 and median >= protocol.agreement for median in medians)
+    return all(median > 0 and median >= protocol.agreement for median in medians)
+
+
+def _pairs_bound(pairs: Sequence[Sequence[float]], protocol: Protocol) -> float:
+    return pairs_bound([statistics.median(pair) for pair in pairs], protocol.process_bias, protocol.pairs_alpha)
 
 
 def _statistics(
@@ -187,6 +196,8 @@ def _reason(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str
     if math.log(stats.ratio_median) < protocol.minimum:
         return f"{seen}: it may or may not reach the {minimum} asked for"
     medians = ", ".join(_percent(ratio) for ratio in stats.pair_medians)
+    if all(math.log(ratio) >= max(protocol.agreement, 0.0) and ratio > 1 for ratio in stats.pair_medians):
+        return f"{seen}: the process pairs ({medians} %) are too few, or differ too much, to prove it"
     return f"{seen}: the process pairs disagree ({medians} %)"
 
 
