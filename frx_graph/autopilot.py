@@ -22,7 +22,7 @@ from torch import Tensor, fx
 
 from frx_graph.arms import start_arm
 from frx_graph.current_plan import ALL_REWRITES, recorded_plan
-from frx_graph.errors import LedgerRefusedError, TravelError, TrialError
+from frx_graph.errors import TravelError, TrialError
 from frx_graph.graph_file import hold_graph, write_graph
 from frx_graph.in_process_arm import InProcessArms
 from frx_graph.ledger.author import this_process
@@ -78,7 +78,8 @@ def try_graph(
     tried again. It takes at most `seconds`, by default the policy's time budget.
 
     Raises `TravelError` where the graph cannot be tried in another process, nor in this one, `TrialError` where it does
-    not run there, and what `record` raises.
+    not run there, and what `record` raises: where somebody has decided against a plan meanwhile, what comes after that
+    is not promoted.
     """
     deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
     with contextlib.ExitStack() as stack:
@@ -239,11 +240,7 @@ class _Kept:
             self._record(decisions)
             self._promotion, self._ratio = decisions[-1], trial.ratio
         else:
-            try:
-                self._record((*decisions, self._once_more(self._promotion)))
-            except LedgerRefusedError:
-                # Somebody has decided against it meanwhile, which holds.
-                self._record(decisions)
+            self._record((*decisions, self._once_more(self._promotion)))
 
     def _once_more(self, promotion: Decision) -> Decision:
         return promotion.followed_by(

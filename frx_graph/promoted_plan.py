@@ -26,6 +26,7 @@ from frx_graph.errors import (
     FrxError,
     LedgerError,
     LedgerMissingError,
+    LedgerRefusedError,
     LedgerUnreachableError,
     TravelError,
     TrialError,
@@ -42,7 +43,7 @@ from frx_graph.promotion import Promotion, Subject
 from frx_graph.rank_opening import Ask, rank_opening, several_ranks
 from frx_graph.rewrite_risk import permits
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.tried_before import decided_against, rejected
+from frx_graph.tried_before import decided_against, left_alone, rejected
 from frx_graph.user_warning import warn_and_go_on
 
 _PATIENCE_SECONDS = 5.0
@@ -174,7 +175,7 @@ class PromotedPlans:
                 environment=subject.environment,
                 rejected=rejected(subject),
                 seconds=left,
-                record=lambda decisions: append(subject.place, decisions),
+                record=lambda decisions: _record(subject, decisions),
                 progress=lambda stage: progress(f"frx tries a graph, {stage}"),
             )
 
@@ -287,6 +288,17 @@ class PromotedPlans:
             if known.plan == offer.plan and known.state in (Kind.REJECTED, Kind.ROLLED_BACK):
                 return f"plan {offer.plan} is {known.state.value} in its ledger, {subject.place}"
         return None
+
+
+def _record(subject: Subject, decisions: Sequence[Decision]) -> None:
+    """Keep what a search has decided. Raises `TrialError`, which ends it, where somebody has decided otherwise since it
+    began: nothing is to be promoted for a graph for which a plan was rolled back."""
+    if left_alone(subject):
+        raise TrialError("a plan of the graph was rolled back meanwhile, so that nothing more is tried")
+    try:
+        append(subject.place, decisions)
+    except LedgerRefusedError as refused:
+        raise TrialError(f"others have decided about the graph meanwhile: {refused.message}") from refused
 
 
 def _policy(options: BackendOptions) -> TrialPolicy:

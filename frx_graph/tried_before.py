@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from frx_graph.current_plan import recorded_plan
 from frx_graph.errors import LedgerMissingError
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.quickly import decided
-from frx_graph.ledger.standing import PlanState
+from frx_graph.ledger.standing import PlanState, Step
 from frx_graph.promotion import Subject
 from frx_graph.rewrite_risk import permits
 
@@ -19,23 +19,45 @@ _TRIED_AGAIN_AFTER = timedelta(days=1)
 
 def decided_against(subject: Subject) -> bool:
     """True where nothing is to be tried unasked: something was rolled back, or a search under this policy has ended and
-    all that was tried was rejected, or has been inconclusive not long ago. What one that was interrupted has rejected
-    says nothing about the rest. Raises `LedgerError`."""
+    nothing has come up since. What one that was interrupted has rejected says nothing about the rest. Raises
+    `LedgerError`."""
     plans = tuple(_judged(subject))
-    lately = datetime.now(UTC) - _TRIED_AGAIN_AFTER
-    the_search = recorded_plan(()).hash
-    return any(plan.state is Kind.ROLLED_BACK for plan in plans) or (
-        any(plan.plan == the_search for plan in plans)
-        and all(
-            plan.state is Kind.REJECTED or (plan.last.kind is Kind.INCONCLUSIVE and plan.last.recorded_at > lately)
-            for plan in plans
-        )
-    )
+    if _rolled_back(plans):
+        return True
+    now = datetime.now(UTC)
+    ended = next((plan.last for plan in plans if _is_ended_search(plan)), None)
+    return ended is not None and not any(_is_open(plan, ended, now) for plan in plans)
+
+
+def left_alone(subject: Subject) -> bool:
+    """True where something was rolled back, and nobody has asked for it since. Raises `LedgerError`."""
+    return _rolled_back(_judged(subject))
 
 
 def rejected(subject: Subject) -> frozenset[str]:
     """The plans that were rejected under this policy, and are not tried again. Raises `LedgerError`."""
     return frozenset(plan.plan for plan in _judged(subject) if plan.state is Kind.REJECTED)
+
+
+def _rolled_back(plans: Iterable[PlanState]) -> bool:
+    return any(plan.state is Kind.ROLLED_BACK for plan in plans)
+
+
+def _is_ended_search(plan: PlanState) -> bool:
+    return plan.plan == recorded_plan(()).hash and plan.state in (Kind.REJECTED, Kind.INCONCLUSIVE)
+
+
+def _is_open(plan: PlanState, ended: Step, now: datetime) -> bool:
+    """Whether a search would try it that the last one, which has `ended`, did not. That one has tried what had come up
+    before, or had no more cause to, as for a combination of what is not promoted any more."""
+    if plan.state is Kind.REJECTED:
+        return False
+    if plan.last.kind is Kind.INCONCLUSIVE:
+        due = plan.last.recorded_at + _TRIED_AGAIN_AFTER
+        return due <= now and (ended.recorded_at < due or ended.position < plan.last.position)
+    # That other processes apply what is too old for this one is nothing new.
+    came_up = plan.promoted if plan.stands and plan.promoted is not None else plan.last
+    return came_up.position > ended.position
 
 
 def _judged(subject: Subject) -> Iterator[PlanState]:

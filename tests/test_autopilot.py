@@ -37,7 +37,7 @@ def test_the_combination_is_used_only_where_it_is_the_fastest(world: PretendedSe
     )
 
 
-def test_what_somebody_has_withdrawn_meanwhile_is_not_promoted_once_more(world: PretendedSearch) -> None:
+def test_nothing_is_promoted_after_a_decision_was_refused(world: PretendedSearch) -> None:
     world.ratios = {("hoist_copy",): 1.2, ("propagate_layout",): 1.3, ("hoist_copy", "propagate_layout"): 1.25}
 
     def record(decisions: Sequence[Decision]) -> None:
@@ -45,8 +45,12 @@ def test_what_somebody_has_withdrawn_meanwhile_is_not_promoted_once_more(world: 
             raise LedgerRefusedError("it was rolled back")
         world.recorded.extend(decisions)
 
-    world.try_graph(record=record)
-    assert world.promoted == [("propagate_layout",), ("hoist_copy",), ("hoist_copy", "propagate_layout")]
+    with pytest.raises(LedgerRefusedError, match="rolled back"):
+        world.try_graph(record=record)
+    assert world.tried == [("propagate_layout",), ("hoist_copy",)]
+    assert world.promoted == [("propagate_layout",)]
+    # Nor has the search come to its end.
+    assert {one.candidates for one in world.recorded} == {(LAYOUT,)}
 
 
 def test_what_is_known_already_is_not_asked_for_again(world: PretendedSearch) -> None:

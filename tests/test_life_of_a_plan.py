@@ -68,6 +68,8 @@ RATIOS = (0.9, 1.1, 1.2, 1.3)
 MOST_MOMENTS = 14
 """In some searches more than there are: they come to their end."""
 VERDICTS = (Kind.PROMOTED, Kind.REJECTED, Kind.INCONCLUSIVE)
+CAUSES = (Kind.PROMOTED, Kind.INCONCLUSIVE, Kind.EXPIRED, Kind.ROLLED_BACK)
+"""What may lead to one more search: a promotion once it is too old, a rollback by what expires with it."""
 TRIAL = '{"schema": "frx_trial_v1"}'
 X = torch.arange(-5.0, 7.0).reshape(3, 4).t()
 BASELINE_SECONDS, PLANNED_SECONDS, SLOW_SECONDS = 1.0, 0.5, 2.0
@@ -234,6 +236,8 @@ class Lives(RuleBasedStateMachine):
         self.ledger = open_ledger(self.place)
         self.events: list[Decision] = []
         self.own_ledgers = 0
+        self.searched: dict[str, int] = {}
+        """How many events there were when the last search of an environment had ended."""
 
     def teardown(self) -> None:
         assert verify(self.ledger).problem is None
@@ -337,6 +341,11 @@ class Lives(RuleBasedStateMachine):
         assert (found is None) is (self.applied(environment, standing) is None)
         if found is not None or not plans._worth_trying(subject, AUTOPILOTS):
             return
+        # A search that ended is repeated only for what has come up since.
+        assert environment not in self.searched or any(
+            event.environment == environment and event.kind in CAUSES
+            for event in self.events[self.searched[environment] :]
+        )
         names = [one.rewrite for one in SOUGHT]
         together = [several for count in (2, 3) for several in itertools.combinations(names, count)]
         search = PretendedSearch(
@@ -354,6 +363,9 @@ class Lives(RuleBasedStateMachine):
         with suppress(Crashed):
             search.try_graph(rejected(subject), record=lambda decisions: append(self.place, decisions))
         new = self.catch_up()
+        if any(one.plan == recorded_plan(()).hash for one in new):
+            self.searched[environment] = len(self.events)
+            assert decided_against(subject)
         proved = [one for one in new if one.kind is Kind.PROMOTED]
         fastest = max((search.ratios[names_of(one)] for one in proved), default=None)
         now = self.standing(environment)

@@ -459,6 +459,52 @@ def test_what_is_left_of_a_search_that_has_not_ended_is_tried(
     assert len(given) == 1
 
 
+def since_long_ago(signature: str, candidates: tuple[Candidate, ...]) -> list[Decision]:
+    """Under another policy, whose processes still apply it."""
+    at = datetime.now(UTC) - timedelta(days=31)
+    under = TrialPolicy(decision_max_age_days=90)
+    return promotion_of(signature, candidates, policy=under.hash, recorded_at=at)
+
+
+def expired(signature: str, candidates: tuple[Candidate, ...]) -> list[Decision]:
+    decisions = since_long_ago(signature, candidates)
+    return [*decisions, replace(decisions[-1], kind=Kind.EXPIRED)]
+
+
+def inconclusive(signature: str, candidates: tuple[Candidate, ...]) -> list[Decision]:
+    at = datetime.now(UTC) - timedelta(days=2)
+    *before, last = promotion_of(signature, candidates, policy=TrialPolicy().hash, recorded_at=at)
+    return [*before, replace(last, kind=Kind.INCONCLUSIVE)]
+
+
+@pytest.mark.parametrize("left", [since_long_ago, expired, inconclusive])
+def test_what_a_search_has_no_more_cause_to_try_is_not_searched_for_twice(
+    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, left: Callable[..., list[Decision]]
+) -> None:
+    signature, candidates = proposed(*model)
+    decisions = left(signature, candidates)
+    ledger.append(decisions)
+    environment = decisions[0].environment
+    seen: list[str] = []
+
+    def ends_at_once(*_: Any, record: Any, **__: Any) -> None:
+        seen.append(signature)
+        record(ended(signature, environment))
+
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", ends_at_once)
+    for _ in range(3):
+        torch._dynamo.reset()
+        assert applied(*model, mode="autopilot") == []
+        if left is since_long_ago:
+            ledger.append([replace(decisions[-1], kind=Kind.APPLIED, trial=None)])
+    assert seen == [signature]
+    # What comes up after the search is a reason for one more.
+    ledger.append(left(signature, candidates))
+    torch._dynamo.reset()
+    assert applied(*model, mode="autopilot") == []
+    assert len(seen) == 2
+
+
 @pytest.mark.slow
 def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tmp_path: Path) -> None:
     signature, candidates = proposed(*model)
@@ -622,6 +668,33 @@ def test_what_was_proved_is_applied_also_where_a_later_trial_cannot_be_run(
     with pytest.warns(RuntimeWarning, match="could not try all.*the baseline does not run.*applies what was proved"):
         assert applied(*model, mode="autopilot") == [candidate.rewrite for candidate in candidates]
     assert kinds(ledger)[-1] is Kind.APPLIED
+
+
+@pytest.mark.parametrize("how", ["somebody rolls it back", "another trial rejects it"])
+def test_what_is_decided_against_a_plan_in_the_middle_of_a_search_ends_it(
+    model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    recorded: list[Any] = []
+
+    def searches(*_: Any, signature: str, record: Any, **__: Any) -> None:
+        fast = promotion_of(signature, candidates, decided_by="autopilot", policy=TrialPolicy().hash)
+        other = (replace(candidates[0], nodes=("another",)),)
+        recorded.append(record(fast))
+        if how == "somebody rolls it back":
+            ledger.append([replace(fast[-1], kind=Kind.ROLLED_BACK, decided_by="somebody")])
+            # A plan that nobody has said anything against.
+            record(promotion_of(signature, other, decided_by="autopilot", policy=TrialPolicy().hash))
+        else:
+            ledger.append([*fast[:2], replace(fast[0], kind=Kind.REJECTED)])
+            record([fast[-1]])
+        recorded.append("more")
+
+    monkeypatch.setattr("frx_graph.autopilot.try_graph", searches)
+    monkeypatch.setattr(backend._session, "_warned", set())
+    with pytest.warns(RuntimeWarning, match="could not try a graph.*meanwhile"):
+        assert applied(*model, mode="autopilot") == []
+    assert len(recorded) == 1
+    assert kinds(ledger)[-1] in (Kind.ROLLED_BACK, Kind.REJECTED)
 
 
 @pytest.mark.slow
