@@ -33,6 +33,9 @@ _TERMINATE_SECONDS = 0.5
 """For whoever cleans up on SIGTERM."""
 _ENDING_SECONDS = 0.5
 """Between an arm's closing its pipe and its end, where it ends: the kernel does one after the other."""
+_SHARED_SECONDS = 1.0
+"""Between two looks at how much of what is resident is shared, which hold up the arm: forked processes may come to own
+what they shared, and nothing else tells."""
 _CHUNK = 64 * 1024
 NO_ANSWER = "an arm answered something that is no answer"
 
@@ -94,6 +97,8 @@ class ArmProcess:
     ) -> None:
         self.limits = limits or Limits()
         self._received = b""
+        self._resident_allowed = 0
+        self._own_seen = 0.0
         theirs: list[int] = []
         ours: list[int] = []
         process: subprocess.Popen[bytes] | None = None
@@ -245,14 +250,22 @@ class ArmProcess:
             raise self._flooded("printed")
         allowed = self.limits.memory_bytes
         # What is resident is told at once, and is no less than what is used.
-        used = self._family.memory_bytes()
-        if allowed is not None and used > allowed and (used := self._family.own_bytes()) > allowed:
+        resident = self._family.memory_bytes()
+        if allowed is None or resident <= allowed:
+            return
+        if resident <= self._resident_allowed and time.monotonic() < self._own_seen + _SHARED_SECONDS:
+            return
+        used = self._family.own_bytes()
+        if used > allowed:
             raise ArmError(
                 Cause.OUT_OF_MEMORY,
                 f"an arm used {used / 2**20:.0f} MiB, and may use {allowed / 2**20:.0f}",
                 self.output,
                 "end other programs, or take smaller inputs",
             )
+        # Of what comes to be resident no more than all can be its own.
+        self._resident_allowed = resident + allowed - used
+        self._own_seen = time.monotonic()
 
     def _flooded(self, how: str) -> ArmError:
         return ArmError(Cause.FLOODED, f"an arm {how} more than {self.limits.output_bytes} bytes", self.output)

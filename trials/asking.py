@@ -63,12 +63,14 @@ class Asking:
         """How each arm that has failed once has."""
         return self._forgiven
 
+    def knows(self, question: type[Question]) -> bool:
+        """Whether the baseline has answered the like, and so how long the candidate is to be waited for."""
+        return question in self._took
+
     def ask(self, arms: Mapping[Arm, Answering], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
         """The answer of `arm`. Raises what `failure` says, and `BudgetEnded` where there is no time to wait for it.
 
-        The candidate is not asked before it is known how long the baseline takes for the like, which is asked first."""
-        if arm is Arm.CANDIDATE and type(question) not in self._took:
-            self.ask(arms, Arm.BASELINE, question, answered)
+        The candidate is waited for by how long the baseline took for the like, which is to be asked first."""
         began = self._clock()
         left = max(_LEAST_SECONDS, self._deadline - began)
         # Nothing tells how long the baseline should take: it is waited for as long as there is time.

@@ -227,12 +227,18 @@ class _Run:
         return self._cut_short(quads)
 
     def _warm(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
-        for arm in dict.fromkeys(quad.arms):
+        # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate is
+        # to be waited for.
+        first = not self._asking.knows(Measure)
+        for arm in Arm if first else dict.fromkeys(quad.arms):
             self._progress(f"process pair {quad.pair + 1} of {self._rule.process_pairs}: compiling the {arm}")
             warmed = self._asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
             # Else the program without the plan would be timed as the candidate.
             if fault := plan_fault(self._programs.of(arm).candidates, warmed.graphs, warmed.failures):
                 raise self._asking.not_made(fault)
+        if first:
+            for arm in Arm:
+                self._block(arms, arm)
 
     def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
         """The final verdict; where not all quads were measured it says which keys of the policy have ended it."""
@@ -255,13 +261,13 @@ class _Run:
             self._pause(seconds)
 
     def _quad(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> MeasuredQuad:
-        blocks = []
-        for arm in quad.arms:
-            others = tuple(other.pid for name, other in arms.items() if name is not arm)
-            found = self._asking.ask(arms, arm, Measure(self._rule.steps_per_block, others), Measured)
-            blocks.append(Block(arm, found.seconds, found.disturbance))
-        first, second, third, fourth = blocks
+        first, second, third, fourth = (self._block(arms, arm) for arm in quad.arms)
         return MeasuredQuad(quad, (first, second, third, fourth))
+
+    def _block(self, arms: Mapping[Arm, RunningArm], arm: Arm) -> Block:
+        others = tuple(other.pid for name, other in arms.items() if name is not arm)
+        found = self._asking.ask(arms, arm, Measure(self._rule.steps_per_block, others), Measured)
+        return Block(arm, found.seconds, found.disturbance)
 
     def _pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
         """Two fresh processes with their workloads loaded, started in this order. Both of the first pair find out about

@@ -21,7 +21,7 @@ from frx_graph.trials.schedule import Arm, schedule
 from frx_graph.trials.verdict import Outcome, Verdict, final_verdict
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_v1.schema.json").read_text(encoding="utf-8")
-POLICY = TrialPolicy(process_pairs=2, quads_per_pair=4)
+POLICY = TrialPolicy(process_pairs=2, quads_per_pair=4, process_bias=0)
 HOSTILE = "\x1b[31mred\x1b[0m\nsecond"
 
 

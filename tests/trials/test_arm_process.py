@@ -19,6 +19,7 @@ import pytest
 
 from frx_graph import arms
 from frx_graph.arms import where_this_is
+from frx_graph.trials import arm_process
 from frx_graph.trials.arm_connection import connection
 from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits
 from frx_graph.trials.process_family import ProcessFamily
@@ -168,6 +169,31 @@ def test_what_its_forked_processes_share_is_used_once(start) -> None:
     """
     with start(Limits(memory_bytes=400 * 2**20)) as arm:
         assert len(do(arm, code)["children"]) == 3
+
+
+def test_how_much_is_shared_is_asked_again_where_more_has_come_or_after_a_while(
+    start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds up the arm, which is being timed."""
+    resident, own, asked = 700, 100, 0
+
+    def own_bytes(_: ProcessFamily) -> int:
+        nonlocal asked
+        asked += 1
+        return own
+
+    monkeypatch.setattr(ProcessFamily, "memory_bytes", lambda _: resident)
+    monkeypatch.setattr(ProcessFamily, "own_bytes", own_bytes)
+    monkeypatch.setattr(arm_process, "_SHARED_SECONDS", 600.0)
+    with start(Limits(memory_bytes=400)) as arm:
+        for resident, times in ((700, 1), (1000, 1), (1001, 2), (1301, 2), (1302, 3)):
+            do(arm, "time.sleep(0.3); arm.answer({})")
+            assert asked == times
+        own = 401
+        do(arm, "time.sleep(0.3); arm.answer({})")
+        monkeypatch.setattr(arm_process, "_SHARED_SECONDS", 0.0)
+        assert failing(arm, "time.sleep(60)").cause is Cause.OUT_OF_MEMORY
+    assert asked == 4
 
 
 def test_an_error_quotes_what_was_printed_last(start) -> None:

@@ -46,7 +46,8 @@ from frx_graph.trials.verdict import Outcome
 MADE = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))
 BASE = Load(TargetWorkload("model.py:build"), False, "inductor", seed=0)
 PROGRAMS = Programs(BASE, replace(BASE, candidates=(MADE,)))
-POLICY = TrialPolicy(process_pairs=2, quads_per_pair=5, void_quads_allowed=2)
+POLICY = TrialPolicy(process_pairs=2, quads_per_pair=5, void_quads_allowed=2, process_bias=0)
+"""Two pairs are enough to promote only where processes are taken to have no times of their own, as these have none."""
 ENVIRONMENT = trial_environment(torch.device("cpu"))
 FINE = Judged((), (), 7, exact=True)
 MEMORY = MemoryRecord(MemoryUse(1000, (StepMemory(100, 0),) * 5), None, (10_000,) * 5)
@@ -203,6 +204,17 @@ def test_each_pair_is_two_fresh_processes_and_those_that_are_looked_at_are_not_t
     started = [arm.candidate for arm in world.started]
     assert started[:2] == [False, True]
     assert started[2:] == [first for pair in range(2) for first in (begins[pair], not begins[pair])]
+
+
+def test_both_arms_of_a_pair_are_asked_the_same_and_told_of_each_other() -> None:
+    world = World()
+    run = tried(world)
+    assert run.quads[0].quad.arms[0] is Arm.CANDIDATE
+    for first, second in zip(world.started[2::2], world.started[3::2], strict=True):
+        for arm, other in ((first, second), (second, first)):
+            assert [question for question in arm.asked if isinstance(question, Warm)] == [Warm(3)]
+            assert {question.ours for question in arm.asked if isinstance(question, Measure)} == {(other.pid,)}
+        assert len(first.asked) == len(second.asked)
 
 
 def test_both_arms_of_the_first_pair_find_out_about_random_numbers() -> None:
@@ -409,10 +421,10 @@ def test_a_candidate_whose_convolution_leaves_its_fast_implementation_is_rejecte
 
 
 def test_disturbed_quads_are_run_again_after_a_pause_that_grows() -> None:
-    world = World(seconds={False: 0.012, True: 0.010}, void=frozenset({1, 5, 13}))
+    world = World(seconds={False: 0.012, True: 0.010}, void=frozenset({2, 6, 14}))
     run = tried(world, POLICY.model_copy(update={"void_quads_allowed": 5}))
     assert run.verdict.outcome is Outcome.PROMOTE
-    # The first block is the baseline's, and only tells how long the candidate is waited for.
+    # The first two blocks, one of each arm, only tell how long the candidate is waited for.
     assert [quad.void for quad in run.quads][:4] == [True, True, False, True]
     assert world.pauses == [0.25, 0.5, 0.25]
 
@@ -438,8 +450,8 @@ def test_when_the_time_is_up_nothing_is_known(budget: float) -> None:
 
 
 def test_when_the_time_is_up_and_too_much_was_disturbed_both_are_said() -> None:
-    # Five answers until there are arms to time, four more for these, two for how long the baseline takes to be warm and
-    # to be measured, and four for each quad.
+    # Five answers until there are arms to time, four more for these, two blocks for how long the candidate is waited
+    # for, and four for each quad.
     world = World(answer_seconds=2.0, void=frozenset(range(100)))
     run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 46.0}))
     assert len(run.quads) == POLICY.void_quads_allowed + 1

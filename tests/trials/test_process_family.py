@@ -54,7 +54,8 @@ def test_one_that_goes_while_it_is_looked_at(
 
 def test_what_forked_processes_share_counts_once() -> None:
     hoard = 100 * 2**20
-    code = f"import os, time; hoard = os.urandom({hoard}); [os.fork() for _ in range(2)]; print('x', flush=True)"
+    # By one call, so that no other's comes between, whatever the buffering.
+    code = f"import os, time; hoard = os.urandom({hoard}); [os.fork() for _ in range(2)]; os.write(1, b'x\\n')"
     mark = uuid.uuid4().hex
     process = started(sys.executable, "-c", f"{code}; time.sleep(600)", mark=mark)
     assert process.stdout is not None

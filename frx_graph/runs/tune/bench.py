@@ -23,8 +23,9 @@ from frx_graph.trials.verdict import Outcome
 
 Variables = tuple[tuple[str, str], ...]
 _PROCESSES = "processes"
-_ROOM = 8
-"""Times as many steps as a pair of processes is planned to make: a program that counts its own must not end before."""
+_ROOM = 2
+"""Times as many steps as a process may be asked for: those behind a stop do not count, and more of them the more workers
+there are. A program that counts its own must not end before."""
 
 
 class TuneBench:
@@ -199,7 +200,10 @@ class TuneBench:
         steps: int,
     ) -> Timed:
         """Both programs alive, unless that has failed where one at a time did not."""
-        room = warmup + _ROOM * self.settings.rule(1).quads_per_pair * (steps + warmup)
+        rule = self.settings.rule(1)
+        # Two of each quad, and all void ones may be one pair's.
+        blocks = 2 * (rule.quads_per_pair + rule.void_quads_allowed)
+        room = warmup + _ROOM * blocks * (steps + warmup)
         variables = {Arm.BASELINE: against, Arm.CANDIDATE: _joined(against, candidate.variables)}
 
         def starts(arm: Arm) -> ArmStart:
