@@ -227,8 +227,8 @@ class _Run:
         return self._cut_short(quads)
 
     def _warm(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
-        # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate is
-        # to be waited for.
+        # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
+        # is to be waited for.
         first = not self._asking.knows(Measure)
         for arm in Arm if first else dict.fromkeys(quad.arms):
             self._progress(f"process pair {quad.pair + 1} of {self._rule.process_pairs}: compiling the {arm}")

@@ -175,7 +175,7 @@ def test_how_much_is_shared_is_asked_again_where_more_has_come_or_after_a_while(
     start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds up the arm, which is being timed."""
-    resident, own, asked = 700, 100, 0
+    resident, own, asked = 0, 100, 0
 
     def own_bytes(_: ProcessFamily) -> int:
         nonlocal asked
@@ -186,7 +186,8 @@ def test_how_much_is_shared_is_asked_again_where_more_has_come_or_after_a_while(
     monkeypatch.setattr(ProcessFamily, "own_bytes", own_bytes)
     monkeypatch.setattr(arm_process, "_SHARED_SECONDS", 600.0)
     with start(Limits(memory_bytes=400)) as arm:
-        for resident, times in ((700, 1), (1000, 1), (1001, 2), (1301, 2), (1302, 3)):
+        for more, times in ((700, 1), (300, 1), (1, 2), (300, 2), (1, 3)):
+            resident += more
             do(arm, "time.sleep(0.3); arm.answer({})")
             assert asked == times
         own = 401

@@ -24,8 +24,8 @@ from frx_graph.trials.verdict import Outcome
 Variables = tuple[tuple[str, str], ...]
 _PROCESSES = "processes"
 _ROOM = 2
-"""Times as many steps as a process may be asked for: those behind a stop do not count, and more of them the more workers
-there are. A program that counts its own must not end before."""
+"""Times as many steps as a process may be asked for: those behind a stop do not count, and they are more, the more
+workers there are. A program that counts its own must not end before."""
 
 
 class TuneBench:
