@@ -329,7 +329,8 @@ def test_in_training_a_promise_that_steps_do_not_show_is_measured_once(takes: fl
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
     for _ in range(20 * LOOK_STEPS):
         compiled(torch.ones(3, requires_grad=True)).backward()
-        watch.machine.now += 4.0
+        # The plan makes them 10 % slower, by more than a process may have as its bias.
+        watch.machine.now += 1.0
     assert bool(watch.reasons) is gone
     # Three steps to warm up, one quad.
     assert gone or watch.steps["baseline"] == 3 + 2 * 2
