@@ -42,6 +42,8 @@ from frx_graph.user_warning import warn_and_go_on
 _VALUES = (Sign.NOT_FINITE, Sign.LOSS)
 """What results that both programs compute of the same call tell."""
 _WHOLE_STEPS = MeasuringPlace()
+_FORWARDS_BEFORE_A_BACKWARD = 1024
+"""Under hooks on what autograd saves: as many as layers that share a program, times micro-batches, seldom are."""
 
 RollBack = Callable[[str], None]
 """Told that the plan is not used any more in this process, and why, in a line. Does not raise."""
@@ -110,6 +112,7 @@ class WatchedProgram:
         # Calls under hooks on what autograd saves are made by this one.
         self._hooked = planned
         self._hooked_awaits_backward = False
+        self._hooked_since_given_up = 0
 
     @property
     def measuring(self) -> bool:
@@ -207,8 +210,13 @@ class WatchedProgram:
         if not torch.is_grad_enabled():
             return self._planned(*args)
         amid_backward = torch._C._current_graph_task_id() != -1
-        if not amid_backward and not self._hooked_awaits_backward:
-            self._hooked = self._planned
+        if not amid_backward:
+            if self._given_up:
+                self._hooked_since_given_up += 1
+            # Where no backward comes, nothing is made once more.
+            waited = self._hooked_since_given_up > _FORWARDS_BEFORE_A_BACKWARD
+            if waited or not self._hooked_awaits_backward:
+                self._hooked = self._planned
         try:
             result = self._hooked(*args)
         except Exception as error:
@@ -219,10 +227,11 @@ class WatchedProgram:
             self._hooked_awaits_backward = False
             raise
         self._note_backward(tensors(result))
-        if not amid_backward:
+        awaiting = [] if amid_backward else [value for value in tensors(result) if differentiated(value)]
+        if awaiting:
             self._hooked_awaits_backward = True
             if self._given_up:
-                for value in filter(differentiated, tensors(result)):
+                for value in awaiting:
                     value.register_hook(self._hooked_differentiated)
         return result
 
@@ -273,6 +282,11 @@ class WatchedProgram:
         if canary is None or not self._lock.acquire(blocking=False):
             return self._by_plan(args)
         try:
+            if self._canary is canary and self._whole_steps and not _WHOLE_STEPS.kept_by(self):
+                canary.abandon()
+                # If the sign is still there at the next look, then.
+                self._resume()
+                return self._by_plan(args)
             arm = _begun(canary) if self._canary is canary else Arm.CANDIDATE
             if self._canary is canary and canary.finding is None:
                 return self._turn(canary, arm, args)

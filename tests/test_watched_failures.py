@@ -351,7 +351,7 @@ def test_sizes_that_are_given_share_no_memory() -> None:
         compiled(torch.ones(3), torch.ones(4), torch.tensor([1]))
         with pytest.raises(IndexError):
             compiled(torch.ones(5), torch.ones(6), torch.tensor([7]))
-    assert sum(isinstance(each, torch.SymInt) for each in watch.inputs) == 2
+    assert watch.kinds.count(torch.SymInt) == 2
     assert watch.reasons == []
     assert watch.steps == {"planned": 2, "baseline": 1}
 
@@ -492,6 +492,86 @@ def test_two_programs_of_a_step_are_measured_one_after_the_other() -> None:
     assert reason.startswith("its steps take 1.")
     assert fast.reasons == []
     assert fast.steps["baseline"] > 0
+
+
+def two_programs_one_of_which_is_left_out(steps: int) -> tuple[tuple[Watch, Any], tuple[Watch, Any]]:
+    """The first one has taken the place to measure in the middle of `steps`, after which the other's were made."""
+    programs = []
+    for takes in (0.5, 1.2):
+        watch = Watch(taking(lambda step, takes=takes: takes), train=True, promise=lambda: Promised(0.4, 0.2))
+        programs.append((watch, torch.compile(lambda x, takes=takes: (x**2).sum() * takes, backend=watch)))
+    first, other = programs
+    while not any(program.measuring for program in first[0].programs):
+        trained_by(first)
+    for _ in range(steps):
+        trained_by(other)
+    return first, other
+
+
+def trained_by(program: tuple[Watch, Any]) -> None:
+    program[1](torch.ones(3, requires_grad=True)).backward()
+
+
+def test_a_program_that_makes_no_more_steps_gives_up_the_place_to_measure() -> None:
+    (slow, _), (other, _) = two_programs_one_of_which_is_left_out(20 * LOOK_STEPS)
+    assert slow.programs[0].measuring
+    assert slow.reasons == []
+    assert other.steps["baseline"] > 0
+    (reason,) = other.reasons
+    assert reason.startswith("its steps take 1.")
+
+
+def test_a_program_that_has_lost_the_place_to_measure_measures_later() -> None:
+    first, other = two_programs_one_of_which_is_left_out(0)
+    while not other[0].programs or not other[0].programs[0].measuring:
+        trained_by(other)
+    before = first[0].steps["baseline"]
+    trained_by(first)
+    assert not first[0].programs[0].measuring
+    assert first[0].steps["baseline"] == before
+    # Its promise is not forgotten.
+    while other[0].programs[0].measuring:
+        trained_by(other)
+    for _ in range(2 * LOOK_STEPS):
+        trained_by(first)
+    assert first[0].steps["baseline"] > before
+
+
+def given_up_under_hooks() -> tuple[Watch, Any]:
+    """A plan that is given up, and a forward under hooks from before."""
+    gone = [False]
+    watch = Watch(taking(lambda step: 0.5), train=True, withdrawn=lambda: gone[0])
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    x = torch.ones(3, requires_grad=True)
+    hooked(compiled, x)
+    gone[0] = True
+    compiled(x).backward()
+    assert watch.steps == {"planned": 2, "baseline": 0}
+    return watch, compiled
+
+
+def hooked(compiled: Any, x: Tensor) -> Tensor:
+    with torch.autograd.graph.save_on_cpu():
+        return compiled(x)
+
+
+def test_what_is_given_up_does_not_run_for_ever_where_no_backward_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched_program, "_FORWARDS_BEFORE_A_BACKWARD", 10)
+    watch, compiled = given_up_under_hooks()
+    for _ in range(15):
+        hooked(compiled, torch.ones(3, requires_grad=True))
+    assert watch.steps == {"planned": 2 + 10, "baseline": 5}
+
+
+def test_what_needs_no_gradient_awaits_no_backward() -> None:
+    gone = [False]
+    watch = Watch(taking(lambda step: 0.5), train=True, withdrawn=lambda: gone[0])
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    hooked(compiled, torch.ones(3))
+    gone[0] = True
+    compiled(torch.ones(3))
+    hooked(compiled, torch.ones(3))
+    assert watch.steps == {"planned": 2, "baseline": 1}
 
 
 def test_what_a_scaler_of_gradients_skips_is_not_the_plans() -> None:

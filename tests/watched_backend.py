@@ -59,7 +59,7 @@ class Watch:
         self.machine = Machine()
         self.reasons: list[str] = []
         self.programs: list[WatchedProgram] = []
-        self.inputs: list[Any] = []
+        self.kinds: list[type] = []
         self.steps = {"planned": 0, "baseline": 0}
         self.inner = how.pop("inner", "eager")
         self.baseline_seconds = how.pop("baseline_seconds", 1.0)
@@ -80,7 +80,7 @@ class Watch:
             backend = torch._dynamo.lookup_backend(self.inner)
             return counted("baseline", backend(graph, given), self.baseline_seconds)
 
-        self.inputs = list(inputs)
+        self.kinds = list(map(type, inputs))
         kept = KeptBaseline(dynamo, inputs, inner)
         # As all plans are, by AOTAutograd, whose programs count what they write into; `F.batch_norm` does not.
         right = torch._dynamo.lookup_backend("aot_eager" if self.inner == "eager" else self.inner)(dynamo, inputs)
