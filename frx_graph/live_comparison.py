@@ -7,7 +7,7 @@ finite where the other's are, and differences that no rounding explains. What a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,18 +51,18 @@ def worse_than_finite(ours: Tensor, theirs: Tensor) -> bool:
 
 class LiveComparison:
     """`args` of a call that is about to be made, once more for another program: those at the positions `written`, which
-    programs write into, are copied. Raises `ValueError` where they cannot be told apart from the others, or where there
-    is no memory for the copies."""
+    programs write into, are copied. Raises `ValueError` where they cannot be told apart from the others, and what
+    torch does where there is no memory for the copies."""
 
     def __init__(self, args: Sequence[Any], written: frozenset[int], device: torch.device) -> None:
         self._args = args
         self._written = written
         self._device = device
-        self._copies = _copies(args, written)
-        self._sizes = _sizes(self._copies)
         owners = [_memory(arg) for arg in args]
-        if any(owners.count(owners[i]) > 1 for i in written):
+        if any(owners[i] is not None and owners.count(owners[i]) > 1 for i in written):
             raise ValueError("an input that is written into shares its memory with another one")
+        self._copies = [_again(arg, copied=i in written) for i, arg in enumerate(args)]
+        self._sizes = _sizes(self._copies)
         self._random = False
         self._theirs: list[Tensor] = []
         self._error: str | None = None
@@ -146,6 +146,11 @@ class LiveComparison:
         return let_go
 
 
+def copied_bytes(args: Sequence[Any], written: frozenset[int]) -> int:
+    """What copies take of the memory that the arguments at the positions `written` lie in."""
+    return sum(size for i, size in enumerate(_sizes(args)) if size is not None and i in written)
+
+
 def fails_as_well(program: Program, args: Sequence[Any], written: frozenset[int], device: torch.device) -> bool | None:
     """Whether a call fails that another program has failed in, on copies of what that may have written into; None where
     it cannot be told."""
@@ -200,15 +205,6 @@ def _keeping(gradients: dict[int, Tensor], i: int) -> Callable[[Tensor], None]:
         gradients[i] = gradient
 
     return keep
-
-
-def _copies(args: Sequence[Any], written: Container[int]) -> list[Any]:
-    try:
-        return [_again(arg, copied=i in written) for i, arg in enumerate(args)]
-    except Exception as error:
-        if out_of_memory(error):
-            raise ValueError("no memory for copies") from None
-        raise
 
 
 def _sizes(args: Sequence[Any]) -> list[int | None]:

@@ -13,6 +13,7 @@ import torch
 
 from frx_graph.evidence.available_memory import available_memory
 from frx_graph.evidence.compilations import frames_compiled
+from frx_graph.out_of_memory import out_of_memory
 from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.canary import Footprint
 from frx_graph.trials.samples import Disturbance
@@ -48,13 +49,33 @@ class StepReading:
     def fits_twice(self) -> bool:
         """Whether there is memory for what a step takes and for as much again, as far as the system tells: no step has
         taken more than the most that was ever held."""
+        on_gpu = self.device.type == "cuda"
+        peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else _resident_peak()
+        return fits_twice(peak, self.footprint().held_bytes, self._left_bytes())
+
+    def fits(self, copied_bytes: int) -> bool:
+        """Whether there is memory for copies, and as much again for a step; True where the system does not tell."""
+        left = self._left_bytes()
+        return left is None or 2 * copied_bytes <= left
+
+    def usable(self) -> bool:
+        """Whether the device still does what it is given: once an assertion has failed in a kernel, or memory was
+        accessed that is not there, it does not, whatever runs next."""
         if self.device.type != "cuda":
-            return fits_twice(_resident_peak(), self.footprint().held_bytes, available_memory())
-        held = torch.cuda.memory_allocated(self.device)
+            return True
+        try:
+            torch.cuda.synchronize(self.device)
+        except torch.AcceleratorError as error:
+            return out_of_memory(error)
+        return True
+
+    def _left_bytes(self) -> int | None:
+        if self.device.type != "cuda":
+            return available_memory()
         free, total = torch.cuda.mem_get_info(self.device)
         allowed = int(total * torch.cuda.get_per_process_memory_fraction(self.device))
-        left = min(free + torch.cuda.memory_reserved(self.device), allowed) - held
-        return fits_twice(torch.cuda.max_memory_allocated(self.device), held, left)
+        reserved = torch.cuda.memory_reserved(self.device)
+        return min(free + reserved, allowed) - torch.cuda.memory_allocated(self.device)
 
     def disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
         """What else happens during a block."""

@@ -9,20 +9,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch import distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 
 from frx_graph.capture.repeatable_graph import repeatable
-from frx_graph.capture.saved_tensor_hooks import has_saved_tensor_hooks, unseen_by_saved_tensor_hooks
+from frx_graph.capture.saved_tensor_hooks import has_saved_tensor_hooks
 from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
 from frx_graph.evidence.compilations import frames_compiled
+from frx_graph.failure_blame import Blame, FailureBlame
 from frx_graph.kept_baseline import KeptBaseline
 from frx_graph.live_comparison import (
     NOT_FINITE,
     LiveComparison,
     differentiated,
-    fails_as_well,
     not_finite,
     tensors,
     when_differentiated,
@@ -43,6 +42,8 @@ from frx_graph.user_warning import warn_and_go_on
 _VALUES = (Sign.NOT_FINITE, Sign.LOSS)
 """What results that both programs compute of the same call tell."""
 _WHOLE_STEPS = MeasuringPlace()
+_FORWARDS_BEFORE_A_BACKWARD = 1024
+"""Under hooks on what autograd saves: as many as layers that share a program, times micro-batches, seldom are."""
 
 RollBack = Callable[[str], None]
 """Told that the plan is not used any more in this process, and why, in a line. Does not raise."""
@@ -58,8 +59,8 @@ class WatchedProgram:
       they show that the plan is worse.
     - Where a loss has grown, a step is computed by both, if there is memory for that.
 
-    What must not be computed twice (`_may_repeat`) is watched for its time, memory and frames only; where it raises, it
-    goes back, too, since nobody knows what the baseline does.
+    What must not be computed twice (`_may_repeat`) is watched for its time, memory and frames only; where it raises,
+    `FailureBlame` says what follows.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class WatchedProgram:
         self._draws = False
         self._train = train
         self._repeatable = repeatable
+        self._blame = FailureBlame(baseline, reading, repeatable=repeatable)
         self._roll_back = roll_back
         self._reading = reading
         # The backward runs later, and on a GPU a call returns before the device has begun.
@@ -110,6 +112,7 @@ class WatchedProgram:
         # Calls under hooks on what autograd saves are made by this one.
         self._hooked = planned
         self._hooked_awaits_backward = False
+        self._hooked_since_given_up = 0
 
     @property
     def measuring(self) -> bool:
@@ -176,40 +179,30 @@ class WatchedProgram:
     def _blamed(self, args: Sequence[Any], failure: Exception) -> None:
         """The plan's program has failed in a call that cannot be made again: the user gets to know of it. Not the next
         time, unless the baseline fails as well."""
-        if self._given_up:
-            return
-        if (fails := self._baseline_fails(args)) is False:
-            self._back(f"it failed where the baseline does not: {first_line(failure)}")
-        elif fails is None and _may_be_anothers(failure):
-            self._give_up()
-            warn_and_go_on(
-                f"frx went back to the baseline for a graph whose plan failed ({first_line(failure)}); of several "
-                "ranks another one may be the reason, so this is not recorded"
-            )
-        elif fails is None:
-            self._back(f"it failed, in a call that cannot be made again by the baseline: {first_line(failure)}")
+        if not self._given_up:
+            written = self._written if self._may_repeat(args) else frozenset(range(len(args)))
+            self._heeded(self._blame.of_call(failure, args, written))
 
-    def _baseline_fails(self, args: Sequence[Any]) -> bool | None:
-        """Whether it does on copies of what may have been written into; None where that cannot be told."""
-        if not self._repeatable:
-            return None
-        written = self._written if self._may_repeat(args) else frozenset(range(len(args)))
-        try:
-            with unseen_by_saved_tensor_hooks():
-                return fails_as_well(self._baseline.program(args), args, written, self._reading.device)
-        except Exception:  # noqa: BLE001 - the user is to see the program's failure, not one of ours
-            return None
+    def _heeded(self, blame: Blame | None) -> None:
+        if blame is None:
+            return
+        if blame.recorded:
+            self._back(blame.reason)
+            return
+        self._give_up()
+        warn_and_go_on(
+            f"frx went back to the baseline for a graph whose plan failed ({blame.reason}): this is not recorded"
+        )
 
     def _note_backward(self, results: Sequence[Tensor]) -> None:
         if self._train and not self._notes_backward:
             self._notes_backward = note_failing_backward(results, self._backward_failed)
 
     def _backward_failed(self, error: Exception) -> None:
-        """Of other failures the user's own code may be the reason: a second backward, a write into what was saved."""
         # Both programs' backwards together may need memory that one does not.
-        lacks_memory = out_of_memory(error) and self._let_go is None
-        if not self._given_up and (lacks_memory or _says_a_compiler(error)):
-            self._back(f"its backward failed, which cannot be made again by the baseline: {first_line(error)}")
+        of_both = out_of_memory(error) and self._let_go is not None
+        if not self._given_up and not of_both:
+            self._heeded(self._blame.of_backward(error))
 
     def _under_hooks(self, args: Sequence[Any]) -> Any:
         """A call amid the user's hooks on what autograd saves, which is not watched. Checkpoints make it once more in
@@ -217,8 +210,13 @@ class WatchedProgram:
         if not torch.is_grad_enabled():
             return self._planned(*args)
         amid_backward = torch._C._current_graph_task_id() != -1
-        if not amid_backward and not self._hooked_awaits_backward:
-            self._hooked = self._planned
+        if not amid_backward:
+            if self._given_up:
+                self._hooked_since_given_up += 1
+            # Where no backward comes, nothing is made once more.
+            waited = self._hooked_since_given_up > _FORWARDS_BEFORE_A_BACKWARD
+            if waited or not self._hooked_awaits_backward:
+                self._hooked = self._planned
         try:
             result = self._hooked(*args)
         except Exception as error:
@@ -229,10 +227,11 @@ class WatchedProgram:
             self._hooked_awaits_backward = False
             raise
         self._note_backward(tensors(result))
-        if not amid_backward:
+        awaiting = [] if amid_backward else [value for value in tensors(result) if differentiated(value)]
+        if awaiting:
             self._hooked_awaits_backward = True
             if self._given_up:
-                for value in filter(differentiated, tensors(result)):
+                for value in awaiting:
                     value.register_hook(self._hooked_differentiated)
         return result
 
@@ -283,6 +282,11 @@ class WatchedProgram:
         if canary is None or not self._lock.acquire(blocking=False):
             return self._by_plan(args)
         try:
+            if self._canary is canary and self._whole_steps and not _WHOLE_STEPS.kept_by(self):
+                canary.abandon()
+                # If the sign is still there at the next look, then.
+                self._resume()
+                return self._by_plan(args)
             arm = _begun(canary) if self._canary is canary else Arm.CANDIDATE
             if self._canary is canary and canary.finding is None:
                 return self._turn(canary, arm, args)
@@ -413,6 +417,8 @@ class WatchedProgram:
             return self._after_baselines_failure(args, error, drawn_from)
         try:
             if beside is not None and beside.run(self._planned, drawn_from):
+                if beside.failed and not self._reading.usable():
+                    return result
                 worse = beside.worse(tensors(result))
                 if worse is not None:
                     self._back(worse)
@@ -525,17 +531,6 @@ def _versions(args: Sequence[Any]) -> tuple[int | None, ...]:
 def _changed(before: Sequence[int | None], after: Sequence[int | None]) -> frozenset[int]:
     pairs = enumerate(zip(before, after, strict=True))
     return frozenset(i for i, (old, new) in pairs if old != new)
-
-
-def _may_be_anothers(failure: Exception) -> bool:
-    """Whether a failure may have come from another rank: one that dies fails the collectives of all."""
-    several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-    return several and not out_of_memory(failure)
-
-
-def _says_a_compiler(error: Exception) -> bool:
-    """AOTAutograd keeps to itself that a backward cannot be compiled, until it runs first."""
-    return type(error).__module__.startswith(("torch._inductor", "torch._dynamo"))
 
 
 def _begun(canary: Canary) -> Arm:

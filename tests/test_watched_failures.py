@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from torch._functorch._aot_autograd import runtime_wrappers
 from torch.utils.checkpoint import checkpoint
 from watched_backend import Machine, Watch, taking
 
-from frx_graph import watched_program
-from frx_graph.live_comparison import LiveComparison
+from frx_graph import failure_blame, live_comparison, step_reading, watched_program
+from frx_graph.live_comparison import LiveComparison, copied_bytes
 from frx_graph.out_of_memory import out_of_memory
 from frx_graph.step_reading import StepReading, fits_twice
 from frx_graph.trials.live_signs import LOOK_STEPS, Promised
@@ -34,6 +35,12 @@ def fresh() -> Any:
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+class BackwardCompilerFailed(RuntimeError):
+    """As of one of torch's compilers."""
+
+    __module__ = "torch._dynamo.exc"
 
 
 def failing(error: Exception, at: Callable[[int], bool]) -> Callable[..., Any]:
@@ -239,9 +246,130 @@ def test_what_nobody_else_may_compute_is_not_used_again_after_it_has_failed(monk
     assert watch.steps == {"planned": 3, "baseline": 2}
 
 
+@pytest.mark.parametrize("error", NO_MEMORY, ids=["device", "Python", "processor"])
+def test_that_memory_lacks_where_nobody_can_look_is_not_recorded(error: Exception) -> None:
+    watch = Watch(failing(error, lambda step: step == 3), repeatable=False)
+    compiled = torch.compile(lambda x: x * 2, backend=watch)
+    for step in range(1, 6):
+        if step == 3:
+            with pytest.warns(RuntimeWarning, match="may lack memory, too"), pytest.raises(type(error)):
+                compiled(torch.ones(3))
+        else:
+            compiled(torch.ones(3))
+    assert watch.reasons == []
+    assert watch.steps == {"planned": 3, "baseline": 2}
+
+
+def test_what_a_device_fails_for_that_does_nothing_any_more_is_nobodys() -> None:
+    error = torch.AcceleratorError("device-side assert triggered")
+    watch = Watch(failing(error, lambda step: step >= 3), train=True)
+
+    def breaks(step: int) -> bool:
+        watch.machine.works = step < 3
+        return step >= 3
+
+    trained(watch, 5, breaks)
+    assert watch.reasons == []
+    assert watch.steps == {"planned": 5, "baseline": 0}
+
+
+def test_what_a_device_fails_for_in_a_step_of_both_is_nobodys() -> None:
+    def breaking(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            machine.works = watch.steps["baseline"] == 0
+            if not machine.works:
+                raise torch.AcceleratorError("device-side assert triggered")
+            return right(*args)
+
+        return run
+
+    watch = Watch(breaking, policy=EVERY_STEP)
+    compiled = torch.compile(lambda x: x * 2, backend=watch)
+    compiled(torch.ones(3))
+    compiled(torch.ones(3))
+    assert watch.steps == {"planned": 2, "baseline": 1}
+    assert watch.reasons == []
+
+
+def gather() -> Callable[..., Any]:
+    weight = torch.arange(1024.0)
+    return lambda x, i: x[i] + weight[i]
+
+
+def in_inference_mode(watch: Watch, indices: list[int]) -> list[type[Exception] | None]:
+    """What comes of requests for an element of three; the first one compiles."""
+    compiled = torch.compile(gather(), backend=watch)
+    found: list[type[Exception] | None] = []
+    with torch.inference_mode():
+        for index in indices:
+            try:
+                compiled(torch.ones(3), torch.tensor([index]))
+                found.append(None)
+            except Exception as error:  # noqa: BLE001 - what the user would get
+                found.append(type(error))
+    return found
+
+
+def test_inputs_that_memory_holds_once_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[Any] = []
+    monkeypatch.setattr(live_comparison, "_again", lambda arg, **_: copied.append(arg) or arg)
+    watch = Watch(lambda right, _: right)
+    watch.machine.roomy = False
+    with pytest.warns(RuntimeWarning, match="no memory to see whether the baseline fails") as told:
+        found = in_inference_mode(watch, [1, 7, 7, 7, 1])
+    assert found == [None, IndexError, IndexError, IndexError, None]
+    assert copied == []
+    assert len(told) == 1
+    assert watch.reasons == []
+    assert watch.steps == {"planned": 2, "baseline": 3}
+
+
+def test_copies_that_memory_does_not_suffice_for_say_nothing_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(arg: Any, **_: Any) -> Any:
+        raise NO_MEMORY[0]
+
+    monkeypatch.setattr(live_comparison, "_again", no_memory)
+    watch = Watch(lambda right, _: right)
+    with pytest.warns(RuntimeWarning, match="no memory to see whether the baseline fails"):
+        in_inference_mode(watch, [1, 7])
+    assert watch.reasons == []
+
+
+def test_of_many_bad_requests_few_copy_what_they_are_given() -> None:
+    watch = Watch(lambda right, _: right)
+    found = in_inference_mode(watch, [1] + 40 * [7] + [1])
+    assert found == [None, *(40 * [IndexError]), None]
+    assert watch.reasons == []
+    # The first, the second, the fourth, and so on, up to the 32nd.
+    assert watch.steps == {"planned": 42, "baseline": 6}
+
+
+def test_sizes_that_are_given_share_no_memory() -> None:
+    watch = Watch(lambda right, _: right)
+    with torch.inference_mode():
+        compiled = torch.compile(lambda x, y, i: (x[i] + x.shape[0], y[i] + y.shape[0]), backend=watch, dynamic=True)
+        compiled(torch.ones(3), torch.ones(4), torch.tensor([1]))
+        with pytest.raises(IndexError):
+            compiled(torch.ones(5), torch.ones(6), torch.tensor([7]))
+    assert watch.kinds.count(torch.SymInt) == 2
+    assert watch.reasons == []
+    assert watch.steps == {"planned": 2, "baseline": 1}
+
+
+def test_what_is_copied_and_as_much_again_must_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = StepReading(torch.device("cpu"))
+    memory = torch.ones(8)
+    args = (memory[2:4], 7, torch.ones(3))
+    assert copied_bytes(args, frozenset({0, 1})) == 32
+    for left, fits in ((63, False), (64, True), (None, True)):
+        monkeypatch.setattr(step_reading, "available_memory", lambda left=left: left)
+        assert reading.fits(32) is fits
+    assert reading.usable()
+
+
 def test_what_another_rank_may_have_failed_for_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_program.dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(watched_program.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(failure_blame.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(failure_blame.dist, "get_world_size", lambda: 2)
     watch = Watch(failing(RuntimeError("connection closed by peer"), lambda step: True), repeatable=False)
     compiled = torch.compile(lambda x: x * 2, backend=watch)
     with (
@@ -255,8 +383,18 @@ def test_what_another_rank_may_have_failed_for_is_not_recorded(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("hooked", [False, True], ids=["plain", "in a checkpoint"])
-@pytest.mark.parametrize(("error", "gone"), [(NO_MEMORY[0], True), (RuntimeError("a second backward"), False)])
-def test_a_backward_that_fails(monkeypatch: pytest.MonkeyPatch, error: Exception, gone: bool, hooked: bool) -> None:
+@pytest.mark.parametrize(
+    ("error", "gone", "recorded"),
+    [
+        (NO_MEMORY[0], True, False),
+        (BackwardCompilerFailed("a compiler refuses"), True, True),
+        (RuntimeError("a second backward"), False, False),
+    ],
+    ids=["memory", "compiler", "the user's"],
+)
+def test_a_backward_that_fails(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, gone: bool, recorded: bool, hooked: bool
+) -> None:
     watch = Watch(lambda right, _: right, train=True)
     compiled = torch.compile(lambda x: x.sin().sum(), backend=watch)
     real = runtime_wrappers.call_func_at_runtime_with_args
@@ -278,11 +416,12 @@ def test_a_backward_that_fails(monkeypatch: pytest.MonkeyPatch, error: Exception
 
     expected = torch.ones(3).cos()
     torch.testing.assert_close(step(), expected)
-    with pytest.raises(RuntimeError, match=str(error)):
+    said = pytest.warns(RuntimeWarning, match="may lack memory, too") if gone and not recorded else nullcontext()
+    with said, pytest.raises(RuntimeError, match=str(error)):
         step(fails=True)
     torch.testing.assert_close(step(), expected)
     torch.testing.assert_close(step(), expected)
-    assert len(watch.reasons) == gone
+    assert len(watch.reasons) == recorded
     assert (watch.steps["baseline"] > 0) is gone
 
 
@@ -329,7 +468,8 @@ def test_in_training_a_promise_that_steps_do_not_show_is_measured_once(takes: fl
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
     for _ in range(20 * LOOK_STEPS):
         compiled(torch.ones(3, requires_grad=True)).backward()
-        watch.machine.now += 4.0
+        # The plan makes them 10 % slower, by more than a process may have as its bias.
+        watch.machine.now += 1.0
     assert bool(watch.reasons) is gone
     # Three steps to warm up, one quad.
     assert gone or watch.steps["baseline"] == 3 + 2 * 2
@@ -352,6 +492,86 @@ def test_two_programs_of_a_step_are_measured_one_after_the_other() -> None:
     assert reason.startswith("its steps take 1.")
     assert fast.reasons == []
     assert fast.steps["baseline"] > 0
+
+
+def two_programs_one_of_which_is_left_out(steps: int) -> tuple[tuple[Watch, Any], tuple[Watch, Any]]:
+    """The first one has taken the place to measure in the middle of `steps`, after which the other's were made."""
+    programs = []
+    for takes in (0.5, 1.2):
+        watch = Watch(taking(lambda step, takes=takes: takes), train=True, promise=lambda: Promised(0.4, 0.2))
+        programs.append((watch, torch.compile(lambda x, takes=takes: (x**2).sum() * takes, backend=watch)))
+    first, other = programs
+    while not any(program.measuring for program in first[0].programs):
+        trained_by(first)
+    for _ in range(steps):
+        trained_by(other)
+    return first, other
+
+
+def trained_by(program: tuple[Watch, Any]) -> None:
+    program[1](torch.ones(3, requires_grad=True)).backward()
+
+
+def test_a_program_that_makes_no_more_steps_gives_up_the_place_to_measure() -> None:
+    (slow, _), (other, _) = two_programs_one_of_which_is_left_out(20 * LOOK_STEPS)
+    assert slow.programs[0].measuring
+    assert slow.reasons == []
+    assert other.steps["baseline"] > 0
+    (reason,) = other.reasons
+    assert reason.startswith("its steps take 1.")
+
+
+def test_a_program_that_has_lost_the_place_to_measure_measures_later() -> None:
+    first, other = two_programs_one_of_which_is_left_out(0)
+    while not other[0].programs or not other[0].programs[0].measuring:
+        trained_by(other)
+    before = first[0].steps["baseline"]
+    trained_by(first)
+    assert not first[0].programs[0].measuring
+    assert first[0].steps["baseline"] == before
+    # Its promise is not forgotten.
+    while other[0].programs[0].measuring:
+        trained_by(other)
+    for _ in range(2 * LOOK_STEPS):
+        trained_by(first)
+    assert first[0].steps["baseline"] > before
+
+
+def given_up_under_hooks() -> tuple[Watch, Any]:
+    """A plan that is given up, and a forward under hooks from before."""
+    gone = [False]
+    watch = Watch(taking(lambda step: 0.5), train=True, withdrawn=lambda: gone[0])
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    x = torch.ones(3, requires_grad=True)
+    hooked(compiled, x)
+    gone[0] = True
+    compiled(x).backward()
+    assert watch.steps == {"planned": 2, "baseline": 0}
+    return watch, compiled
+
+
+def hooked(compiled: Any, x: Tensor) -> Tensor:
+    with torch.autograd.graph.save_on_cpu():
+        return compiled(x)
+
+
+def test_what_is_given_up_does_not_run_for_ever_where_no_backward_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched_program, "_FORWARDS_BEFORE_A_BACKWARD", 10)
+    watch, compiled = given_up_under_hooks()
+    for _ in range(15):
+        hooked(compiled, torch.ones(3, requires_grad=True))
+    assert watch.steps == {"planned": 2 + 10, "baseline": 5}
+
+
+def test_what_needs_no_gradient_awaits_no_backward() -> None:
+    gone = [False]
+    watch = Watch(taking(lambda step: 0.5), train=True, withdrawn=lambda: gone[0])
+    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
+    hooked(compiled, torch.ones(3))
+    gone[0] = True
+    compiled(torch.ones(3))
+    hooked(compiled, torch.ones(3))
+    assert watch.steps == {"planned": 2, "baseline": 1}
 
 
 def test_what_a_scaler_of_gradients_skips_is_not_the_plans() -> None:

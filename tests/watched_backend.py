@@ -24,6 +24,7 @@ class Machine:
     frames: int = 0
     held: int = 2**30
     roomy: bool = True
+    works: bool = True
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def seconds(self) -> float:
@@ -41,6 +42,12 @@ class Machine:
     def fits_twice(self) -> bool:
         return self.roomy
 
+    def fits(self, copied_bytes: int) -> bool:
+        return self.roomy
+
+    def usable(self) -> bool:
+        return self.works
+
     def disturbances(self) -> Any:
         return nullcontext(lambda: None)
 
@@ -52,6 +59,7 @@ class Watch:
         self.machine = Machine()
         self.reasons: list[str] = []
         self.programs: list[WatchedProgram] = []
+        self.kinds: list[type] = []
         self.steps = {"planned": 0, "baseline": 0}
         self.inner = how.pop("inner", "eager")
         self.baseline_seconds = how.pop("baseline_seconds", 1.0)
@@ -72,6 +80,7 @@ class Watch:
             backend = torch._dynamo.lookup_backend(self.inner)
             return counted("baseline", backend(graph, given), self.baseline_seconds)
 
+        self.kinds = list(map(type, inputs))
         kept = KeptBaseline(dynamo, inputs, inner)
         # As all plans are, by AOTAutograd, whose programs count what they write into; `F.batch_norm` does not.
         right = torch._dynamo.lookup_backend("aot_eager" if self.inner == "eager" else self.inner)(dynamo, inputs)
