@@ -119,7 +119,8 @@ class PlayedTrial:
 
         from frx_graph.trials.executor import run_trial
 
-        world = World({False: 0.010, True: 0.008}, void=frozenset({self.seed}))
+        # Of the first two blocks nothing is kept.
+        world = World({False: 0.010, True: 0.008}, void=frozenset({2 + self.seed * 4}))
         return run_trial(
             PROGRAMS,
             POLICY.model_copy(update={"seed": self.seed}),
