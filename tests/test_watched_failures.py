@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch.utils.checkpoint import checkpoint
-from watched_backend import Machine, Watch, taking
+from watched_backend import Machine, Watch, leaking, taking
 
 from frx_graph import failure_blame, live_comparison, step_reading, watched_program
 from frx_graph.live_comparison import LiveComparison, copied_bytes
@@ -151,13 +151,6 @@ def test_where_there_is_no_memory_for_both_nothing_is_compared_and_that_is_said_
 def test_memory_that_grows_is_measured_without_taking_more(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[LiveComparison] = []
     monkeypatch.setattr(watched_program, "LiveComparison", lambda *args: compared.append(LiveComparison(*args)))
-
-    def leaking(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
-        def run(*args: Any) -> Any:
-            machine.held += 8 * 2**20
-            return right(*args)
-
-        return run
 
     watch = Watch(leaking)
     compiled = torch.compile(lambda x: x * 2, backend=watch)

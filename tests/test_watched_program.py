@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils.checkpoint import checkpoint
-from watched_backend import Machine, Watch, taking
+from watched_backend import Machine, Watch, leaking, taking
 
 from frx_graph.capture.repeatable_graph import repeatable
 from frx_graph.kept_baseline import KeptBaseline
@@ -279,13 +279,6 @@ def test_frames_that_are_compiled_in_any_case_are_the_users() -> None:
 
 
 def test_memory_that_grows_in_its_steps_alone() -> None:
-    def leaking(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
-        def run(*args: Any) -> Any:
-            machine.held += 8 * 2**20
-            return right(*args)
-
-        return run
-
     watch = Watch(leaking)
     run(watch, 8 * LOOK_STEPS)
     (reason,) = watch.reasons

@@ -107,3 +107,13 @@ def taking(seconds: Callable[[int], float]) -> Callable[..., Any]:
         return run
 
     return planned
+
+
+def leaking(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
+    """A plan whose every call keeps 8 MiB more."""
+
+    def run(*args: Any) -> Any:
+        machine.held += 8 * 2**20
+        return right(*args)
+
+    return run

@@ -87,12 +87,7 @@ def early_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict 
         return None
     enough = -math.log(protocol.alpha)
     all_run = len(pairs) == protocol.process_pairs
-    if (
-        all_run
-        and _agree(pairs, protocol)
-        and _pairs_bound(pairs, protocol) > 0
-        and safe_t(every, protocol.minimum) >= enough
-    ):
+    if all_run and _prove(_medians(pairs), protocol) and safe_t(every, protocol.minimum) >= enough:
         outcome = Outcome.PROMOTE
     elif safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
         within = safe_t(every, -protocol.minimum) >= enough
@@ -115,8 +110,7 @@ def final_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
         stats = _statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, stats, early=False)
     low, high = trimmed_interval(every, protocol.alpha)
-    proved = low > 0 and _pairs_bound(pairs, protocol) > 0
-    if proved and statistics.median(every) >= protocol.minimum and _agree(pairs, protocol):
+    if low > 0 and statistics.median(every) >= protocol.minimum and _prove(_medians(pairs), protocol):
         outcome = Outcome.PROMOTE
     elif -protocol.minimum < low and high < protocol.minimum:
         outcome = Outcome.EQUIVALENT
@@ -136,14 +130,19 @@ def _log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
     return [pairs[pair] for pair in sorted(pairs)]
 
 
-def _agree(pairs: Sequence[Sequence[float]], protocol: Protocol) -> bool:
+def _medians(pairs: Sequence[Sequence[float]]) -> list[float]:
+    """Of each process pair, a log ratio."""
+    return [statistics.median(pair) for pair in pairs]
+
+
+def _agree(medians: Sequence[float], protocol: Protocol) -> bool:
     """Whether every process pair by itself says what is claimed of all."""
-    medians = [statistics.median(pair) for pair in pairs]
     return all(median > 0 and median >= protocol.agreement for median in medians)
 
 
-def _pairs_bound(pairs: Sequence[Sequence[float]], protocol: Protocol) -> float:
-    return pairs_bound([statistics.median(pair) for pair in pairs], protocol.process_bias, protocol.pairs_alpha)
+def _prove(medians: Sequence[float], protocol: Protocol) -> bool:
+    """Whether the process pairs agree, and are many and alike enough for it."""
+    return _agree(medians, protocol) and pairs_bound(medians, protocol.process_bias, protocol.pairs_alpha) > 0
 
 
 def _statistics(
@@ -156,7 +155,7 @@ def _statistics(
         ci_high=_bound(interval[1]),
         quads=len(every),
         processes=len(pairs),
-        pair_medians=tuple(math.exp(statistics.median(pair)) for pair in pairs),
+        pair_medians=tuple(map(math.exp, _medians(pairs))),
         void=sum(measured.void for measured in quads),
     )
 
@@ -196,7 +195,7 @@ def _reason(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str
     if math.log(stats.ratio_median) < protocol.minimum:
         return f"{seen}: it may or may not reach the {minimum} asked for"
     medians = ", ".join(_percent(ratio) for ratio in stats.pair_medians)
-    if all(math.log(ratio) >= max(protocol.agreement, 0.0) and ratio > 1 for ratio in stats.pair_medians):
+    if _agree([math.log(ratio) for ratio in stats.pair_medians], protocol):
         return f"{seen}: the process pairs ({medians} %) are too few, or differ too much, to prove it"
     return f"{seen}: the process pairs disagree ({medians} %)"
 
