@@ -17,11 +17,11 @@ from frx_graph.dynamo_rewriting import Compiled
 from frx_graph.errors import first_line
 from frx_graph.evidence.compilations import frames_compiled
 from frx_graph.failure_blame import Blame, FailureBlame
+from frx_graph.hooked_calls import HookedCalls
 from frx_graph.kept_baseline import KeptBaseline
 from frx_graph.live_comparison import (
     NOT_FINITE,
     LiveComparison,
-    differentiated,
     not_finite,
     tensors,
     when_differentiated,
@@ -42,8 +42,6 @@ from frx_graph.user_warning import warn_and_go_on
 _VALUES = (Sign.NOT_FINITE, Sign.LOSS)
 """What results that both programs compute of the same call tell."""
 _WHOLE_STEPS = MeasuringPlace()
-_FORWARDS_BEFORE_A_BACKWARD = 1024
-"""Under hooks on what autograd saves: as many as layers that share a program, times micro-batches, seldom are."""
 
 RollBack = Callable[[str], None]
 """Told that the plan is not used any more in this process, and why, in a line. Does not raise."""
@@ -109,10 +107,7 @@ class WatchedProgram:
         self._given_up = False
         self._notes_backward = False
         self._told_of_memory = False
-        # Calls under hooks on what autograd saves are made by this one.
-        self._hooked = planned
-        self._hooked_awaits_backward = False
-        self._hooked_since_given_up = 0
+        self._hooked = HookedCalls(planned)
 
     @property
     def measuring(self) -> bool:
@@ -205,39 +200,18 @@ class WatchedProgram:
             self._heeded(self._blame.of_backward(error))
 
     def _under_hooks(self, args: Sequence[Any]) -> Any:
-        """A call amid the user's hooks on what autograd saves, which is not watched. Checkpoints make it once more in
-        the backward, and count: the program must be the same, also where the plan is given up between."""
+        """A call amid the user's hooks on what autograd saves, which is not watched."""
         if not torch.is_grad_enabled():
             return self._planned(*args)
-        amid_backward = torch._C._current_graph_task_id() != -1
-        if not amid_backward:
-            if self._given_up:
-                self._hooked_since_given_up += 1
-            # Where no backward comes, nothing is made once more.
-            waited = self._hooked_since_given_up > _FORWARDS_BEFORE_A_BACKWARD
-            if waited or not self._hooked_awaits_backward:
-                self._hooked = self._planned
         try:
-            result = self._hooked(*args)
+            result = self._hooked.call(self._planned, args)
         except Exception as error:
-            # Checkpoints end their second run by an exception of their own.
             if out_of_memory(error):
                 traceback.clear_frames(error.__traceback__)
                 self._blamed(args, error)
-            self._hooked_awaits_backward = False
             raise
         self._note_backward(tensors(result))
-        awaiting = [] if amid_backward else [value for value in tensors(result) if differentiated(value)]
-        if awaiting:
-            self._hooked_awaits_backward = True
-            if self._given_up:
-                for value in awaiting:
-                    value.register_hook(self._hooked_differentiated)
         return result
-
-    def _hooked_differentiated(self, _gradient: Tensor) -> None:
-        """When the next call comes, but in this backward, all before it has been made once more."""
-        self._hooked_awaits_backward = False
 
     def _by_plan(self, args: Sequence[Any]) -> Any:
         """A step that is not looked at."""

@@ -14,7 +14,7 @@ from torch._functorch._aot_autograd import runtime_wrappers
 from torch.utils.checkpoint import checkpoint
 from watched_backend import Machine, Watch, leaking, taking
 
-from frx_graph import failure_blame, live_comparison, step_reading, watched_program
+from frx_graph import failure_blame, live_comparison, step_reading
 from frx_graph.live_comparison import LiveComparison, copied_bytes
 from frx_graph.out_of_memory import out_of_memory
 from frx_graph.step_reading import StepReading, fits_twice
@@ -150,7 +150,9 @@ def test_where_there_is_no_memory_for_both_nothing_is_compared_and_that_is_said_
 
 def test_memory_that_grows_is_measured_without_taking_more(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[LiveComparison] = []
-    monkeypatch.setattr(watched_program, "LiveComparison", lambda *args: compared.append(LiveComparison(*args)))
+    monkeypatch.setattr(
+        "frx_graph.watched_program.LiveComparison", lambda *args: compared.append(LiveComparison(*args))
+    )
 
     watch = Watch(leaking)
     compiled = torch.compile(lambda x: x * 2, backend=watch)
@@ -418,43 +420,6 @@ def test_a_backward_that_fails(
     assert (watch.steps["baseline"] > 0) is gone
 
 
-def more_saved(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
-    """A program that saves more for its backward than the baseline's does."""
-    return lambda *args: tuple(value.exp().log().exp().log() for value in right(*args))
-
-
-@pytest.mark.parametrize("first", [0, 1, 2], ids=["first", "between", "last"])
-def test_a_checkpoint_is_computed_twice_by_the_same_program(first: int) -> None:
-    def nan_once_plain(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
-        made = more_saved(right, machine)
-        return lambda *args: tuple(value * bad[0] for value in made(*args))
-
-    bad = [1.0]
-    watch = Watch(nan_once_plain, train=True)
-    torch.manual_seed(0)
-    layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(3))
-    compiled = [torch.compile(layer, backend=watch) for layer in layers]
-
-    def step(blocks: Any) -> list[Tensor]:
-        layers.zero_grad()
-        y = torch.ones(4, 8, requires_grad=True)
-        for i, block in enumerate(blocks):
-            bad[0] = math.nan if i == first else 1.0
-            y = block(y) if i == first else checkpoint(block, y, use_reentrant=False)
-        bad[0] = 1.0
-        y.sum().backward()
-        return [parameter.grad.clone() for parameter in layers.parameters()]
-
-    expected = step(layers)
-    for _ in range(3):
-        for found, gradient in zip(step(compiled), expected, strict=True):
-            torch.testing.assert_close(found, gradient)
-    assert watch.reasons == ["its results are not finite where the baseline's are"]
-    # The plan's are the first step's at most, and one more in which nothing is to be told of the first.
-    assert watch.steps["planned"] <= 1 + 2 * 4
-    assert watch.steps["baseline"] >= 5
-
-
 @pytest.mark.parametrize(("takes", "gone"), [(1.2, True), (0.5, False)], ids=["slower", "faster"])
 def test_in_training_a_promise_that_steps_do_not_show_is_measured_once(takes: float, gone: bool) -> None:
     watch = Watch(taking(lambda step: takes), train=True, promise=lambda: Promised(1.0, 0.5))
@@ -528,43 +493,6 @@ def test_a_program_that_has_lost_the_place_to_measure_measures_later() -> None:
     for _ in range(2 * LOOK_STEPS):
         trained_by(first)
     assert first[0].steps["baseline"] > before
-
-
-def given_up_under_hooks() -> tuple[Watch, Any]:
-    """A plan that is given up, and a forward under hooks from before."""
-    gone = [False]
-    watch = Watch(taking(lambda step: 0.5), train=True, withdrawn=lambda: gone[0])
-    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
-    x = torch.ones(3, requires_grad=True)
-    hooked(compiled, x)
-    gone[0] = True
-    compiled(x).backward()
-    assert watch.steps == {"planned": 2, "baseline": 0}
-    return watch, compiled
-
-
-def hooked(compiled: Any, x: Tensor) -> Tensor:
-    with torch.autograd.graph.save_on_cpu():
-        return compiled(x)
-
-
-def test_what_is_given_up_does_not_run_for_ever_where_no_backward_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_program, "_FORWARDS_BEFORE_A_BACKWARD", 10)
-    watch, compiled = given_up_under_hooks()
-    for _ in range(15):
-        hooked(compiled, torch.ones(3, requires_grad=True))
-    assert watch.steps == {"planned": 2 + 10, "baseline": 5}
-
-
-def test_what_needs_no_gradient_awaits_no_backward() -> None:
-    gone = [False]
-    watch = Watch(taking(lambda step: 0.5), train=True, withdrawn=lambda: gone[0])
-    compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
-    hooked(compiled, torch.ones(3))
-    gone[0] = True
-    compiled(torch.ones(3))
-    hooked(compiled, torch.ones(3))
-    assert watch.steps == {"planned": 2, "baseline": 1}
 
 
 def test_what_a_scaler_of_gradients_skips_is_not_the_plans() -> None:

@@ -6,7 +6,6 @@ import gc
 import math
 import random
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils.checkpoint import checkpoint
 from watched_backend import Machine, Watch, leaking, taking
 
 from frx_graph.capture.repeatable_graph import repeatable
@@ -433,30 +431,6 @@ def test_a_call_that_has_no_values_is_no_step() -> None:
     # The first step of the program is the fourth call, and is looked at.
     (made,) = program(torch.ones(2))
     assert made.tolist() == [2.0, 2.0]
-
-
-@pytest.mark.parametrize("blocks", [1, 2, 4, 12])
-def test_checkpointed_blocks_are_left_alone(blocks: int) -> None:
-    def trained(backend: Any) -> tuple[Tensor, list[Tensor]]:
-        torch._dynamo.reset()
-        torch.manual_seed(0)
-        layers = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(blocks)]
-        compiled = [torch.compile(layer, backend=backend) for layer in layers]
-        x = torch.randn(4, 8, requires_grad=True)
-        y = x
-        for layer in compiled:
-            y = checkpoint(layer, y, use_reentrant=False)
-        y.sum().backward()
-        return x.grad, [parameter.grad for layer in layers for parameter in layer.parameters()]
-
-    watch = Watch(taking(lambda step: 0.5), train=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found, gradients = trained(watch)
-    expected, theirs = trained("aot_eager")
-    assert torch.equal(found, expected)
-    assert all(map(torch.equal, gradients, theirs))
-    assert watch.reasons == []
 
 
 @pytest.mark.parametrize("inner", INNER)
