@@ -10,11 +10,12 @@ from pathlib import Path
 import frx_graph.passes
 import frx_graph.rules
 
-_NOT_COMPILING = frozenset(
-    {"cli", "reports", "cuda", "gpus", "kernels", "ncu", "ptx", "recommendations", "timeline", "trace"}
-)
-"""Folders of what is said about programs and files of evidence, which makes nothing of a graph: new words must not undo
-what trials have decided. In any other folder they may."""
+_OF_FILES = {"cuda", "gpus", "kernels", "ncu", "ptx", "reconcile", "sightings", "timeline", "trace"}
+_OF_RUNS = {"callbacks", "fleet", "run", "runs", "service", "tracking"}
+_OF_WORDS = {"cli", "comparison", "recommendations", "reports"}
+_NOT_COMPILING = _OF_FILES | _OF_RUNS | _OF_WORDS
+"""Folders of what is said about files of evidence and about runs, which makes nothing of a graph: what is new in them
+must not undo what trials have decided, nor be read at every start. In any other folder it may."""
 
 
 @functools.cache
