@@ -14,8 +14,8 @@ _OF_FILES = {"cuda", "gpus", "kernels", "ncu", "ptx", "reconcile", "sightings", 
 _OF_RUNS = {"callbacks", "fleet", "run", "runs", "service", "tracking"}
 _OF_WORDS = {"cli", "comparison", "recommendations", "reports"}
 _NOT_COMPILING = _OF_FILES | _OF_RUNS | _OF_WORDS
-"""Folders of what is said about files of evidence and about runs, which makes nothing of a graph: what is new in them
-must not undo what trials have decided, nor be read at every start. In any other folder it may."""
+"""Folders of what is said about programs, files of evidence and runs, which makes nothing of a graph: what is new in
+them must not undo what trials have decided, nor be read at every start. In any other folder it may."""
 
 
 @functools.cache

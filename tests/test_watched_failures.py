@@ -14,7 +14,7 @@ from torch._functorch._aot_autograd import runtime_wrappers
 from torch.utils.checkpoint import checkpoint
 from watched_backend import Machine, Watch, leaking, taking
 
-from frx_graph import failure_blame, live_comparison, step_reading
+from frx_graph import failure_blame, live_comparison, step_reading, watched_program
 from frx_graph.live_comparison import LiveComparison, copied_bytes
 from frx_graph.out_of_memory import out_of_memory
 from frx_graph.step_reading import StepReading, fits_twice
@@ -150,9 +150,7 @@ def test_where_there_is_no_memory_for_both_nothing_is_compared_and_that_is_said_
 
 def test_memory_that_grows_is_measured_without_taking_more(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[LiveComparison] = []
-    monkeypatch.setattr(
-        "frx_graph.watched_program.LiveComparison", lambda *args: compared.append(LiveComparison(*args))
-    )
+    monkeypatch.setattr(watched_program, "LiveComparison", lambda *args: compared.append(LiveComparison(*args)))
 
     watch = Watch(leaking)
     compiled = torch.compile(lambda x: x * 2, backend=watch)
