@@ -31,7 +31,7 @@ from typing import Any
 
 from random_program import RandomProgram
 from random_programs import random_program
-from rewrite_oracle import ARMS, Outcome, Verdict, check_program, general_reason
+from rewrite_oracle import ARMS, Outcome, Verdict, check_program, general_reasons
 from smallest_program import smallest
 
 PER_PROCESS = 250
@@ -66,7 +66,7 @@ class Summary:
         self.examples += 1
         self.outcomes[verdict.outcome.value] += 1
         self.applied += verdict.applied
-        self.refusals += Counter({general_reason(text): count for text, count in verdict.refusals.items()})
+        self.refusals += general_reasons(verdict.refusals)
         if verdict.outcome is Outcome.WRONG:
             self.faults.setdefault(kind_of_fault(verdict), []).append(seed)
         elif verdict.outcome is Outcome.BASELINE:

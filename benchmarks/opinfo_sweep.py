@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from random_program import RandomProgram, copied
-from rewrite_oracle import ARMS, FROZEN, Outcome, Verdict, check_loaded
+from rewrite_oracle import ARMS, FROZEN, Outcome, Verdict, check_loaded, general_reasons
 from torch import Tensor, nn
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
@@ -115,7 +115,7 @@ class Swept:
     def note(self, name: str, verdict: Verdict) -> None:
         self.samples += 1
         self.outcomes[verdict.outcome.value] += 1
-        self.refusals += verdict.refusals
+        self.refusals += general_reasons(verdict.refusals)
         if verdict.outcome is Outcome.WRONG:
             self.wrong.setdefault(name, [*verdict.problems])
         elif verdict.outcome is Outcome.BASELINE:

@@ -210,10 +210,14 @@ def told_of(told: Sequence[RewrittenGraph]) -> tuple[Counter[str], Counter[str]]
     return applied, refusals
 
 
-def general_reason(text: str) -> str:
-    """A refusal without names of nodes and without numbers."""
-    words = " ".join("…" if "_" in word or any(c.isdigit() for c in word) else word for word in text.split())
-    return words[:140]
+def general_reasons(refusals: Counter[str]) -> Counter[str]:
+    """Those of `told_of` without names of nodes and without numbers, but with the rewrites' names, counted together."""
+    counted: Counter[str] = Counter()
+    for text, count in refusals.items():
+        rewrite, mark, reason = text.partition(": ")
+        words = " ".join("…" if "_" in word or any(c.isdigit() for c in word) else word for word in reason.split())
+        counted[f"{rewrite}{mark}{words}"[:140]] += count
+    return counted
 
 
 def _planned(

@@ -1,8 +1,9 @@
 """How fast networks run under frx, Inductor, eager and hand-tuned variants of both: interleaved, as ratios.
 
     python benchmarks/versus.py [--quick] [--entries resnet18,unet_plain] [--modes inference,training] [--batches 1,8]
-        [--dtypes fp32,bf16] [--inners inductor,eager] [--arms NAME,NAME] [--rounds 15] [--patience S]
-        [--threads N] [--device cpu|cuda] [--budget-seconds S] [--json FILE [--resume]]
+        [--dtypes fp32,bf16] [--inners inductor,eager] [--arms NAME,NAME] [--train-batch 4] [--rounds 15]
+        [--block-seconds S] [--patience S] [--threads N] [--device cpu|cuda] [--budget-seconds S]
+        [--json FILE [--resume]]
 
 Every arm has its own copy of one network, in one process. First its outputs and gradients are checked against plain
 eager, by torch's oracle with a double-precision reference: a wrong or broken arm is reported and not timed. Then all

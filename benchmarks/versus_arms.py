@@ -17,7 +17,6 @@ from torch.utils import _pytree as pytree
 
 import frx_graph
 from frx_graph.current_plan import recorded_plan
-from frx_graph.errors import OptionError
 from frx_graph.options import backend_options
 from frx_graph.passes.rewrites import inner_choice
 from frx_graph.planned_backend import planned_backend
@@ -71,16 +70,6 @@ class Arm:
             model = channels_last_model(model)
             calls = pytree.tree_map_only(Tensor, channels_last, calls)
         return self.compile(model), calls
-
-    def unsupported(self) -> str | None:
-        """Why this build of frx cannot run the arm; None if it can."""
-        if self.frx_options is None:
-            return None
-        try:
-            backend_options(self.frx_options, None)
-        except OptionError as error:
-            return str(error)
-        return None
 
 
 def channels_last(tensor: Tensor) -> Tensor:
@@ -172,20 +161,10 @@ def arms_of(inner: Inner) -> tuple[Arm, ...]:
 
 
 def selected(inner: Inner, names: tuple[str, ...] | None) -> tuple[Arm, ...]:
-    """The reference and the arms called `names`; without names all that this build supports.
-
-    Raises `ValueError` for a name that no arm of any inner compiler has, and for an arm that cannot be run.
-    """
+    """The reference and the arms called `names`, or all. Raises `ValueError` for a name that no arm of any inner
+    compiler has."""
     known = {arm.name for either in Inner for arm in arms_of(either)}
     for name in names or ():
         if name not in known:
             raise ValueError(f"no arm {name!r}; there are {', '.join(sorted(known))}")
-    chosen = []
-    for arm in arms_of(inner):
-        if arm.kind is Kind.REFERENCE or names is None or arm.name in names:
-            reason = arm.unsupported()
-            if reason is None:
-                chosen.append(arm)
-            elif names is not None:
-                raise ValueError(f"arm {arm.name!r}: {reason}")
-    return tuple(chosen)
+    return tuple(arm for arm in arms_of(inner) if arm.kind is Kind.REFERENCE or names is None or arm.name in names)

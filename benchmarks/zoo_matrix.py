@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from rewrite_oracle import Outcome, Verdict, general_reason
+from rewrite_oracle import Outcome, Verdict, general_reasons
 from versus_case import Mode
 from zoo import ZOO, zoo_entry
 from zoo_matrix_case import INNERS, PRECISIONS, MatrixCase, Reference, Shapes, check
@@ -108,18 +108,11 @@ def run(
             verdict.outcome.value,
             verdict.problems,
             dict(verdict.applied),
-            dict(_general(verdict.refusals)),
+            dict(general_reasons(verdict.refusals)),
             round(now() - begun, 1),
         )
         report(results)
     return results, left_out
-
-
-def _general(refusals: Counter[str]) -> Counter[str]:
-    counted: Counter[str] = Counter()
-    for text, count in refusals.items():
-        counted[general_reason(text)] += count
-    return counted
 
 
 def failed(results: dict[str, Result]) -> list[Result]:

@@ -200,13 +200,13 @@ def test_a_run_goes_on_where_it_ended_and_tells_what_it_died_on() -> None:
     def checked(case: MatrixCase) -> Verdict:
         if case is planned[1]:
             raise KeyboardInterrupt
-        refusals = Counter({"conv_1: too deep by 3": 2, "conv_2: too deep by 4": 1})
+        refusals = Counter({"hoist_copy: conv_1 is too deep by 3": 2, "hoist_copy: conv_2 is too deep by 4": 1})
         return Verdict(Outcome.REFUSED, refusals=refusals)
 
     with pytest.raises(KeyboardInterrupt):
         run(planned, checked, {}, files.append)
     assert [result.outcome for result in files[-1].values()] == ["refused", DIED]
-    assert files[-1][planned[0].title].refusals == {"… too deep by …": 3}
+    assert files[-1][planned[0].title].refusals == {"hoist_copy: … is too deep by …": 3}
     asked: list[str] = []
 
     def rest(case: MatrixCase) -> Verdict:

@@ -36,9 +36,9 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
 def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """Put the operator in place; no conversion is inserted."""
     chosen = set(candidate.nodes)
-    for node in list(module.graph.nodes):
-        if node.name in chosen:
-            _replace(node)
+    places = {node: _places(node) for node in module.graph.nodes if node.name in chosen}
+    for node, place in places.items():
+        _replace(node, place)
     return ()
 
 
@@ -59,20 +59,31 @@ def _loses_its_order(op: OpFacts, facts: GraphFacts) -> bool:
     )
 
 
-def _replace(node: fx.Node) -> None:
+def _places(node: fx.Node) -> dict[int, int]:
+    """Where our operator returns each gradient that torch's does. Raises `RewriteError` where the graph does not
+    say which those are, or reads others."""
     mask = node.args[-1]
     if not isinstance(mask, (list, tuple)):
         raise RewriteError(f"{node.name} does not say which gradients it computes")
-    place = {index: sum(map(bool, mask[:index])) for index, asked in enumerate(mask) if asked}
-    node.target = torch.ops.frx_graph.convolution_gradients.default
-    node.meta["val"] = [node.meta["val"][index] for index in place]
-    for reader in list(node.users):
-        assert reader.target is operator.getitem
-        index = reader.args[1]
-        assert isinstance(index, int)
-        if index in place:
-            reader.update_arg(1, place[index])
-        elif reader.users:
+    for reader in node.users:
+        if reader.users and not mask[_index(reader)]:
             raise RewriteError(f"{reader.name} reads a gradient that is not computed")
+    return {index: sum(map(bool, mask[:index])) for index, asked in enumerate(mask) if asked}
+
+
+def _replace(node: fx.Node, places: dict[int, int]) -> None:
+    node.target = torch.ops.frx_graph.convolution_gradients.default
+    node.meta["val"] = [node.meta["val"][index] for index in places]
+    for reader in list(node.users):
+        index = _index(reader)
+        if index in places:
+            reader.update_arg(1, places[index])
         else:
             node.graph.erase_node(reader)
+
+
+def _index(reader: fx.Node) -> int:
+    assert reader.target is operator.getitem
+    index = reader.args[1]
+    assert isinstance(index, int)
+    return index

@@ -1,4 +1,5 @@
-"""The orders of all values of a graph as one candidate: what `propagate_layout` and `backward_layout` are made of."""
+"""The orders of all values of a graph as one candidate: what `propagate_layout`, `backward_layout` and
+`cancel_permutes` are made of."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from frx_graph.facts.graph_facts import OpFacts, ValueFacts
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders, conversion_weight, weight_of
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
+from frx_graph.passes.rewrites.doubtful_strides import OTHER_THAN_FAKE
 from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.misread_images import images_of, needs_plain_images
 from frx_graph.passes.rewrites.order_members import Member
@@ -46,7 +48,8 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
         yield Refusal(name, BANDWIDTH_UNKNOWN, anchors)
         return
     seconds = _seconds(subject)
-    if unmeasured := tuple(node for node in anchors if node not in seconds):
+    # Those with one order alone have nothing to be measured.
+    if unmeasured := tuple(m.op.node for m in subject.anchors if m.op.node not in seconds and anchor_orders(m)):
         yield Refusal(name, "its time in either order could not be measured", unmeasured)
     posed = _posed(subject, seconds)
     if untimed := tuple(node for node in _loops_of(subject, posed) if node not in subject.loop_seconds):
@@ -149,6 +152,7 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
         kept_outputs=subject.visible,
         given=subject.given,
         made={member.op.node: labels[member.op.node] for member in members if member.resizes},
+        kernels_make=dict(order for member in members for order in _kernel_orders(member, labels[member.op.node])),
         pins=not subject.generates_loops,
         doubtful=subject.doubtful,
     )
@@ -242,6 +246,14 @@ def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, 
     if weight is not None:
         wanted[weight.name] = Wanted(label)
     return wanted
+
+
+def _kernel_orders(member: Member, label: Order) -> Iterator[tuple[str, Order]]:
+    """The orders that results have when they are run, as the operator table says, where fakes tell others."""
+    if member.op.operator in OTHER_THAN_FAKE:
+        for result in member.results:
+            if (order := member.order_of(result, label)) is not None:
+                yield result.name, order
 
 
 def _plain_images(subject: RewriteSubject) -> dict[str, dict[str, Wanted]]:

@@ -19,7 +19,14 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError, first_line
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dense, is_expanded, strides_for_order
+from frx_graph.facts.layout import (
+    CHANNELS_LAST_ORDER,
+    dimension_order,
+    inverse_order,
+    is_dense,
+    is_expanded,
+    strides_for_order,
+)
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import Convert, aten_conversion, aten_copy, aten_pin, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import (
@@ -74,6 +81,7 @@ class _Edit:
     original: frozenset[fx.Node]
     pins: bool
     doubtful: Collection[str]
+    kernels_make: Mapping[str, Order]
     before: dict[fx.Node, Any] = field(default_factory=dict)
     behind: set[fx.Node] = field(default_factory=set)
     conversions: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = field(default_factory=dict)
@@ -124,6 +132,7 @@ def relayout(
     kept_outputs: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
     made: Mapping[str, Order] = MappingProxyType({}),
+    kernels_make: Mapping[str, Order] = MappingProxyType({}),
     pins: bool = False,
     doubtful: Collection[str] = (),
 ) -> tuple[str, ...]:
@@ -133,16 +142,16 @@ def relayout(
     names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs were whose strides
     have changed already. `made` holds the orders in which loops that a compiler writes are to make results that the
     operators' own kernels, and so their fakes, make in one order only. With `pins` the operators will run as they
-    stand, and results whose strides their fakes cannot be trusted with are brought to what was predicted; of
-    outputs among `doubtful`, which may have lain otherwise from the first, that is not known. Without, Inductor makes
-    code of them. Raises `RewriteError`, the graph left as it was, where an operator cannot run on the strides that it
-    would get.
+    stand, and results whose strides their fakes cannot be trusted with are brought to what was predicted: what
+    `kernels_make`, of results that it names, or else what fakes say; of outputs among `doubtful`, which may have lain
+    otherwise from the first, that is not known. Without, Inductor makes code of them. Raises `RewriteError`, the graph
+    left as it was, where an operator cannot run on the strides that it would get.
     """
     unknown = next(filter(_is_unknown, graph.nodes), None) if pins else None
     if unknown is not None:
         raise RewriteError(f"{unknown.name} lies otherwise than its fake, and so does what is behind it")
     mode = fake_mode_of(graph)
-    edit = _Edit(graph, convert, frozenset(graph.nodes), pins, doubtful)
+    edit = _Edit(graph, convert, frozenset(graph.nodes), pins, doubtful, kernels_make)
     apart = None if pins else memories_under_inductor(graph)
     for node in graph.find_nodes(op="placeholder"):
         if node.name in given:
@@ -310,6 +319,8 @@ def _pin(edit: _Edit, node: fx.Node) -> None:
     """Let what reads `node` read it with the strides that are predicted; with those that it had before where they mean
     the same."""
     value = node.meta["val"]
+    if (order := edit.kernels_make.get(node.name)) is not None:
+        value = value.permute(order).contiguous().permute(inverse_order(order))
     original = edit.before.get(node, value)
     if same_strides(value, stride_hint(original)):
         value = original

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import pytest
 import torch
-import versus_arms
 from torch import nn
 from versus_arms import EAGER_ARMS, INDUCTOR_ARMS, Arm, Inner, Kind, arms_of, channels_last_model, selected
-
-from frx_graph.errors import OptionError
 
 
 def plain(model: nn.Module) -> nn.Module:
@@ -30,21 +25,9 @@ def test_frx_may_choose_eager_in_inductors_place_but_not_the_reverse() -> None:
     assert inners == {Inner.INDUCTOR: {"inductor", "eager"}, Inner.EAGER: {"eager"}}
 
 
-def refuse_plans(options: object, _mode: object) -> None:
-    raise OptionError("no such plan", "try another")
-
-
-def test_an_arm_that_this_build_lacks_is_left_out_unless_it_is_asked_for() -> None:
-    with patch.object(versus_arms, "backend_options", refuse_plans):
-        assert Kind.FRX not in {arm.kind for arm in selected(Inner.EAGER, None)}
-        with pytest.raises(ValueError, match=r"arm 'frx eager': no such plan"):
-            selected(Inner.EAGER, ("frx eager",))
-
-
-def test_an_arm_that_this_build_has_is_taken() -> None:
-    with patch.object(versus_arms, "backend_options", lambda options, mode: None):
-        assert [arm.name for arm in selected(Inner.EAGER, ("frx eager",))] == ["eager", "frx eager"]
-        assert selected(Inner.INDUCTOR, None) == INDUCTOR_ARMS
+def test_the_reference_and_what_is_asked_for_are_taken() -> None:
+    assert [arm.name for arm in selected(Inner.EAGER, ("frx eager",))] == ["eager", "frx eager"]
+    assert selected(Inner.INDUCTOR, None) == INDUCTOR_ARMS
 
 
 def test_names_of_the_other_inner_compilers_arms_are_known() -> None:

@@ -78,6 +78,26 @@ def test_a_channel_shuffle_stays_in_channels_last(rewrite) -> None:
     assert found.graphs[0].targets().count(CLONE) == 3
 
 
+KEPT_BY_KERNELS = {
+    "channel_shuffle": lambda y: functional.channel_shuffle(y, 2),
+    "roll": lambda y: torch.roll(y, 1, 3),
+}
+
+
+@pytest.mark.parametrize("name", KEPT_BY_KERNELS)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_an_order_that_a_kernel_keeps_and_its_fake_does_not_is_kept(rewrite, name: str, batch: int) -> None:
+    convolution, moved = nn.Conv2d(8, 8, 3, padding=1), KEPT_BY_KERNELS[name]
+
+    def program(x: Tensor) -> Tensor:
+        return convolution(moved(convolution(x)))
+
+    found = rewrite(program, torch.randn(batch, 8, 6, 6))
+    # In and out.
+    assert found.graphs[0].targets().count(CLONE) == 2
+    assert found.graphs[0].strides(CONVOLUTION) == [(288, 1, 48, 8)] * 2
+
+
 def test_copies_in_front_of_attention_go(rewrite) -> None:
     def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         heads = [x.view(2, 16, 4, 8).transpose(1, 2).contiguous() for x in (q, k, v)]
