@@ -29,6 +29,9 @@ def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
         return torch.mm(x, w) if bias is None else torch.addmm(bias, x, w)
     if _overlaps(w):
         w = w.contiguous()
+    if bias is not None:
+        # oneDNN reads it as if it lay without gaps, whatever its stride (torch 2.15).
+        bias = bias.contiguous()
     result: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, w.t(), bias, "none", [], "")
     return result
 

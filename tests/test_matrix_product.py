@@ -23,5 +23,12 @@ def test_weights_may_lie_in_any_way(shape: tuple[int, int, int], strides: tuple[
     torch.testing.assert_close(product(x, w, None), x @ w, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("stride", [0, 1, 2])
+def test_a_bias_may_lie_in_any_way(stride: int) -> None:
+    x, w, bias = torch.randn(3, 4), torch.randn(4, 5), torch.randn(10).as_strided((5,), (stride,))
+    torch.testing.assert_close(product(x, w, bias), torch.addmm(bias, x, w), rtol=1e-4, atol=1e-5)
+
+
 def test_its_name_is_that_of_records() -> None:
     assert str(product.default) == TARGET

@@ -14,7 +14,7 @@ from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUC
 from frx_graph.facts.layout import is_channels_last, strides_for_order
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, turned
 from frx_graph.matrix_product import has_onednn
-from frx_graph.passes.rewrites.product_forms import Form, Part
+from frx_graph.passes.rewrites.product_forms import Form, Part, lies_as_bias
 
 
 def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form | str:
@@ -43,6 +43,8 @@ def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form 
 
 def _convolution(call: OperatorSignature, x: TensorSpec, w: TensorSpec) -> Form | str:
     bias, stride, padding, dilation, transposed, output_padding, groups = call.args[2:]
+    if not lies_as_bias(bias):
+        return "its bias has gaps in memory"
     rest = (dilation, groups, "none", (), "")
     if not transposed:
         return Form((Part(OperatorSignature(PACKED_CONVOLUTION, (x, w, bias, padding, stride, *rest))),))
@@ -56,7 +58,7 @@ def _convolution(call: OperatorSignature, x: TensorSpec, w: TensorSpec) -> Form 
 def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | str:
     if x.strides != strides_for_order(x.shape, range(2)):
         return "its image is no matrix without gaps"
-    if bias is not None and (bias.shape != w.shape[1:] or bias.strides != (1,)):
+    if bias is not None and (bias.shape != w.shape[1:] or not lies_as_bias(bias)):
         return "what is added is no bias"
     return Form((Part(OperatorSignature(PACKED_PRODUCT, (x, turned(w), bias, "none", (), ""))),))
 

@@ -65,10 +65,10 @@ def _other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iter
         case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w) if _lies_apart(w):
             yield Form((Part(_product(x, w)),))
         case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w) if _lies_apart(w):
-            if bias.shape == w.shape[1:] and bias.strides == (1,):
+            if bias.shape == w.shape[1:] and lies_as_bias(bias):
                 yield Form((Part(_product(x, w, bias)),))
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, bias, stride, padding, *rest):
-            if rest != _TWO_DIMENSIONS or not _is_worth_unfolding(x, w, stride, padding):
+            if rest != _TWO_DIMENSIONS or not lies_as_bias(bias) or not _is_worth_unfolding(x, w, stride, padding):
                 return
             order = _channels_last(results[0])
             if _sees_one_pixel(w, stride, padding) and _are_pixels(x, w, result=results[0]):
@@ -82,6 +82,11 @@ def _other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iter
         ):
             if rest == _TWO_DIMENSIONS and _is_worth_unfolding(x, w, stride, padding):
                 yield from _gradients(call, results)
+
+
+def lies_as_bias(bias: SpecArgument) -> bool:
+    """True for none, and for one without gaps: oneDNN reads others as if they had none (torch 2.15)."""
+    return bias is None or (isinstance(bias, TensorSpec) and bias.strides == (1,))
 
 
 def _lies_apart(w: TensorSpec) -> bool:

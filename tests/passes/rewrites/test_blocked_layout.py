@@ -52,6 +52,30 @@ def test_kinds_of_convolutions(freeze: Freeze, module: nn.Module, target: str, b
     assert frozen.targets().count(target) == 1
 
 
+class WithGaps(nn.Module):
+    """The bias of `layer` is every other element of a parameter, or one element, expanded."""
+
+    def __init__(self, layer: nn.Module, expanded: bool) -> None:
+        super().__init__()
+        self.layer = layer
+        self.biases = nn.Parameter(torch.randn(2 * layer.out_channels))
+        self.expanded = expanded
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.biases[:1].expand(self.layer.out_channels) if self.expanded else self.biases[::2]
+        if isinstance(self.layer, nn.ConvTranspose2d):
+            return nn.functional.conv_transpose2d(x, self.layer.weight, bias)
+        return nn.functional.conv2d(x, self.layer.weight, bias)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(8, 16, 3, bias=False), nn.ConvTranspose2d(8, 4, 3, bias=False)])
+@pytest.mark.parametrize("expanded", [True, False])
+def test_a_bias_with_gaps_is_not_read_packed(freeze: Freeze, layer: nn.Module, expanded: bool) -> None:
+    frozen = freeze(WithGaps(layer, expanded))
+    frozen.run(IMAGE)
+    assert "its bias has gaps in memory" in frozen.reasons("blocked_layout")
+
+
 def test_a_depthwise_transposed_convolution_is_not_packed(freeze: Freeze) -> None:
     frozen = freeze(nn.ConvTranspose2d(8, 8, 3, groups=8))
     frozen.run(IMAGE)

@@ -116,6 +116,27 @@ def test_convolutions_of_single_pixels_are_products_of_views(rewrite, layer, sha
         assert not {FORWARD, TO_INPUT, TO_WEIGHT, CONVOLUTION_BACKWARD} & set(targets)
 
 
+def convolved(kernel: int, channels: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def program(x: Tensor, weight: Tensor, biases: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, weight, biases[:, 1], padding=kernel // 2)
+
+    return program
+
+
+@pytest.mark.parametrize(("kernel", "channels", "side"), [(1, 8, 9), (3, 32, 3)])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_a_bias_with_gaps_is_left_to_torch(rewrite, kernel: int, channels: int, side: int, memory_format) -> None:
+    image = torch.randn(2, channels, side, side).to(memory_format=memory_format)
+    weight = (torch.randn(channels, channels, kernel, kernel) / 10).requires_grad_()
+    biases = torch.randn(channels, 2, requires_grad=True)
+    # The same with a bias that oneDNN can read is rewritten.
+    (graph,) = rewrite(convolved(kernel, channels), image, weight, torch.randn(2, channels).t()).graphs
+    assert {PRODUCT, FORWARD} & set(graph.targets())
+    (graph,) = rewrite(convolved(kernel, channels), image, weight.detach(), biases.detach()).graphs
+    assert not {PRODUCT, FORWARD} & set(graph.targets())
+    rewrite(convolved(kernel, channels), image, weight, biases, train=True)
+
+
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("weight_format", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("channels", [(8, 6), (1, 6), (8, 1), (1, 1)], ids=str)
