@@ -109,7 +109,7 @@ def convolution(draft: Draft) -> bool:
 
 
 def functional_convolution(draft: Draft) -> bool:
-    """A convolution whose weight is computed, or laid out unlike a parameter's."""
+    """A convolution whose weight is computed, or laid out unlike a parameter's; its bias may have gaps in memory."""
     names = draft.floats(4)
     if not names:
         return False
@@ -131,8 +131,9 @@ def functional_convolution(draft: Draft) -> bool:
             "({w} - {w}.mean((1, 2, 3), keepdim=True))",
         ]
     ).format(w=weight)
-    call = draft.pick(["F.conv2d({x}, {w}, padding=1)", "F.conv_transpose2d({x}, {w})", "F.conv2d({x}, {w}, stride=2)"])
-    return draft.add(call.format(x=x, w=changed)) or _dropped(draft)
+    calls = ("F.conv2d({x}, {w}{b}, padding=1)", "F.conv_transpose2d({x}, {w}{b})", "F.conv2d({x}, {w}{b}, stride=2)")
+    bias = draft.pick(["", "", ", {w}[:, 0, 0, 0]", ", {w}[0, :, 0, 0]"]).format(w=weight)
+    return draft.add(draft.pick(calls).format(x=x, w=changed, b=bias)) or _dropped(draft)
 
 
 def again(draft: Draft) -> bool:
