@@ -22,6 +22,7 @@ from frx_graph.capture.observed_call import ObservedCall, observed_call
 from frx_graph.errors import first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.layout import inverse_order
+from frx_graph.fused_steps import keep_fused_steps_right
 from frx_graph.observed_difference import computes_otherwise
 from frx_graph.options import check_inner
 from frx_graph.passes.rewrites import preconvert_weights
@@ -169,6 +170,7 @@ def _users(tensor: torch.Tensor) -> int:
 
 def store(parameter: nn.Parameter, order: Order) -> None:
     """Give the parameter's values other strides, in place; its gradient, if it has one, gets the same."""
+    keep_fused_steps_right()
     with torch.no_grad():
         parameter.data = _in_order(parameter.data, order)
         if parameter.grad is not None:

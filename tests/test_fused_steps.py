@@ -1,0 +1,99 @@
+"""Fused optimizers update weights that were stored anew as they would those that were not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
+
+from frx_graph.weight_preparation import store
+
+CHANNELS_LAST = (0, 2, 3, 1)
+IMAGE = torch.randn(2, 3, 7, 7)
+Make = Callable[..., Optimizer]
+
+FUSED = {
+    "SGD": lambda parameters: SGD(parameters, lr=0.1, momentum=0.9, fused=True),
+    "Adam": lambda parameters: Adam(parameters, lr=0.1, amsgrad=True, fused=True),
+    "AdamW": lambda parameters: AdamW(parameters, lr=0.1, fused=True),
+    "Adagrad": lambda parameters: Adagrad(parameters, lr=0.1, fused=True),
+}
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 5, 1), nn.Conv2d(5, 2, (2, 1)))
+
+
+def stored_anew(model: nn.Sequential) -> nn.Sequential:
+    for layer in model:
+        if isinstance(layer, nn.Conv2d):
+            store(layer.weight, CHANNELS_LAST)
+    return model
+
+
+def assigned(model: nn.Module, optimizer: Optimizer) -> None:
+    """A step on gradients that lie as those of plain weights do, as after they were reduced in one flat buffer."""
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(model(IMAGE).square().sum(), parameters)
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    for parameter, gradient in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad = gradient.view(parameter.shape)
+    optimizer.step()
+
+
+def computed(model: nn.Module, optimizer: Optimizer) -> None:
+    optimizer.zero_grad()
+    model(IMAGE).square().sum().backward()
+    optimizer.step()
+
+
+def parameters_after(make: Make, steps: list[Callable[[nn.Module, Optimizer], None]], stored: bool) -> list[Tensor]:
+    model = stored_anew(network()) if stored else network()
+    optimizer = make(model.parameters())
+    for step in steps:
+        step(model, optimizer)
+    return list(model.parameters())
+
+
+def assert_equal(found: list[Tensor], expected: list[Tensor]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize(
+    "steps", [[assigned] * 2, [computed, assigned, computed]], ids=["assigned", "computed and assigned"]
+)
+def test_gradients_may_lie_as_before(name: str, steps: list[Callable[[nn.Module, Optimizer], None]]) -> None:
+    assert_equal(parameters_after(FUSED[name], steps, stored=True), parameters_after(FUSED[name], steps, stored=False))
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_averages_may_come_from_a_checkpoint(name: str) -> None:
+    plain = network()
+    optimizer = FUSED[name](plain.parameters())
+    computed(plain, optimizer)
+    state, averages = copy.deepcopy(plain.state_dict()), copy.deepcopy(optimizer.state_dict())
+    computed(plain, optimizer)
+
+    resumed = stored_anew(network())
+    resumed.load_state_dict(state)
+    optimizer = FUSED[name](resumed.parameters())
+    optimizer.load_state_dict(averages)
+    computed(resumed, optimizer)
+    assert resumed[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert_equal(list(resumed.parameters()), list(plain.parameters()))
+
+
+def test_what_lies_alike_and_optimizers_that_are_not_fused_are_left_alone() -> None:
+    model = stored_anew(network())
+    for optimizer in (SGD(model.parameters(), lr=0.1, momentum=0.9), FUSED["SGD"](model.parameters())):
+        computed(model, optimizer)
+        before = [parameter.grad for parameter in model.parameters()]
+        optimizer.step()
+        assert all(parameter.grad is own for parameter, own in zip(model.parameters(), before, strict=True))
