@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from frx_graph.errors import RewriteError
 from frx_graph.passes.rewrites.conversion import aten_conversion, inductor_conversion
-from frx_graph.passes.rewrites.relayout import Reads, Wanted, relayout, same_strides
+from frx_graph.passes.rewrites.layout_edit import same_strides
+from frx_graph.passes.rewrites.relayout import Reads, Wanted, relayout
 
 CHANNELS_LAST = Wanted((0, 2, 3, 1))
 
