@@ -31,6 +31,7 @@ from frx_graph.kept_output_strides import (
 )
 from frx_graph.noted_graph import noted
 from frx_graph.options import BackendOptions, backend_options, check_together
+from frx_graph.passes.rewrites import preconvert_weights
 from frx_graph.records import Candidate, Refusal
 from frx_graph.rewrite_log import LOG
 from frx_graph.rewriting import RewrittenGraph
@@ -316,7 +317,11 @@ def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         # Leaving inference mode switches gradients on.
         with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients), unseen_by_saved_tensor_hooks():
             own_args, own_kwargs = _own(args, kwargs)
-            prepare(model, own_args, own_kwargs, train=model.training and gradients, inner=inner)
+            train = model.training and gradients
+            refused = prepare(model, own_args, own_kwargs, train=train, inner=inner).refused
+        for refusal in refused:
+            if refusal.subject == preconvert_weights.NAME:
+                _told(refusal)
     except FrxError as error:
         warn_and_go_on(f"frx: the weights could not be prepared ({error}): the model is compiled with them as they are")
     except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was

@@ -31,6 +31,7 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.call_signature import CallSignature, Strides, call_signature, places, with_replaced
 from frx_graph.capture.graph_outcome import InputTensor
+from frx_graph.capture.model_state import not_put_back
 from frx_graph.capture.observed_call import ObservedCall, observed_call
 from frx_graph.capture.referrers import is_kept, referrers
 from frx_graph.errors import first_line
@@ -194,6 +195,9 @@ class PinnedInputs:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], pinned: Mapping[int, tuple[int, ...]]
     ) -> str | None:
         """What the program computes otherwise on copies of tensors, by their identities, with strides of `pinned`."""
+
+        if (lost := not_put_back(self._model, args, kwargs)) is not None:
+            return lost
 
         def run(
             strides: Mapping[int, tuple[int, ...]], disturbance: AbstractContextManager[Any] | None = None

@@ -18,6 +18,7 @@ from frx_graph.anchor_times import with_measured_times
 from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
 from frx_graph.capture.model import capture_model
+from frx_graph.capture.model_state import not_put_back
 from frx_graph.capture.observed_call import ObservedCall, observed_call
 from frx_graph.errors import first_line
 from frx_graph.facts.build import build_graph_facts
@@ -54,15 +55,16 @@ def prepare(
 
     Parameters stay the same objects with the same values: optimizers, tied weights and `load_state_dict` work as
     before. One that shares its memory with anything stays where it is, and so does one that an optimizer has updated
-    already, and one whose images reach an operator that sees strides; with a process group of `torch.distributed`, and
-    where tensors of a subclass are given, all do. The model is captured in one run on `args`, and run twice more,
-    before and after weights were stored anew, with `train` backwards as well: one that fails with them, since it calls
-    `view` on what a convolution returns, or computes something else, since it asks for strides, gets them back as they
-    were. Code that this call does not reach is not asked. `train` and `inner` say what the model will be used for. What
-    it returns may lie in channels-last from now on, as after `model.to(memory_format=...)`, and `view(-1)` of such a
-    weight raises, also in `torch.nn.utils.parameters_to_vector`; see `frx_graph.compile` for a program that returns the
-    strides from before. Raises what `capture_model` raises, `TargetError` also for what is no call, and `OptionError`
-    for an unknown `inner`.
+    already, and one whose images reach an operator that sees strides; with a process group of `torch.distributed`,
+    where tensors of a subclass are given, and where what runs of the model change could not be put back, all do. The
+    model is captured in one run on `args`, and run twice more, before and after weights were stored anew, with `train`
+    backwards as well: one that fails with them, since it calls `view` on what a convolution returns, or computes
+    something else, since it asks for strides, gets them back as they were. Code that this call does not reach is not
+    asked. `train` and `inner` say what the model will be used for. What it returns may lie in channels-last from now
+    on, as after `model.to(memory_format=...)`, and `view(-1)` of such a weight raises, also in
+    `torch.nn.utils.parameters_to_vector`; see `frx_graph.compile` for a program that returns the strides from before.
+    Raises what `capture_model` raises, `TargetError` also for what is no call, and `OptionError` for an unknown
+    `inner`.
     """
     check_inner(inner)
     check_call(model, args, kwargs, "prepare")
@@ -74,6 +76,8 @@ def prepare(
         return Prepared({}, (Refusal(preconvert_weights.NAME, "gradients may be reduced between processes"),))
     if any(map(_is_of_another_kind, pytree.tree_leaves((args, dict(kwargs or {}))))):
         return Prepared({}, (Refusal(preconvert_weights.NAME, _ANOTHER_KIND),))
+    if (lost := not_put_back(model, args, kwargs)) is not None:
+        return Prepared({}, (Refusal(preconvert_weights.NAME, lost),))
     wanted: dict[str, Order] = {}
     refused: list[Refusal] = []
     disputed: set[str] = set()

@@ -16,7 +16,7 @@ import frx_graph
 from frx_graph import compiled_model
 from frx_graph.errors import OptionError
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.weight_preparation import prepare
+from frx_graph.weight_preparation import Prepared, prepare
 from frx_graph.weight_watch import WeightWatch
 
 pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
@@ -69,7 +69,7 @@ def test_a_policy_beside_what_contradicts_it(options: object, said: str) -> None
 
 def test_the_weights_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(compiled_model, "prepare", lambda *_args, **how: asked.append(how))
+    monkeypatch.setattr(compiled_model, "prepare", lambda *_args, **how: asked.append(how) or Prepared({}, ()))
     compiled = frx_graph.compile(network(), options={"plan": "all", "inner": "eager"})
     with torch.no_grad():
         compiled(IMAGE)
@@ -334,9 +334,10 @@ def test_threads_that_come_first_freeze_once(monkeypatch: pytest.MonkeyPatch) ->
 def test_threads_wait_until_the_weights_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[float] = []
 
-    def slow(*_args: object, **_how: object) -> None:
+    def slow(*_args: object, **_how: object) -> Prepared:
         time.sleep(0.2)
         ended.append(time.monotonic())
+        return Prepared({}, ())
 
     monkeypatch.setattr(compiled_model, "prepare", slow)
     began: list[float] = []

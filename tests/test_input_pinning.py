@@ -393,3 +393,14 @@ def test_a_program_that_cannot_be_called_once_more_is_not_pinned() -> None:
             torch.testing.assert_close(program(image), image.sum())
     assert pins() == []
     assert any("cannot be observed" in reason for reason in reasons())
+
+
+def test_inputs_of_a_program_that_cannot_be_put_back_are_not_pinned() -> None:
+    model = Program(lambda program, x: torch.relu(x * program.scale).mean((2, 3))).eval()
+    model.numbers = iter([1, 2])
+    run = compiled(model)
+    with torch.no_grad():
+        for image in (PLAIN, LAST):
+            torch.testing.assert_close(run(image), model(image))
+    assert pins() == []
+    assert reasons() == ["what runs change could not be put back: the program reaches an object of type list_iterator"]

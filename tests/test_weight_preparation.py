@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -47,3 +52,89 @@ def test_of_a_weight_that_lies_best_nothing_is_said(monkeypatch: pytest.MonkeyPa
 def test_a_function_has_no_weights() -> None:
     prepared = frx_graph.prepare(torch.relu, (IMAGE,))
     assert [refusal.reason for refusal in prepared.refused] == ["a function has no parameters: give the module itself"]
+
+
+class Scaled(nn.Module):
+    """Asks whatever it is given for a number in each call."""
+
+    def __init__(self, number: Callable[[], float]) -> None:
+        super().__init__()
+        self.convolution, self.number = nn.Conv2d(8, 8, 3), number
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.convolution(x) * self.number()
+
+
+def test_a_program_that_cannot_be_put_back_is_not_run() -> None:
+    numbers = iter([1.0, 2.0, 3.0, 4.0])
+    model = Scaled(numbers.__next__)
+    prepared = frx_graph.prepare(model, (IMAGE,), inner="eager")
+    assert prepared.converted == {}
+    assert [(refusal.subject, refusal.reason) for refusal in prepared.refused] == [
+        (
+            "preconvert_weights",
+            "what runs change could not be put back: the program reaches an object of type list_iterator",
+        )
+    ]
+    assert next(numbers) == 1.0
+
+
+def test_the_reason_is_told_where_all_rewrites_are() -> None:
+    model = Scaled(iter([1.0, 2.0]).__next__)
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(IMAGE), model.convolution(IMAGE))
+    told = [refusal for graph in frx_graph.backend.rewritten() for refusal in graph.refused]
+    assert any("list_iterator" in refusal.reason for refusal in told if refusal.subject == "preconvert_weights")
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_hooks_collect_what_one_call_gives_them(train: bool) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)).train(train)
+    features: list[torch.Tensor] = []
+    gradients: list[torch.Tensor] = []
+    model[1].register_forward_hook(lambda _module, _given, result: features.append(result.detach()))
+    model[0].weight.register_hook(gradients.append)
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    with torch.set_grad_enabled(train):
+        result = compiled(IMAGE)
+        if train:
+            result.sum().backward()
+    assert (len(features), len(gradients)) == (1, int(train))
+
+
+OFFLOADED = textwrap.dedent(
+    """
+    import torch, frx_graph
+    from torch import nn
+
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)).eval()
+    kept = {parameter: parameter.detach().clone() for parameter in model.parameters()}
+
+    @torch._dynamo.disable
+    def load(*_):
+        for parameter, values in kept.items():
+            parameter.untyped_storage().resize_(values.nbytes)
+            parameter.data.copy_(values)
+
+    @torch._dynamo.disable
+    def free(*_):
+        for parameter in kept:
+            parameter.untyped_storage().resize_(0)
+
+    model.register_forward_pre_hook(load)
+    model.register_forward_hook(free)
+    image = torch.randn(1, 8, 6, 6)
+    with torch.no_grad():
+        wanted = model(image)
+        compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+        for given in (image, image, image.contiguous(memory_format=torch.channels_last)):
+            torch.testing.assert_close(compiled(given), wanted)
+    print([refusal.reason for graph in frx_graph.backend.rewritten() for refusal in graph.refused])
+    """
+)
+
+
+def test_weights_whose_memory_is_freed_between_calls_stay_where_they_are() -> None:
+    told = subprocess.run([sys.executable, "-c", OFFLOADED], capture_output=True, text=True, timeout=300)
+    assert "a tensor whose memory has been freed" in told.stdout, told.stderr

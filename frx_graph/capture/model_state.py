@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 import torch
@@ -14,16 +15,18 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from frx_graph.capture.python_state import PythonState
-from frx_graph.capture.reachable_state import reachable
+from frx_graph.capture.reachable_state import MADE_LATER, reachable
 
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """`values` lie in the host's memory; None for a tensor that has none to keep: sparse, nested, on meta. `learns` is
-    None for what is no leaf of autograd's, else whether it requires a gradient."""
+    """`values` lie in the host's memory; None for a tensor that has none to keep: sparse, nested, on meta, its memory
+    freed. `nbytes` is how much memory there is. `learns` is None for what is no leaf of autograd's, else whether it
+    requires a gradient."""
 
     tensor: Tensor
     values: Tensor | None
+    nbytes: int
     gradient: Tensor | None
     learns: bool | None
 
@@ -42,6 +45,19 @@ class HeldState:
                 entry.tensor.grad = None
 
 
+def not_put_back(*program: object) -> str | None:
+    """Why `preserved_state` could not put back all that `program` reaches; None where it can.
+
+    Not seen is what no object holds that `reachable` follows: attributes of classes, what libraries keep for
+    themselves, files.
+    """
+    reached = reachable(*program)
+    held = (t for module in reached.modules for t in (*module._parameters.values(), *module._buffers.values()))
+    freed = any(t is not None and not is_lazy(t) and not _has_memory(t) for t in (*held, *reached.tensors))
+    lost = ("a tensor whose memory has been freed",) if freed else reached.lost
+    return f"what runs change could not be put back: the program reaches {lost[0]}" if lost else None
+
+
 @contextlib.contextmanager
 def preserved_state(*program: object) -> Iterator[HeldState]:
     """On leaving, also by an exception: all that `program` reaches is as it was.
@@ -49,7 +65,8 @@ def preserved_state(*program: object) -> Iterator[HeldState]:
     `program` is the callables that run and what they are given; `reachable` says what they reach. Parameters, buffers
     and tensors hold the values and are the objects that they were, gradients are the ones from before, leaves of
     autograd's are leaves again, unless they are views, modules are in training or evaluation mode as before, torch's,
-    numpy's and Python's generators continue where they stood, and containers and attributes hold what they held.
+    numpy's and Python's generators continue where they stood, and containers, arrays, attributes and variables hold
+    what they held. Of what `not_put_back` tells this is not so.
 
     Inside, all gradients are None, and buffers are copies: writing to a buffer that a graph of the caller's has saved
     would break its backward.
@@ -78,9 +95,9 @@ def preserved_state(*program: object) -> Iterator[HeldState]:
             random.setstate(python_generator)
             numpy.random.set_state(numpy_generator)
             for owner, held_parameters in parameters:
-                owner._parameters.update(held_parameters)
+                _put_names_back(owner, owner._parameters, held_parameters)
             for owner, held_buffers in buffers:
-                owner._buffers.update(held_buffers)
+                _put_names_back(owner, owner._buffers, held_buffers)
             for module, training in modes:
                 module.training = training
 
@@ -89,7 +106,8 @@ def _saved(tensors: Iterable[Tensor]) -> list[_Saved]:
     return [
         _Saved(
             tensor=t,
-            values=t.detach().to("cpu", copy=True) if t.layout is torch.strided and not t.is_meta else None,
+            values=t.detach().to("cpu", copy=True) if _is_strided(t) and _has_memory(t) else None,
+            nbytes=t.untyped_storage().nbytes() if _is_strided(t) else 0,
             gradient=t.grad if t.is_leaf else None,
             learns=t.requires_grad if t.is_leaf else None,
         )
@@ -97,12 +115,34 @@ def _saved(tensors: Iterable[Tensor]) -> list[_Saved]:
     ]
 
 
+def _is_strided(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_meta
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """False for tensors whose memory has been freed behind them, as sharding and offloading do between calls: reading
+    them ends the process. Subclasses with operators of their own may have their memory elsewhere."""
+    if not _is_strided(tensor) or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return True
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    needed = (tensor.storage_offset() + last + 1) * tensor.element_size() if tensor.numel() else 0
+    return tensor.untyped_storage().nbytes() >= needed
+
+
+def _put_names_back(owner: nn.Module, named: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Also what was registered since goes, but where torch makes it in the first call."""
+    if not isinstance(owner, MADE_LATER):
+        for name in named.keys() - before.keys():
+            del named[name]
+    named.update(before)
+
+
 def _replace_buffers(buffers: Sequence[tuple[nn.Module, Mapping[str, Tensor | None]]]) -> None:
     """Put copies in the places of all buffers; one buffer under two names stays one."""
     copies: dict[int, Tensor] = {}
     for owner, named in buffers:
         for name, buffer in named.items():
-            if buffer is not None and not is_lazy(buffer):
+            if buffer is not None and not is_lazy(buffer) and _has_memory(buffer):
                 owner._buffers[name] = copies.setdefault(id(buffer), buffer.detach().clone())
 
 
@@ -113,6 +153,8 @@ def _restore(entry: _Saved) -> None:
     if entry.tensor.is_leaf:
         entry.tensor.grad = entry.gradient
     if entry.values is not None:
+        if not _has_memory(entry.tensor):
+            entry.tensor.untyped_storage().resize_(entry.nbytes)
         with torch.no_grad():
             current = entry.tensor.detach().to("cpu")
             # Writing would raise the version counter, and break a graph of the caller's that waits for its backward.

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
-from collections.abc import Callable
+import queue
+import random
+import subprocess
+import sys
+import textwrap
+from array import array
+from collections import Counter, OrderedDict, UserDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -243,3 +251,174 @@ def test_what_something_that_learns_was_written_into_is_a_leaf_again() -> None:
     with preserved_state([weight, value]):
         weight.requires_grad_(False)
     assert weight.requires_grad
+
+
+class Numbered(list[int]):
+    """Tells nobody what it holds."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+@dataclass(slots=True)
+class Slotted:
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+
+class Deep:
+    def __init__(self, depth: int) -> None:
+        self.count = 0
+        self.next = Deep(depth - 1) if depth else None
+
+
+def _counting() -> Callable[[], int]:
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return count
+
+    return step
+
+
+COUNT, SEEN = 0, []
+
+
+def _counts_globally() -> tuple[int, int]:
+    global COUNT
+    COUNT += 1
+    SEEN.append(COUNT)
+    return COUNT, len(SEEN)
+
+
+def _draws(generator: Any, draw: Callable[[Any], float]) -> tuple[Any, Callable[[], Any]]:
+    return generator, lambda: draw(generator)
+
+
+def _does(value: Any, change: Callable[[Any], object], look: Callable[[Any], Any]) -> tuple[Any, Callable[[], Any]]:
+    return value, lambda: (change(value), look(value))[1]
+
+
+@pytest.mark.parametrize(
+    ("held", "step"),
+    [
+        _draws(torch.Generator().manual_seed(1), lambda g: torch.rand(1, generator=g).item()),
+        _draws(numpy.random.default_rng(1), lambda g: float(g.random())),
+        _draws(numpy.random.RandomState(1), lambda g: float(g.rand())),
+        _draws(random.Random(1), lambda g: g.random()),
+        _draws(random.Random(1).random, lambda draw: draw()),
+        _does(numpy.zeros(3), lambda a: a.__iadd__(1), lambda a: a.tolist()),
+        _does(numpy.array([[0]], dtype=object), lambda a: a.__setitem__((0, 0), a[0, 0] + 1), lambda a: a.tolist()),
+        _does(bytearray(b"ab"), lambda b: b.append(1), bytes),
+        _does(array("i", [1]), lambda a: a.append(1), lambda a: a.tolist()),
+        _does(Counter("a"), lambda c: c.update("ab"), dict),
+        _does(OrderedDict(a=1, b=2, c=3), lambda d: d.move_to_end(next(iter(d))), list),
+        _does(Numbered([1]), lambda n: n.append(1), len),
+        _does(Numbered([1]), lambda n: setattr(n, "more", getattr(n, "more", 0) + 1), lambda n: n.more),
+        _does(UserDict(a=1), lambda d: d.update({len(d): 1}), len),
+        _does(queue.Queue(), lambda q: q.put(1), lambda q: q.qsize()),
+        _does(Slotted(), lambda s: setattr(s, "count", s.count + 1), lambda s: s.count),
+        _does(Slotted(), lambda s: s.names.append("a"), lambda s: len(s.names)),
+        _does(Deep(5), lambda d: setattr(d.next.next.next, "count", d.next.next.next.count + 1),
+              lambda d: d.next.next.next.count),
+        (step := _counting(), step),
+        (_counts_globally, _counts_globally),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["argument", "attribute", "hook", "hook of a weight"])
+def test_state_of_all_kinds_is_put_back(held: Any, step: Callable[[], Any], place: str) -> None:
+    net = nn.Linear(2, 2)
+    if place == "attribute":
+        net.held = held
+    elif place == "hook":
+        net.register_forward_pre_hook(lambda *_: print(held))
+    elif place == "hook of a weight":
+        net.weight.register_hook(lambda _: print(held))
+    program = (net, held) if place == "argument" else (net,)
+    results = []
+    for _ in range(2):
+        with preserved_state(*program):
+            results.append(step())
+    assert results[0] == results[1]
+    step()
+    assert step() != results[0]
+
+
+def test_what_methods_and_hooks_of_all_modules_collect_is_put_back() -> None:
+    seen: list[int] = []
+
+    class Collecting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(1)
+            return x * 2
+
+    model = nn.Sequential(Collecting())
+    hook = nn.modules.module.register_module_forward_hook(lambda *_: seen.append(2))
+    try:
+        with preserved_state(model):
+            model(torch.ones(1))
+            assert seen == [1, 2, 2]
+    finally:
+        hook.remove()
+    assert seen == []
+
+
+def test_a_hook_that_takes_itself_out_is_there_again() -> None:
+    weight, seen = nn.Parameter(torch.ones(2)), []
+    handle = weight.register_hook(lambda _: (seen.append(1), handle.remove())[0])
+    with preserved_state([weight]):
+        weight.sum().backward()
+        assert seen == [1]
+    assert seen == []
+    weight.sum().backward()
+    assert seen == [1]
+
+
+def test_what_is_registered_in_the_first_call_goes_again() -> None:
+    class Registering(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if not hasattr(self, "seen"):
+                self.register_buffer("seen", torch.zeros(1))
+                self.register_parameter("scale", nn.Parameter(torch.ones(1)))
+            self.seen += 1
+            return x * self.seen * self.scale
+
+    model = Registering()
+    with preserved_state(model):
+        assert model(torch.ones(1)).item() == 1
+    assert model.state_dict() == {}
+    assert model(torch.ones(1)).item() == 1
+
+
+FREED = textwrap.dedent(
+    """
+    import torch
+    from torch import nn
+    from frx_graph.capture.model_state import not_put_back, preserved_state
+
+    model = nn.BatchNorm1d(2)
+    assert not_put_back(model) is None
+    for tensor in (model.weight, model.running_mean):
+        kept = tensor.detach().clone()
+        tensor.untyped_storage().resize_(0)
+        assert "freed" in not_put_back(model), not_put_back(model)
+        with preserved_state(model):
+            pass
+        assert tensor.untyped_storage().nbytes() == 0
+        tensor.untyped_storage().resize_(8)
+        tensor.detach().copy_(kept)
+    weight = model.weight.tolist()
+    with preserved_state(model):
+        model.weight.untyped_storage().resize_(0)
+    assert model.weight.tolist() == weight
+    print("done")
+    """
+)
+
+
+def test_freed_memory_is_not_read() -> None:
+    told = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, timeout=300)
+    assert told.stdout.splitlines() == ["done"], told.stderr
