@@ -327,7 +327,6 @@ def test_a_state_that_writes_gets_its_write_and_ends_the_pinning(broken: bool) -
 def test_a_state_that_reads_strides_reads_those_that_were_given(inner: str, train: bool) -> None:
     def either(self: Program, x: Tensor) -> Tensor:
         y = x.mean((2, 3)) * self.scale
-        self.kept.append(0)
         if self.reads and not x.is_contiguous():
             y = y * 100
         return y
@@ -338,16 +337,10 @@ def test_a_state_that_reads_strides_reads_those_that_were_given(inner: str, trai
     with torch.set_grad_enabled(train):
         program(PLAIN)
         program(LAST)
-        # Its length is a guard.
-        model.kept.clear()
-        program(LAST)
         assert len(pins()) == 1
-        model.kept.clear()
         model.reads = True
         for image, factor in ((LAST, 100), (LAST, 100), (PLAIN, 1)):
-            assert torch.allclose(program(image), PLAIN.mean((2, 3)) * factor, rtol=1e-4, atol=1e-4)
-            assert model.kept == [0]
-            model.kept.clear()
+            torch.testing.assert_close(program(image).detach(), PLAIN.mean((2, 3)) * factor, rtol=1e-4, atol=1e-4)
     assert any("reasons of its own" in reason for reason in reasons())
 
 
