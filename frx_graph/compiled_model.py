@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch._inductor import config as inductor_config
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
@@ -64,9 +67,9 @@ def compile(
     brought to those that the program was compiled for instead of compiling it again, where that is safe, see
     `PinnedInputs`; looking at strides takes a few microseconds a call. With `freeze` calls without gradients, of a
     model in `eval()` mode, run with weights packed as constants, by Inductor, or by frx with inner eager and a plan:
-    they are packed anew the first two times that weights change, and not any more from the third on, which a warning
-    says; see `WeightWatch` for what is noticed. What is returned is what `torch.compile` returns. Raises `OptionError`
-    for options that the backend, or Inductor, does not know.
+    they are packed anew the first two times that weights change, and not any more from the third on, nor where the
+    program is not captured in one graph, which a warning says; see `WeightWatch` for what is noticed. What is returned
+    is what `torch.compile` returns. Raises `OptionError` for options that the backend, or Inductor, does not know.
     """
     checked = backend_options(options, mode)
     if policy is not None:
@@ -90,16 +93,17 @@ def compile(
     frozen = _Frozen(model, checked, how, backend) if checked.freeze else None
     preparation = None if backend is None else _Preparation(model, checked.inner, backend, frozen)
 
-    @functools.wraps(forward)
-    def prepared_forward(*args: Any, **kwargs: Any) -> Any:
-        if frozen is not None and not model.training and not torch.is_grad_enabled():
-            program = frozen.program()
-            if program is not None:
-                return program(*args, **kwargs)
+    def as_inputs(*args: Any, **kwargs: Any) -> Any:
         if backend is None or preparation is None:
             return forward(*args, **kwargs)
         preparation.once(args, kwargs)
         return backend.pins.run(forward, args, kwargs)
+
+    @functools.wraps(forward)
+    def prepared_forward(*args: Any, **kwargs: Any) -> Any:
+        if frozen is None or model.training or torch.is_grad_enabled():
+            return as_inputs(*args, **kwargs)
+        return frozen.run(as_inputs, args, kwargs)
 
     compiled.forward = prepared_forward
     return compiled
@@ -126,6 +130,7 @@ class _PlannedBackend:
         return self
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
+        self.pins.before_compiling()
         try:
             inputs = graph_inputs(example_inputs)
             before = as_they_were(inputs, self.stored)
@@ -183,26 +188,53 @@ class _Frozen:
         self._watch: WeightWatch | None = None
         self._attributes: list[WeightWatch] = []
         self._program: Callable[..., Any] | None = None
+        self._called: tuple[object, ...] = ()
         self._versions = 0
 
-    def program(self) -> Callable[..., Any] | None:
+    def run(self, otherwise: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What the model returns; where its weights are no constants that of `otherwise`."""
+        program = self._current_program()
+        if program is None:
+            return otherwise(*args, **kwargs)
+        failure: Exception | None = None
+        try:
+            return program(*args, **kwargs)
+        except _NotCompiledError:
+            pass
+        except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+            failure = error.with_traceback(None)
+        # Nothing of the call has run yet. What the program itself raises says nothing of other calls.
+        result = otherwise(*args, **kwargs)
+        if failure is not None:
+            self._give_up(f"the program is not captured in one graph: {first_line(failure)}")
+        return result
+
+    def _current_program(self) -> Callable[..., Any] | None:
         """The program for the weights as they are; None where they are no constants."""
         if self._versions > _MOST_VERSIONS:
             return None
         with self._lock:
             try:
-                if self._watch is None or not all(watch.unchanged() for watch in (self._watch, *self._attributes)):
+                if not self._unchanged():
                     self._versions += 1
                     if self._versions > _MOST_VERSIONS:
                         raise ValueError("they change from call to call")
-                    self._attributes = []
+                    self._attributes, self._called = [], _called(self._model)
                     self._watch, self._program = WeightWatch(self._model), self._compiled()
             except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
-                self._versions = _MOST_VERSIONS + 1
-                self.let_go()
-                reason = error if isinstance(error, ValueError) else first_line(error)
-                warn_and_go_on(f"frx: the weights are not frozen: {reason}")
+                self._give_up(str(error) if isinstance(error, ValueError) else first_line(error))
             return self._program
+
+    def _unchanged(self) -> bool:
+        if self._watch is None or self._called != _called(self._model):
+            return False
+        return all(watch.unchanged() for watch in (self._watch, *self._attributes))
+
+    def _give_up(self, reason: str) -> None:
+        with self._lock:
+            self._versions = _MOST_VERSIONS + 1
+            self.let_go()
+        warn_and_go_on(f"frx: the weights are not frozen: {reason}")
 
     def let_go(self) -> None:
         """Hold the weights' memory no longer: they are frozen anew when they are needed."""
@@ -241,10 +273,9 @@ class _Frozen:
                 _keep_strides(args[0], args[1], self._planned.stored)
             return inner(*args, **kwargs)
 
-        compiled: Any = torch.compile(self._model, backend=backend, **self._how)
-        if compiled is not self._model:
-            # What has called us is such a module already: what its call does once more takes a few microseconds.
-            compiled = compiled.forward
+        # The weights are compared before a call. In the middle of one, between two graphs or in a hook of the model
+        # itself, which Dynamo leaves to Python, they may change as well: so all is one graph, or there is none.
+        compiled = torch.compile(_whole(self._model), backend=backend, **{**self._how, "fullgraph": True})
         met: set[tuple[Any, ...]] = set()
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -259,6 +290,29 @@ class _Frozen:
             return result
 
         return run
+
+
+class _NotCompiledError(Exception):
+    """Dynamo does not compile a call, as under a stance of `force_eager`, or where something watches operators."""
+
+
+def _called(model: nn.Module) -> tuple[object, ...]:
+    """What is called with the model, hooks by their numbers: Dynamo does not guard on that where it has captured it."""
+    hooks = (model._forward_pre_hooks, model._forward_hooks, _global_forward_pre_hooks, _global_forward_hooks)
+    return (type(model).forward, *itertools.chain.from_iterable(hooks))
+
+
+def _whole(model: nn.Module) -> Callable[..., Any]:
+    """The model with its hooks as one function, which raises `_NotCompiledError` where it is not compiled."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            raise _NotCompiledError
+        return model(*args, **kwargs)
+
+    # With code of its own: Dynamo counts by code how often it compiles.
+    call.__code__ = call.__code__.replace(co_name=f"frozen_{type(model).__name__}")
+    return call
 
 
 def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: tuple[StoredAnew, ...]) -> None:

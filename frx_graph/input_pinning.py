@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.utils import counters
 from torch.utils import _pytree as pytree
 
@@ -75,8 +76,17 @@ class PinnedInputs:
         self._refused: dict[str, str] = {}
         self._reported: set[str] = set()
         self._given_up = False
+        self._on_copies: dict[int, int] = {}
+        """By threads that run a call on copies the number of frames that Dynamo had looked at before."""
         self._writes_elsewhere = False
         self._searches = 0
+
+    def before_compiling(self) -> None:
+        """Called by the backend before it compiles a graph. Raises `_CompiledAgainError`, which `run` understands, in a
+        call on copies of which nothing has run yet."""
+        frames = self._on_copies.get(threading.get_ident())
+        if frames is not None and _frames()[0] == frames + 1:
+            raise _CompiledAgainError
 
     def note(self, graph: NotedGraph | None) -> None:
         """Called by the backend for each graph that it compiles; None for one that could not be looked at."""
@@ -137,15 +147,23 @@ class PinnedInputs:
         versions = {key: copy._version for key, copy in copies.items()}
         self._compiled.clear()
         frames = _frames()
-        result = _called_with(program, args, kwargs, copies)
-        if self._compiled or _frames() != frames:
-            # The program is in a state that it was not in when its graph was looked at: from now on without copies.
-            with torch.no_grad():
-                for tensor in call.tensors:
-                    copy = copies.get(id(tensor))
-                    if copy is not None and copy._version != versions[id(tensor)]:
-                        tensor.copy_(copy)
-            self._give_up("the program is compiled again for reasons of its own")
+        self._on_copies[threading.get_ident()] = frames[0]
+        result, has_run = None, True
+        try:
+            result = _called_with(program, args, kwargs, copies)
+        except BackendCompilerFailed as error:
+            if not isinstance(error.inner_exception, _CompiledAgainError):
+                raise
+            has_run = False
+        finally:
+            self._on_copies.pop(threading.get_ident(), None)
+        if has_run and not self._compiled and _frames() == frames:
+            return result
+        # The program is in a state that it was not in when its graph was looked at: from now on without copies.
+        self._give_up("the program is compiled again for reasons of its own")
+        if not has_run:
+            return program(*args, **kwargs)
+        _write_back(call.tensors, {key: copy for key, copy in copies.items() if copy._version != versions[key]})
         return result
 
     def _may_copy(self, call: CallSignature, how: tuple[int, ...]) -> bool:
@@ -289,6 +307,10 @@ class PinnedInputs:
             self._told(outcome)
 
 
+class _CompiledAgainError(Exception):
+    """A call on copies would be compiled."""
+
+
 class _OnCopies(nn.Module):
     """A program that is given copies of some tensors, those whose identities `strides` has, with the strides there."""
 
@@ -313,6 +335,14 @@ def _called_with(
         *[with_replaced(value, copies) for value in args],
         **{name: with_replaced(value, copies) for name, value in kwargs.items()},
     )
+
+
+def _write_back(tensors: Sequence[Tensor], copies: Mapping[int, Tensor]) -> None:
+    with torch.no_grad():
+        for tensor in tensors:
+            copy = copies.get(id(tensor))
+            if copy is not None:
+                tensor.copy_(copy)
 
 
 def _frames() -> tuple[int, int]:

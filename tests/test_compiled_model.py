@@ -120,6 +120,16 @@ def test_frozen_weights_may_give_way_to_other_tensors() -> None:
                 torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{}, {"inner": "eager", "plan": "all"}])
+def test_frozen_weights_may_be_turned_where_they_lie(options: dict[str, str]) -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3)).eval()
+    compiled = frx_graph.compile(model, options={"freeze": True, **options})
+    with torch.no_grad():
+        for turn in (lambda data: data, lambda data: data.transpose(2, 3), lambda data: data[:1].expand(8, 8, 3, 3)):
+            model[0].weight.data = turn(model[0].weight.data)
+            torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
+
+
 class Attributed(nn.Module):
     """Holds tensors that are neither parameters nor buffers."""
 

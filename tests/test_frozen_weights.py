@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import frx_graph
 from frx_graph import backend
@@ -267,3 +271,103 @@ def test_other_modes_are_frozen_for_themselves() -> None:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=on):
             torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=3e-2, atol=3e-2)
         assert "folded_norms" in applied()
+
+
+class Middle(nn.Module):
+    """Its weight may be written in a call before it is read."""
+
+    def __init__(self, *, broken: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.broken = broken
+
+    def forward(self, x: Tensor, write: bool) -> Tensor:
+        if x.shape[1] > 8:
+            raise ValueError("too wide")
+        if write:
+            self.linear.weight.mul_(2)
+        if self.broken:
+            torch._dynamo.graph_break()
+        return self.linear(x)
+
+
+FREEZING = pytest.mark.parametrize("options", [{}, {"plan": "all", "inner": "eager"}], ids=["inductor", "eager"])
+
+
+@FREEZING
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_weight_that_is_written_in_the_call_that_reads_it(options: dict[str, str], broken: bool) -> None:
+    model = Middle(broken=broken).eval()
+    twin = copy.deepcopy(model)
+    compiled = frx_graph.compile(model, options={"freeze": True, **options})
+    x = torch.randn(2, 8)
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for write in (False, True, False, True):
+            torch.testing.assert_close(compiled(x, write), twin(x, write), rtol=1e-4, atol=1e-5)
+    assert sum("not captured in one graph" in str(warning.message) for warning in caught) == broken
+
+
+@torch._dynamo.disable
+def double(module: nn.Module, _args: object) -> None:
+    module.weight.mul_(2)
+
+
+@FREEZING
+def test_a_weight_that_a_hook_writes(options: dict[str, str]) -> None:
+    model = nn.Linear(8, 8).eval()
+    compiled = frx_graph.compile(model, options={"freeze": True, **options})
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        compiled(x)
+        model.register_forward_pre_hook(double)
+        for _ in range(3):
+            twin = copy.deepcopy(model)
+            torch.testing.assert_close(compiled(x), twin(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_what_is_called_with_the_model_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Unregistered()
+    compiled = frozen(model)
+    same(compiled, model, IMAGE)
+    monkeypatch.setattr(Unregistered, "forward", lambda self, x: x * 3)
+    same(compiled, model, IMAGE)
+    model.register_forward_hook(lambda _module, _args, result: result * 5)
+    same(compiled, model, IMAGE)
+
+
+def test_what_the_program_raises_does_not_end_the_freezing() -> None:
+    compiled = frozen(Middle(broken=False))
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled(torch.randn(2, 8), False)
+        with pytest.raises(ValueError, match="too wide"):
+            compiled(torch.randn(2, 9), False)
+        compiled(torch.randn(2, 8), False)
+    assert not any("not frozen" in str(warning.message) for warning in caught)
+
+
+class Listing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.seen: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(0)
+        return self.linear(x)
+
+
+def test_a_call_that_dynamo_leaves_to_eager_runs_once_and_does_not_end_the_freezing() -> None:
+    model = Listing()
+    compiled = frozen(model)
+    x = torch.randn(2, 8)
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        expected = compiled(x)
+        for left in (torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False)):
+            with left:
+                torch.testing.assert_close(compiled(x), expected)
+    assert len(model.seen) == 3
+    assert not any("not frozen" in str(warning.message) for warning in caught)

@@ -296,11 +296,14 @@ def test_memory_that_the_program_writes_under_another_name_is_not_copied() -> No
         torch.testing.assert_close(program(same), twin(twins))
 
 
-def test_a_state_that_writes_gets_its_write_and_ends_the_pinning() -> None:
-    """The same call, but the program is another: its first run with a copy is put right, later ones have none."""
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_state_that_writes_gets_its_write_and_ends_the_pinning(broken: bool) -> None:
+    """The same call, but the program is another: its first run is not on a copy, or is put right."""
 
     def either(self: Program, x: Tensor) -> Tensor:
         if self.writes:
+            if broken:
+                torch._dynamo.graph_break()
             x.add_(1)
         return x.sum()
 
@@ -316,6 +319,28 @@ def test_a_state_that_writes_gets_its_write_and_ends_the_pinning() -> None:
             image = LAST.clone(memory_format=torch.preserve_format)
             program(image)
             torch.testing.assert_close(image, LAST + 1)
+    assert any("reasons of its own" in reason for reason in reasons())
+
+
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("train", [False, True])
+def test_a_state_that_reads_strides_reads_those_that_were_given(inner: str, train: bool) -> None:
+    def either(self: Program, x: Tensor) -> Tensor:
+        y = x.mean((2, 3)) * self.scale
+        if self.reads and not x.is_contiguous():
+            y = y * 100
+        return y
+
+    model = Program(either)
+    model.reads = False
+    program = compiled(model, inner)
+    with torch.set_grad_enabled(train):
+        program(PLAIN)
+        program(LAST)
+        assert len(pins()) == 1
+        model.reads = True
+        for image, factor in ((LAST, 100), (LAST, 100), (PLAIN, 1)):
+            torch.testing.assert_close(program(image).detach(), PLAIN.mean((2, 3)) * factor, rtol=1e-4, atol=1e-4)
     assert any("reasons of its own" in reason for reason in reasons())
 
 

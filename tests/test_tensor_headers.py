@@ -33,6 +33,7 @@ def tensors() -> list[Tensor]:
         torch.arange(7),
         torch.randn(5, dtype=torch.bfloat16),
         torch.randn(4, requires_grad=True) * 2,
+        torch.randn(2, 1, 2, 1, 2, 3, 1),
     ]
 
 
@@ -97,6 +98,40 @@ def test_another_place_in_the_same_storage_is_seen() -> None:
     assert not headers.unchanged()
 
 
+VIEWS: dict[str, tuple[Tensor, Callable[[Tensor], Tensor]]] = {
+    "transposed": (torch.randn(8, 8), Tensor.t),
+    "transposed in channels last": (
+        torch.randn(8, 8, 3, 3).to(memory_format=torch.channels_last),
+        lambda data: data.transpose(2, 3),
+    ),
+    "narrowed": (torch.randn(8, 8), lambda data: data[:4]),
+    "expanded": (torch.randn(8, 8), lambda data: data[:1].expand(8, 8)),
+    "another dimension": (torch.randn(8), lambda data: data[:, None]),
+    "no dimension": (torch.randn(1), lambda data: data[0]),
+    "from no dimension": (torch.tensor(1.0), lambda data: data[None]),
+    "six dimensions": (torch.randn(2, 2, 2, 2, 2, 2), lambda data: data.transpose(4, 5)),
+    "from five dimensions to six": (torch.randn(2, 2, 2, 2, 2), lambda data: data[None]),
+    "from six dimensions to five": (torch.randn(2, 2, 2, 2, 2, 1), lambda data: data[..., 0]),
+    "another dtype": (torch.randn(8), lambda data: data.view(torch.int32)),
+    "conjugated": (torch.randn(4, dtype=torch.complex64), Tensor.conj),
+    "negated": (torch.randn(4), torch._neg_view),
+}
+
+
+@pytest.mark.parametrize("case", VIEWS)
+def test_another_view_of_the_same_memory_is_seen(case: str) -> None:
+    values, view = VIEWS[case]
+    watched = [tensor.detach().clone() for tensor in (torch.randn(3), values, values)]
+    headers = TensorHeaders(watched)
+    same = watched[1].data
+    watched[1].data = same.detach()
+    assert headers.unchanged()
+    watched[1].data = view(same)
+    assert not headers.unchanged()
+    watched[1].data = same
+    assert headers.unchanged()
+
+
 def test_tensors_that_are_swapped_are_seen() -> None:
     one, other = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3))
     headers = TensorHeaders([one])
@@ -136,18 +171,25 @@ def test_no_tensors_never_change_and_empty_ones_lie_nowhere() -> None:
     assert not headers.unchanged()
 
 
+def turned_round(tensor: Tensor) -> None:
+    """Twice, it is what it was."""
+    tensor.data = tensor.detach().permute(tuple(reversed(range(tensor.dim()))))
+
+
+STEPS = {**CHANGES, "nothing": lambda _: None, "turned round": turned_round}
+
+
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(sorted([*CHANGES, "nothing"]))), max_size=6))
+@given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from(sorted(STEPS))), max_size=6))
 def test_it_says_what_asking_says(steps: list[tuple[int, str]]) -> None:
     watched = tensors()
     headers = TensorHeaders(watched)
 
-    def asked() -> list[tuple[int, int]]:
-        return [(tensor.data_ptr(), tensor._version) for tensor in watched]
+    def asked() -> list[tuple[object, ...]]:
+        return [(t.data_ptr(), t._version, t.shape, t.stride(), t.is_conj(), t.is_neg()) for t in watched]
 
     before = asked()
     with torch.no_grad():
         for index, change in steps:
-            if change != "nothing":
-                CHANGES[change](watched[index])
+            STEPS[change](watched[index])
             assert headers.unchanged() is (asked() == before)

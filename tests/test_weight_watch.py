@@ -23,6 +23,7 @@ CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
     "load_state_dict": lambda model: model.load_state_dict(model.state_dict()),
     "an optimizer": optimizer_step,
     ".data swapped": lambda model: setattr(model[0].weight, "data", model[0].weight.data.clone()),
+    ".data transposed": lambda model: setattr(model[0].weight, "data", model[0].weight.data.transpose(2, 3)),
     ".data written": lambda model: model[0].weight.data.mul_(1.5),
     ".data pruned": lambda model: model[2].weight.data.mul_(torch.rand(32, 16) > 0.5),
     "a buffer": lambda model: model[1].running_mean.add_(1),
