@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, TorchDynamoException
 from torch._inductor import config as inductor_config
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.nn.parameter import is_lazy
@@ -67,9 +68,9 @@ def compile(
     brought to those that the program was compiled for instead of compiling it again, where that is safe, see
     `PinnedInputs`; looking at strides takes a few microseconds a call. With `freeze` calls without gradients, of a
     model in `eval()` mode, run with weights packed as constants, by Inductor, or by frx with inner eager and a plan:
-    they are packed anew the first two times that weights change, and not any more from the third on, nor where the
-    program is not captured in one graph, which a warning says; see `WeightWatch` for what is noticed. What is returned
-    is what `torch.compile` returns. Raises `OptionError` for options that the backend, or Inductor, does not know.
+    they are packed anew the first two times that weights change, and not any more from the third on, which a warning
+    says; see `WeightWatch` for what is noticed. What is returned is what `torch.compile` returns. Raises `OptionError`
+    for options that the backend, or Inductor, does not know.
     """
     checked = backend_options(options, mode)
     if policy is not None:
@@ -189,6 +190,8 @@ class _Frozen:
         self._attributes: list[WeightWatch] = []
         self._program: Callable[..., Any] | None = None
         self._called: tuple[object, ...] = ()
+        self._in_parts = False
+        """Whether the program is more than one graph, with Python between them."""
         self._versions = 0
 
     def run(self, otherwise: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -196,17 +199,29 @@ class _Frozen:
         program = self._current_program()
         if program is None:
             return otherwise(*args, **kwargs)
+        if self._in_parts:
+            return program(*args, **kwargs)
         failure: Exception | None = None
         try:
             return program(*args, **kwargs)
         except _NotCompiledError:
-            pass
-        except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+            # Nothing of the call has run yet, nor has it where Dynamo or a backend raises.
+            return otherwise(*args, **kwargs)
+        except BackendCompilerFailed as error:
             failure = error.with_traceback(None)
-        # Nothing of the call has run yet. What the program itself raises says nothing of other calls.
-        result = otherwise(*args, **kwargs)
+        except (TorchDynamoException, FailOnRecompileLimitHit):
+            pass
         if failure is not None:
-            self._give_up(f"the program is not captured in one graph: {first_line(failure)}")
+            self._give_up(first_line(failure))
+            return otherwise(*args, **kwargs)
+        with self._lock:
+            parts = self._compiled(in_parts=True)
+        result = parts(*args, **kwargs)
+        # What the program itself raises, here as there, says nothing of other calls.
+        with self._lock:
+            self._in_parts = True
+            if self._program is program:
+                self._program = parts
         return result
 
     def _current_program(self) -> Callable[..., Any] | None:
@@ -220,7 +235,7 @@ class _Frozen:
                     if self._versions > _MOST_VERSIONS:
                         raise ValueError("they change from call to call")
                     self._attributes, self._called = [], _called(self._model)
-                    self._watch, self._program = WeightWatch(self._model), self._compiled()
+                    self._watch, self._program = WeightWatch(self._model), self._compiled(in_parts=self._in_parts)
             except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
                 self._give_up(str(error) if isinstance(error, ValueError) else first_line(error))
             return self._program
@@ -229,6 +244,16 @@ class _Frozen:
         if self._watch is None or self._called != _called(self._model):
             return False
         return all(watch.unchanged() for watch in (self._watch, *self._attributes))
+
+    def _as_long_as_unchanged(self, compiled: Callable[..., Any], captured: fx.GraphModule) -> Callable[..., Any]:
+        """A graph whose weights are looked at whenever it runs, since Python in front of it, or another graph, may have
+        written into them; where one has, this call runs it as it was captured."""
+        watches = () if self._watch is None else (self._watch, *self._attributes)
+
+        def run(*args: Any) -> Any:
+            return (compiled if all(watch.unchanged() for watch in watches) else captured)(*args)
+
+        return run
 
     def _give_up(self, reason: str) -> None:
         with self._lock:
@@ -260,7 +285,7 @@ class _Frozen:
             self._versions = _MOST_VERSIONS + 1
             warn_and_go_on(f"frx: the weights are frozen for one call only: {error}")
 
-    def _compiled(self) -> Callable[..., Any]:
+    def _compiled(self, *, in_parts: bool) -> Callable[..., Any]:
         # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights.
         inner = frozen_backend(self._options, lambda weight: self._watch is not None and self._watch.watches(weight))
 
@@ -269,13 +294,23 @@ class _Frozen:
                 # Dynamo has noticed. This call's program takes the new tensor as an input, the next one is frozen anew.
                 self._watch = None
             self._watch_attributes(args[0])
+            # Compiling changes the graph in place, and Inductor puts folded weights into it.
+            captured = fx.GraphModule(args[0], copy.deepcopy(args[0].graph)) if in_parts else None
             if self._planned is not None and self._planned.stored:
                 _keep_strides(args[0], args[1], self._planned.stored)
-            return inner(*args, **kwargs)
+            compiled = inner(*args, **kwargs)
+            return compiled if captured is None else self._as_long_as_unchanged(compiled, captured)
 
-        # The weights are compared before a call. In the middle of one, between two graphs or in a hook of the model
-        # itself, which Dynamo leaves to Python, they may change as well: so all is one graph, or there is none.
-        compiled = torch.compile(_whole(self._model), backend=backend, **{**self._how, "fullgraph": True})
+        compiled: Any
+        if in_parts:
+            compiled = torch.compile(self._model, backend=backend, **self._how)
+            if compiled is not self._model:
+                # What has called us is such a module already: what its call does once more takes a few microseconds.
+                compiled = compiled.forward
+        else:
+            # The weights are compared before a call. In the middle of one, between two graphs or in a hook of the model
+            # itself, which Dynamo leaves to Python, they may change as well.
+            compiled = torch.compile(_whole(self._model), backend=backend, **{**self._how, "fullgraph": True})
         met: set[tuple[Any, ...]] = set()
 
         def run(*args: Any, **kwargs: Any) -> Any:
