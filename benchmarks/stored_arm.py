@@ -83,13 +83,14 @@ _CHANGED = 0.1
 
 def gradients_that_follow(plain: Observation, ours: Observation, stored: frozenset[str]) -> set[str]:
     """What is said of gradients that lie otherwise since weights do: that of a weight that was stored anew lies as the
-    weight, and that of any other may have another stride in dimensions of size 1 then, where none means anything."""
+    weight, and that of another, or of an input, may have another stride in dimensions of size 1 then, where none means
+    anything."""
     excused = set()
     for number, (theirs, own) in enumerate(zip(plain.steps, ours.steps, strict=False)):
         for name in theirs.values.keys() & own.values.keys() if stored else ():
-            parameter = name.removeprefix("gradient of parameter ")
-            if parameter == name:
+            if not name.startswith("gradient of "):
                 continue
+            parameter = name.removeprefix("gradient of parameter ")
             strides = zip(
                 theirs.values[name].shape,
                 theirs.facts[f"strides of {name}"],  # type: ignore[call-overload]
