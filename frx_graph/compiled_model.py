@@ -188,7 +188,8 @@ class _Frozen:
         self._lock = threading.RLock()
         self._watch: WeightWatch | None = None
         self._attributes: list[WeightWatch] = []
-        self._program: Callable[..., Any] | None = None
+        self._program: tuple[Callable[..., Any], bool] | None = None
+        """And whether it is in parts."""
         self._called: tuple[object, ...] = ()
         self._in_parts = False
         """Whether the program is more than one graph, with Python between them."""
@@ -196,23 +197,24 @@ class _Frozen:
 
     def run(self, otherwise: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the model returns; where its weights are no constants that of `otherwise`."""
-        program = self._current_program()
-        if program is None:
+        current = self._current_program()
+        if current is None:
             return otherwise(*args, **kwargs)
-        if self._in_parts:
+        program, in_parts = current
+        if in_parts:
             return program(*args, **kwargs)
-        failure: Exception | None = None
+        failure = ""
         try:
             return program(*args, **kwargs)
         except _NotCompiledError:
             # Nothing of the call has run yet, nor has it where Dynamo or a backend raises.
             return otherwise(*args, **kwargs)
         except BackendCompilerFailed as error:
-            failure = error.with_traceback(None)
+            failure = first_line(error)
         except (TorchDynamoException, FailOnRecompileLimitHit):
             pass
-        if failure is not None:
-            self._give_up(first_line(failure))
+        if failure:
+            self._give_up(failure)
             return otherwise(*args, **kwargs)
         with self._lock:
             parts = self._compiled(in_parts=True)
@@ -220,12 +222,12 @@ class _Frozen:
         # What the program itself raises, here as there, says nothing of other calls.
         with self._lock:
             self._in_parts = True
-            if self._program is program:
-                self._program = parts
+            if self._program is current:
+                self._program = parts, True
         return result
 
-    def _current_program(self) -> Callable[..., Any] | None:
-        """The program for the weights as they are; None where they are no constants."""
+    def _current_program(self) -> tuple[Callable[..., Any], bool] | None:
+        """The program for the weights as they are, and whether it is in parts; None where they are no constants."""
         if self._versions > _MOST_VERSIONS:
             return None
         with self._lock:
@@ -235,7 +237,8 @@ class _Frozen:
                     if self._versions > _MOST_VERSIONS:
                         raise ValueError("they change from call to call")
                     self._attributes, self._called = [], _called(self._model)
-                    self._watch, self._program = WeightWatch(self._model), self._compiled(in_parts=self._in_parts)
+                    self._watch = WeightWatch(self._model)
+                    self._program = self._compiled(in_parts=self._in_parts), self._in_parts
             except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
                 self._give_up(str(error) if isinstance(error, ValueError) else first_line(error))
             return self._program

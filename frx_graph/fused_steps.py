@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from frx_graph.facts.layout import dimension_order, inverse_order
+from frx_graph.facts.layout import dimension_order
+from frx_graph.facts.ordered_tensor import in_order
 
 _IMAGE_WEIGHTS = (4, 5)
 """Dimensions of weights that are stored anew."""
@@ -60,5 +61,4 @@ def _lie_alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _laid_out_as(value: Tensor, parameter: Tensor) -> Tensor:
-    order = dimension_order(tuple(parameter.shape), parameter.stride())
-    return value.permute(order).contiguous().permute(inverse_order(order))
+    return in_order(value, dimension_order(tuple(parameter.shape), parameter.stride()))

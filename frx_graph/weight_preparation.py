@@ -22,7 +22,7 @@ from frx_graph.capture.model_state import not_put_back
 from frx_graph.capture.observed_call import ObservedCall, observed_call
 from frx_graph.errors import first_line
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.facts.layout import inverse_order
+from frx_graph.facts.ordered_tensor import in_order
 from frx_graph.fused_steps import keep_fused_steps_right
 from frx_graph.observed_difference import computes_otherwise
 from frx_graph.options import check_inner
@@ -176,13 +176,9 @@ def store(parameter: nn.Parameter, order: Order) -> None:
     """Give the parameter's values other strides, in place; its gradient, if it has one, gets the same."""
     keep_fused_steps_right()
     with torch.no_grad():
-        parameter.data = _in_order(parameter.data, order)
+        parameter.data = in_order(parameter.data, order)
         if parameter.grad is not None:
-            parameter.grad = _in_order(parameter.grad, order)
-
-
-def _in_order(tensor: torch.Tensor, order: Order) -> torch.Tensor:
-    return tensor.permute(order).contiguous().permute(inverse_order(order))
+            parameter.grad = in_order(parameter.grad, order)
 
 
 def _subject(graph: CapturedGraph, inner: str) -> RewriteSubject:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import fx
 
 from frx_graph.errors import RewriteError
-from frx_graph.facts.layout import inverse_order, is_dense, strides_for_order
+from frx_graph.facts.layout import is_dense, strides_for_order
+from frx_graph.facts.ordered_tensor import in_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import aten_conversion, aten_pin, exact_strides
 from frx_graph.passes.rewrites.layout_edit import LayoutEdit, order_of, same_strides
@@ -17,7 +18,7 @@ def pin_result(edit: LayoutEdit, node: fx.Node) -> None:
     the same."""
     value = node.meta["val"]
     if (order := edit.kernels_make.get(node.name)) is not None:
-        value = value.permute(order).contiguous().permute(inverse_order(order))
+        value = in_order(value, order)
     original = edit.before.get(node, value)
     if same_strides(value, stride_hint(original)):
         value = original

@@ -1,0 +1,15 @@
+"""A tensor's values in another order of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from frx_graph.facts.layout import inverse_order
+
+
+def in_order(tensor: Tensor, order: Sequence[int]) -> Tensor:
+    """The same values without gaps, `order` naming the dimensions from the outermost to the innermost; the tensor
+    itself, or a view of it, where it lies so."""
+    return tensor.permute(*order).contiguous().permute(inverse_order(order))
