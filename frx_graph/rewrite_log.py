@@ -14,6 +14,8 @@ from dataclasses import replace
 from pydantic import TypeAdapter, ValidationError
 from torch._dynamo.utils import counters
 
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.records import Candidate, Refusal
 from frx_graph.rewriting import RewrittenGraph
 
 _PREFIX = "frx_rewritten "
@@ -33,6 +35,13 @@ class RewriteLog:
         """Note what was done to a graph that no cache keeps."""
         with self._lock:
             self._done.append(done)
+
+    def note(self, outcome: Candidate | Refusal) -> None:
+        """Note what was done, or refused, to a graph as Dynamo hands it over, or to a whole model."""
+        if isinstance(outcome, Candidate):
+            self.add(RewrittenGraph(outcome.graph_id, Phase.FORWARD, (outcome,), ()))
+        else:
+            self.add(RewrittenGraph("", Phase.FORWARD, (), (outcome,)))
 
     def add_cached(self, done: RewrittenGraph) -> None:
         """Note what was done to a graph while Inductor compiles it; to be called there."""

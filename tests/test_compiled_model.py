@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import frx_graph
-from frx_graph import compiled_model
+from frx_graph import compiled_model, frozen_model
 from frx_graph.errors import OptionError
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.weight_preparation import Prepared, prepare
@@ -186,8 +186,8 @@ def test_freezing_stops_at_the_third_change(monkeypatch: pytest.MonkeyPatch) -> 
         frozen.append(args)
         return frozen_backend(*args, **how)
 
-    frozen_backend = compiled_model.frozen_backend
-    monkeypatch.setattr(compiled_model, "frozen_backend", counted)
+    frozen_backend = frozen_model.frozen_backend
+    monkeypatch.setattr(frozen_model, "frozen_backend", counted)
     model = network()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
     with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
@@ -201,7 +201,7 @@ def test_freezing_stops_at_the_third_change(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_model_in_train_mode_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_model, "frozen_backend", lambda *_, **__: pytest.fail("it was frozen"))
+    monkeypatch.setattr(frozen_model, "frozen_backend", lambda *_, **__: pytest.fail("it was frozen"))
     model = network().train()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
     with torch.no_grad():
@@ -326,7 +326,7 @@ def test_threads_that_come_first_freeze_once(monkeypatch: pytest.MonkeyPatch) ->
         made.append(WeightWatch(model))
         return made[-1]
 
-    monkeypatch.setattr(compiled_model, "WeightWatch", slow)
+    monkeypatch.setattr(frozen_model, "WeightWatch", slow)
     model = network()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
 

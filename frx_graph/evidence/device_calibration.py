@@ -7,7 +7,6 @@ way all traffic is counted here. Peak arithmetic is torch's own square matrix pr
 from __future__ import annotations
 
 import contextlib
-import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.cache_directory import CACHE_VARIABLE, cache_directory, remember
 from frx_graph.evidence.calibration_plausibility import implausibility
+from frx_graph.evidence.cpu_name import cpu_name
 from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.evidence.disturbance import disturbance
 
@@ -152,14 +152,8 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, clock: Clock) -
 
 
 def device_name(device: torch.device) -> str:
-    """The processor's marketing name; the machine architecture where nothing tells it."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    with contextlib.suppress(OSError):
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
-        if found is not None:
-            return found[1].strip()
-    return platform.processor() or platform.machine() or "cpu"
+    """What a GPU's driver calls it, or the processor's name and numbers."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
 
 
 def preferred_alignment_bytes(device_type: str) -> int:
