@@ -251,7 +251,7 @@ def test_last_level_cache_is_the_largest(tmp_path: Path) -> None:
 def test_another_generation_of_a_processor_is_measured_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrations: list[torch.device]
 ) -> None:
-    for name in ("AMD EPYC (25.17.1)", "AMD EPYC (26.2.1)", "AMD EPYC (25.17.1)"):
+    for name in ("AMD EPYC 25.17.1", "AMD EPYC 26.2.1", "AMD EPYC 25.17.1"):
         monkeypatch.setattr(device_calibration, "cpu_name", lambda name=name: name)
         assert device_name(CPU) == name
         device_profile("cpu", cache=tmp_path)
