@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.nn.parameter import is_lazy
-from torch.utils import _pytree as pytree
 
 from frx_graph.aot_context import graph_id
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
-from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
 from frx_graph.errors import FrxError, OptionError, first_line
 from frx_graph.frozen_model import FrozenModel
 from frx_graph.input_pinning import PinnedInputs
@@ -160,36 +158,14 @@ class _Preparation:
                 self._done = True
 
 
-def _own(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, with copies in the place of tensors that could not be put back after the program has written into
-    them: those made in inference mode cannot be written outside of it, and views not be taken out of autograd's graph
-    again."""
-    copies: dict[int, torch.Tensor] = {}
-
-    def own(value: torch.Tensor) -> torch.Tensor:
-        if type(value) is not torch.Tensor or value.layout is not torch.strided:
-            return value
-        if not (value.is_inference() or value._is_view()) or 0 in value.stride():
-            return value
-        if id(value) not in copies:
-            copy = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-            copies[id(value)] = copy.copy_(value.detach()).requires_grad_(value.requires_grad)
-        return copies[id(value)]
-
-    owned: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(torch.Tensor, own, (args, dict(kwargs)))
-    return owned
-
-
 def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], inner: str) -> tuple[StoredAnew, ...]:
     """The weights that were stored anew. Never raises: the program goes on with its weights as they are."""
     before = [(parameter, parameter.stride()) for parameter in model.parameters() if not is_lazy(parameter)]
     gradients = torch.is_grad_enabled()
     try:
         # Leaving inference mode switches gradients on.
-        with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients), unseen_by_saved_tensor_hooks():
-            own_args, own_kwargs = _own(args, kwargs)
-            train = model.training and gradients
-            refused = prepare(model, own_args, own_kwargs, train=train, inner=inner).refused
+        with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients):
+            refused = prepare(model, args, kwargs, train=model.training and gradients, inner=inner).refused
         for refusal in refused:
             if refusal.subject == preconvert_weights.NAME:
                 LOG.note(refusal)

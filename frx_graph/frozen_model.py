@@ -17,6 +17,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 from frx_graph.backend import frozen_backend
 from frx_graph.call_signature import call_signature
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
+from frx_graph.capture.whole_call import NotCompiledError, whole_call
 from frx_graph.errors import first_line
 from frx_graph.kept_output_strides import (
     StoredAnew,
@@ -73,7 +74,7 @@ class FrozenModel:
         failure = ""
         try:
             return program(*args, **kwargs)
-        except _NotCompiledError:
+        except NotCompiledError:
             # Nothing of the call has run yet, nor has it where Dynamo or a backend raises.
             return otherwise(*args, **kwargs)
         except BackendCompilerFailed as error:
@@ -181,7 +182,8 @@ class FrozenModel:
         else:
             # The weights are compared before a call. In the middle of one, between two graphs or in a hook of the model
             # itself, which Dynamo leaves to Python, they may change as well.
-            compiled = torch.compile(_whole(self._model), backend=backend, **{**self._how, "fullgraph": True})
+            whole = whole_call(self._model, "frozen")
+            compiled = torch.compile(whole, backend=backend, **{**self._how, "fullgraph": True})
         met: set[tuple[Any, ...]] = set()
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -198,27 +200,10 @@ class FrozenModel:
         return run
 
 
-class _NotCompiledError(Exception):
-    """Dynamo does not compile a call, as under a stance of `force_eager`, or where something watches operators."""
-
-
 def _called(model: nn.Module) -> tuple[object, ...]:
     """What is called with the model, hooks by their numbers: Dynamo does not guard on that where it has captured it."""
     hooks = (model._forward_pre_hooks, model._forward_hooks, _global_forward_pre_hooks, _global_forward_hooks)
     return (type(model).forward, *itertools.chain.from_iterable(hooks))
-
-
-def _whole(model: nn.Module) -> Callable[..., Any]:
-    """The model with its hooks as one function, which raises `_NotCompiledError` where it is not compiled."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling():
-            raise _NotCompiledError
-        return model(*args, **kwargs)
-
-    # With code of its own: Dynamo counts by code how often it compiles.
-    call.__code__ = call.__code__.replace(co_name=f"frozen_{type(model).__name__}")
-    return call
 
 
 def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: tuple[StoredAnew, ...]) -> None:

@@ -9,7 +9,7 @@ returns; inputs with gaps or overlaps, parameters, and what lies in lists and di
 strides follow the input's, since eager would return others than the compiled graph. Graphs are run on fakes to tell,
 whenever one is compiled; what the program keeps is told by who refers to its inputs before and after. Strides that
 Python reads leave no trace in a graph, and some operators go by them; so before strides are pinned the program is
-called without being compiled, on what it is given and on copies, and has to compute the same
+captured for what it is given and for copies, and both graphs have to compute the same
 (`frx_graph/observed_difference.py`). Refused, too, are programs that draw random numbers for tensors, which are drawn
 in the order of memory.
 """
@@ -32,9 +32,9 @@ from torch.utils import _pytree as pytree
 
 from frx_graph.call_signature import CallSignature, Strides, call_signature, places, with_replaced
 from frx_graph.capture.graph_outcome import InputTensor
-from frx_graph.capture.model_state import not_put_back
 from frx_graph.capture.observed_call import ObservedCall, observed_call
 from frx_graph.capture.referrers import is_kept, referrers
+from frx_graph.capture.whole_program import WholeProgram, whole_program
 from frx_graph.errors import first_line
 from frx_graph.facts.layout import dimension_order, is_dense
 from frx_graph.noted_graph import NotedGraph, PlacedGraph, seen_outside
@@ -213,18 +213,23 @@ class PinnedInputs:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], pinned: Mapping[int, tuple[int, ...]]
     ) -> str | None:
         """What the program computes otherwise on copies of tensors, by their identities, with strides of `pinned`."""
+        gradients = torch.is_grad_enabled()
 
-        if (lost := not_put_back(self._model, args, kwargs)) is not None:
-            return lost
+        def captured(copies: Mapping[int, Tensor]) -> WholeProgram:
+            given, named = _replaced(args, kwargs, copies)
+            return whole_program(self._model, given, named, gradients=gradients, as_eager=False)
 
-        def run(
-            strides: Mapping[int, tuple[int, ...]], disturbance: AbstractContextManager[Any] | None = None
-        ) -> ObservedCall:
-            model, train = _OnCopies(self._model, strides), torch.is_grad_enabled()
-            return observed_call(model, args, kwargs, train=train, disturbance=disturbance)
+        def run(program: WholeProgram, disturbance: AbstractContextManager[Any] | None = None) -> ObservedCall:
+            return observed_call(program, train=gradients, disturbance=disturbance)
 
+        leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if id(leaf) in pinned]
         try:
-            reason = computes_otherwise(run({}), run(pinned), partial(run, {}))
+            program = captured({})
+            copies = {id(leaf): _with_strides(leaf, pinned[id(leaf)]) for leaf in leaves}
+            for leaf in leaves:
+                marks = {name: mark for name, mark in leaf.__dict__.items() if name.startswith(_DYNAMOS)}
+                copies[id(leaf)].__dict__.update(marks)
+            reason = computes_otherwise(run(program), run(captured(copies)), partial(run, program))
         except Exception as error:  # noqa: BLE001 - the user's model may raise anything
             return f"what the program computes cannot be observed: {first_line(error)}"
         return None if reason is None else f"the program computes something else on other strides: {reason}"
@@ -261,7 +266,7 @@ class PinnedInputs:
         by_identity = {value.identity: i for i, value in enumerate(graph.inputs) if isinstance(value, InputTensor)}
         own = {id(tensor) for tensor in (*self._model.parameters(), *self._model.buffers(), *call.tensors)}
         identities = [value.identity if isinstance(value, InputTensor) else None for value in graph.inputs]
-        if any(identities[i] not in own for i in outcome.written):
+        if outcome.writes_held or any(identities[i] not in own for i in outcome.written):
             self._give_up("the program writes into tensors from elsewhere")
             return
         self._writes_elsewhere = self._writes_elsewhere or bool(outcome.written)
@@ -311,30 +316,19 @@ class _CompiledAgainError(Exception):
     """A call on copies would be compiled."""
 
 
-class _OnCopies(nn.Module):
-    """A program that is given copies of some tensors, those whose identities `strides` has, with the strides there."""
-
-    def __init__(self, program: nn.Module, strides: Mapping[int, tuple[int, ...]]) -> None:
-        super().__init__()
-        self.program = program
-        self._strides = strides
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        copied = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if id(leaf) in self._strides]
-        # The copies are none of the program's calls.
-        with torch._C.DisableTorchFunction():
-            copies = {id(leaf): _with_strides(leaf, self._strides[id(leaf)]) for leaf in copied}
-        return _called_with(self.program, args, kwargs, copies)
-
-
 def _called_with(
     program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], copies: Mapping[int, Tensor]
 ) -> Any:
     """`program(*args, **kwargs)`, on copies of some tensors, by their identities."""
-    return program(
-        *[with_replaced(value, copies) for value in args],
-        **{name: with_replaced(value, copies) for name, value in kwargs.items()},
-    )
+    given, named = _replaced(args, kwargs, copies)
+    return program(*given, **named)
+
+
+def _replaced(
+    args: Sequence[Any], kwargs: Mapping[str, Any], copies: Mapping[int, Tensor]
+) -> tuple[list[Any], dict[str, Any]]:
+    named = {name: with_replaced(value, copies) for name, value in kwargs.items()}
+    return [with_replaced(value, copies) for value in args], named
 
 
 def _write_back(tensors: Sequence[Tensor], copies: Mapping[int, Tensor]) -> None:

@@ -6,21 +6,21 @@ import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils import _pytree as pytree
+from torch.nn.parameter import is_lazy
 
 from frx_graph.anchor_times import with_measured_times
 from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
-from frx_graph.capture.model import capture_model
-from frx_graph.capture.model_state import not_put_back
+from frx_graph.capture.model import parameter_paths
 from frx_graph.capture.observed_call import ObservedCall, observed_call
-from frx_graph.errors import first_line
+from frx_graph.capture.recorder import GraphRecorder
+from frx_graph.capture.whole_program import WholeProgram, whole_program
+from frx_graph.errors import CaptureError, first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.ordered_tensor import in_order
 from frx_graph.fused_steps import keep_fused_steps_right
@@ -54,17 +54,17 @@ def prepare(
     """Store the weights of `model` in the order in which measured times say its convolutions are fastest.
 
     Parameters stay the same objects with the same values: optimizers, tied weights and `load_state_dict` work as
-    before. One that shares its memory with anything stays where it is, and so does one that an optimizer has updated
-    already, and one whose images reach an operator that sees strides; with a process group of `torch.distributed`,
-    where tensors of a subclass are given, and where what runs of the model change could not be put back, all do. The
-    model is captured in one run on `args`, and run twice more, before and after weights were stored anew, with `train`
-    backwards as well: one that fails with them, since it calls `view` on what a convolution returns, or computes
-    something else, since it asks for strides, gets them back as they were. Code that this call does not reach is not
-    asked. `train` and `inner` say what the model will be used for. What it returns may lie in channels-last from now
-    on, as after `model.to(memory_format=...)`, and `view(-1)` of such a weight raises, also in
+    before. One that shares its memory with anything stays where it is, and so does one that has a gradient, or that an
+    optimizer has updated already, and one whose images reach an operator that sees strides; with a process group of
+    `torch.distributed`, where tensors of a subclass are given, and where Dynamo does not capture the program in one
+    graph, all do. The model does not run: it is captured before and after weights were stored anew, and both graphs
+    run, on tensors of their own, with `train` backwards as well. A program that fails with its weights stored anew,
+    since it calls `view` on what a convolution returns, or that computes or does something else, since it asks for
+    strides, gets them back as they were. Code that this call does not reach is not asked. `train` and `inner` say what
+    the model will be used for. What it returns may lie in channels-last from now on, as after
+    `model.to(memory_format=...)`, and `view(-1)` of such a weight raises, also in
     `torch.nn.utils.parameters_to_vector`; see `frx_graph.compile` for a program that returns the strides from before.
-    Raises what `capture_model` raises, `TargetError` also for what is no call, and `OptionError` for an unknown
-    `inner`.
+    Raises `TargetError` for what is no call, and `OptionError` for an unknown `inner`.
     """
     check_inner(inner)
     check_call(model, args, kwargs, "prepare")
@@ -74,31 +74,34 @@ def prepare(
         # `DistributedDataParallel` reduces gradients as their memory lay when it was built: the next step's were wrong,
         # and all of them where processes had stored weights differently (torch 2.15, gloo).
         return Prepared({}, (Refusal(preconvert_weights.NAME, "gradients may be reduced between processes"),))
-    if any(map(_is_of_another_kind, pytree.tree_leaves((args, dict(kwargs or {}))))):
+    if any(map(is_lazy, model.parameters())):
+        return Prepared({}, (Refusal(preconvert_weights.NAME, "its parameters are made in its first call"),))
+    recorder = GraphRecorder("model", parameter_paths(model))
+
+    def captured(*, gradients: bool) -> WholeProgram:
+        return whole_program(
+            model, args, kwargs or {}, gradients=gradients, as_eager=inner == "eager", recorder=recorder
+        )
+
+    try:
+        program = captured(gradients=train)
+    except CaptureError as error:
+        return Prepared({}, (Refusal(preconvert_weights.NAME, error.message),))
+    if any(map(_is_of_another_kind, program.inputs)):
         return Prepared({}, (Refusal(preconvert_weights.NAME, _ANOTHER_KIND),))
-    if (lost := not_put_back(model, args, kwargs)) is not None:
-        return Prepared({}, (Refusal(preconvert_weights.NAME, lost),))
-    wanted: dict[str, Order] = {}
-    refused: list[Refusal] = []
-    disputed: set[str] = set()
-    for graph in capture_model(model, args, kwargs, train=train, as_eager=inner == "eager").graphs:
-        for outcome in preconvert_weights.propose(_subject(graph, inner)):
-            if isinstance(outcome, Refusal):
-                refused.append(outcome)
-            elif wanted.setdefault(outcome.path, outcome.order) != outcome.order and outcome.path not in disputed:
-                refused.append(Refusal(outcome.path, "graphs of the program want it in different orders"))
-                disputed.add(outcome.path)
-    # A model may make them in its first call, which it has had now.
-    if any(map(_is_of_another_kind, (*model.parameters(), *model.buffers()))):
-        return Prepared({}, (*refused, Refusal(preconvert_weights.NAME, _ANOTHER_KIND)))
+    recorder.trace(program.noted)
+    traced = recorder.capture()
+    refused = [Refusal(preconvert_weights.NAME, failure.reason) for failure in traced.failures]
+    outcomes = [outcome for graph in traced.graphs for outcome in preconvert_weights.propose(_subject(graph, inner))]
+    refused.extend(outcome for outcome in outcomes if isinstance(outcome, Refusal))
     parameters = dict(model.named_parameters())
-    agreed = {path.removeprefix(_ROOT): order for path, order in wanted.items() if path not in disputed}
-    orders = {name: order for name, order in agreed.items() if name in parameters and f"{_ROOT}{name}" in wanted}
+    wanted = {outcome.path: outcome.order for outcome in outcomes if not isinstance(outcome, Refusal)}
+    orders = {name: wanted[path] for name in parameters if (path := f"{_ROOT}{name}") in wanted}
     with_state = _with_optimizer_state([parameters[name] for name in orders])
     reasons = {name: _reason_to_leave(parameters[name], with_state) for name in orders}
     refused.extend(Refusal(name, reason) for name, reason in reasons.items() if reason is not None)
     converted = {name: order for name, order in orders.items() if reasons[name] is None}
-    reason = _stored(model, converted, partial(observed_call, model, args, dict(kwargs or {}), train=train))
+    reason = _stored(model, converted, captured, train=train)
     if reason is not None:
         refused.extend(Refusal(name, reason) for name in converted)
         converted = {}
@@ -115,39 +118,46 @@ def _is_of_another_kind(value: object) -> bool:
     return type(value) not in (torch.Tensor, nn.Parameter, nn.Buffer) or value.layout is not torch.strided
 
 
-def _stored(model: nn.Module, orders: Mapping[str, Order], observe: Callable[..., ObservedCall]) -> str | None:
+def _stored(
+    model: nn.Module, orders: Mapping[str, Order], captured: Callable[..., WholeProgram], *, train: bool
+) -> str | None:
     """Store the parameters anew; where the model then fails, or computes something else, they are put back, and why is
     returned."""
     if not orders:
         return None
+    gradients = torch.is_grad_enabled()
     try:
-        before = observe()
+        program = captured(gradients=gradients)
+        before = observed_call(program, train=train)
     except Exception as error:  # noqa: BLE001 - the model's own code, in torch's modes
         return f"what the model computes cannot be observed: {first_line(error)}"
     parameters = {name: model.get_parameter(name) for name in orders}
-    held = {name: (parameter.data, parameter.grad) for name, parameter in parameters.items()}
-    for name, order in orders.items():
-        store(parameters[name], order)
-    anew = {name: (parameter.data, parameter.grad) for name, parameter in parameters.items()}
-
-    def noisy(disturbance: AbstractContextManager[Any] | None) -> ObservedCall:
-        _put(parameters, held)
-        return observe(disturbance=disturbance)
-
+    held = {name: parameter.data for name, parameter in parameters.items()}
+    reason: str | None = "it was interrupted"
     try:
-        difference = computes_otherwise(before, observe(), noisy)
+        for name, order in orders.items():
+            store(parameters[name], order)
+        anew = {name: parameter.data for name, parameter in parameters.items()}
+
+        def noisy(disturbance: AbstractContextManager[Any] | None) -> ObservedCall:
+            _put(parameters, held)
+            return observed_call(program, train=train, disturbance=disturbance)
+
+        after = observed_call(captured(gradients=gradients), train=train)
+        difference = computes_otherwise(before, after, noisy)
+        _put(parameters, anew)
         reason = None if difference is None else f"the model computes something else with it stored so: {difference}"
     except Exception as error:  # noqa: BLE001 - the model's own code
         reason = f"the model fails with it stored so: {first_line(error)}"
-    _put(parameters, anew if reason is None else held)
+    finally:
+        if reason is not None:
+            _put(parameters, held)
     return reason
 
 
-def _put(
-    parameters: Mapping[str, nn.Parameter], memory: Mapping[str, tuple[torch.Tensor, torch.Tensor | None]]
-) -> None:
-    for name, (data, gradient) in memory.items():
-        parameters[name].data, parameters[name].grad = data, gradient
+def _put(parameters: Mapping[str, nn.Parameter], memory: Mapping[str, torch.Tensor]) -> None:
+    for name, data in memory.items():
+        parameters[name].data = data
 
 
 def _reason_to_leave(parameter: nn.Parameter, with_state: Collection[int]) -> str | None:
@@ -156,6 +166,8 @@ def _reason_to_leave(parameter: nn.Parameter, with_state: Collection[int]) -> st
     in_other_processes = parameter.device.type == "cpu" and parameter.is_shared()
     if part or in_other_processes or _users(parameter) != _users(torch.empty(1)):
         return "something else lies in its memory"
+    if parameter.grad is not None:
+        return "it has a gradient, which something else may hold"
     return "an optimizer keeps state that lies as it does" if id(parameter) in with_state else None
 
 
@@ -173,12 +185,10 @@ def _users(tensor: torch.Tensor) -> int:
 
 
 def store(parameter: nn.Parameter, order: Order) -> None:
-    """Give the parameter's values other strides, in place; its gradient, if it has one, gets the same."""
+    """Give the parameter's values other strides, in place."""
     keep_fused_steps_right()
     with torch.no_grad():
         parameter.data = in_order(parameter.data, order)
-        if parameter.grad is not None:
-            parameter.grad = in_order(parameter.grad, order)
 
 
 def _subject(graph: CapturedGraph, inner: str) -> RewriteSubject:

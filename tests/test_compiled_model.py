@@ -5,7 +5,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -456,6 +456,7 @@ def test_a_weight_that_an_optimizer_keeps_state_of_stays(monkeypatch: pytest.Mon
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     model(IMAGE).sum().backward()
     optimizer.step()
+    optimizer.zero_grad()
     prepared = prepare(model, (IMAGE,), inner="eager")
     assert prepared.converted == {}
     assert {refusal.reason for refusal in prepared.refused} == {"an optimizer keeps state that lies as it does"}
@@ -472,23 +473,55 @@ def test_weights_whose_gradients_may_be_reduced_between_processes_stay(monkeypat
     assert model[0].weight.is_contiguous()
 
 
-def test_a_weight_that_graphs_want_differently_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where most of them agree."""
-    from frx_graph import weight_preparation
-    from frx_graph.passes.rewrites.preconvert_weights import StoredWeight
+@pytest.mark.slow
+def test_a_model_that_trains_itself_makes_one_step_a_call() -> None:
+    class Adapting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = network()
+            self.optimizer = torch.optim.Adam(self.layers.parameters(), lr=1e-2)
 
-    plain, last = (0, 1, 2, 3), (0, 2, 3, 1)
-    wanted = iter([last, plain, last])
-    capture = weight_preparation.capture_model(network(), (IMAGE,))
-    monkeypatch.setattr(
-        weight_preparation, "capture_model", lambda *_args, **_how: replace(capture, graphs=capture.graphs * 3)
-    )
-    monkeypatch.setattr(
-        weight_preparation.preconvert_weights, "propose", lambda _: iter([StoredWeight("model.0.weight", next(wanted))])
-    )
-    prepared = prepare(network(), (IMAGE,), inner="eager")
-    assert prepared.converted == {}
-    assert [refusal.reason for refusal in prepared.refused] == ["graphs of the program want it in different orders"]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.layers(x)
+            y.square().mean().backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            return y
+
+    model, twin = Adapting(), Adapting()
+    twin.layers.load_state_dict(model.layers.state_dict())
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    for _ in range(3):
+        torch.testing.assert_close(compiled(IMAGE), twin(IMAGE), rtol=1e-3, atol=1e-4)
+    assert {float(state["step"]) for state in model.optimizer.state.values()} == {3.0}
+
+
+def test_a_weight_with_a_gradient_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where gradients lie in one tensor, that would hold them no longer."""
+    _fastest_in_channels_last(monkeypatch)
+    model = network()
+    flat = torch.zeros(model[0].weight.numel())
+    model[0].weight.grad = flat.view_as(model[0].weight)
+    prepared = prepare(model, (IMAGE,), inner="eager")
+    assert [(r.subject, r.reason) for r in prepared.refused] == [
+        ("0.weight", "it has a gradient, which something else may hold")
+    ]
+    model(IMAGE).square().sum().backward()
+    assert flat.any()
+
+
+def test_weights_are_put_back_where_somebody_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from frx_graph import weight_preparation
+
+    def interrupted(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    _fastest_in_channels_last(monkeypatch)
+    monkeypatch.setattr(weight_preparation, "computes_otherwise", interrupted)
+    model = network()
+    with pytest.raises(KeyboardInterrupt):
+        prepare(model, (IMAGE,), inner="eager")
+    assert all(parameter.is_contiguous() for parameter in model.parameters())
 
 
 def _fastest_in_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:

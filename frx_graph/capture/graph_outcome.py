@@ -3,8 +3,10 @@ fake tensors, its in-place operators included."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from frx_graph.capture.held_tensors import held_tensors_replaced
 from frx_graph.capture.kept_modes import modes_put_back
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
 
@@ -38,14 +41,16 @@ class InputTensor:
 class GraphOutcome:
     """`shapes` and `strides` of every output, in elements; None for what is no tensor. `written` are the inputs that
     the graph writes into or moves to other memory, `returned` those whose memory an output shares, both by position;
-    `shared` are the outputs that share memory with another output or with an input. `draws` is true where random
-    numbers are drawn for a tensor: in the order in which it lies."""
+    `shared` are the outputs that share memory with another output or with an input. `writes_held` is true where it
+    writes into tensors that it holds itself, `draws` where random numbers are drawn for a tensor: in the order in which
+    it lies."""
 
     shapes: tuple[tuple[int, ...] | None, ...]
     strides: tuple[tuple[int, ...] | None, ...]
     written: frozenset[int]
     returned: frozenset[int]
     shared: frozenset[int]
+    writes_held: bool
     draws: bool
 
 
@@ -82,7 +87,7 @@ def _number(example: Tensor) -> float | None:
 def graph_outcome(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> GraphOutcome:
     """Run `dynamo` on fakes of `inputs`, in the grad and autocast modes of the moment. Raises whatever an operator that
     cannot run on them raises."""
-    with FakeTensorMode(allow_non_fake_inputs=True), modes_put_back(), unseen_by_saved_tensor_hooks():
+    with _on_fakes(dynamo) as held:
         fakes = [_fake(value) if isinstance(value, InputTensor) else value for value in inputs]
         places: dict[int, set[int]] = {}
         for index, fake in enumerate(fakes):
@@ -100,6 +105,7 @@ def graph_outcome(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> GraphOutcome
     return GraphOutcome(
         shapes=tuple(tuple(value.shape) if isinstance(value, Tensor) else None for value in outputs),
         strides=tuple(tuple(value.stride()) if isinstance(value, Tensor) else None for value in outputs),
+        writes_held=any(_memory(value) in watch.memories for value in held),
         written=frozenset(moved.union(*(places.get(memory, set()) for memory in watch.memories))),
         returned=frozenset().union(*(places.get(memory, set()) for memory in memories if memory is not None)),
         shared=frozenset(
@@ -109,6 +115,15 @@ def graph_outcome(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> GraphOutcome
         ),
         draws=watch.draws,
     )
+
+
+@contextlib.contextmanager
+def _on_fakes(dynamo: fx.GraphModule) -> Iterator[tuple[Tensor, ...]]:
+    """Gives the fakes of what the graph holds itself."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = partial(mode.from_tensor, static_shapes=True)
+    with held_tensors_replaced(dynamo, fake) as held, mode, modes_put_back(), unseen_by_saved_tensor_hooks():
+        yield held
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +139,7 @@ class NodeValue:
 
 def node_values(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, NodeValue]:
     """Every node of `dynamo` whose value is a tensor, in the order of the graph, run on fakes of `inputs`."""
-    with FakeTensorMode(allow_non_fake_inputs=True), modes_put_back(), unseen_by_saved_tensor_hooks():
+    with _on_fakes(dynamo):
         fakes = [_fake(value) if isinstance(value, InputTensor) else value for value in inputs]
         # What is still alive shares no number with anything else.
         interpreter = _Values(dynamo, garbage_collect_values=False)

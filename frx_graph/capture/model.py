@@ -55,7 +55,7 @@ def capture_model(
 
         gradients: dict[str, Counter[_Tangents]] = {}
         mark = bookmark()
-        with _capturing(train, as_eager):
+        with capturing(train, as_eager):
             try:
                 outputs = _compiled(model, backend)(*args, **kwargs)
                 gradients = _boundary_gradients(runs, outputs) if train else {}
@@ -199,7 +199,7 @@ def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwa
 
 
 @contextlib.contextmanager
-def _capturing(train: bool, as_eager: bool) -> Iterator[None]:
+def capturing(train: bool, as_eager: bool) -> Iterator[None]:
     """Gradients as asked for, sizes as given, and Dynamo's own log lines kept from the user: failures are reported."""
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -1,8 +1,9 @@
-"""One eager call of a model, as somebody sees it who does not ask how tensors lie in memory.
+"""One run of a captured program, as somebody sees it who does not ask how tensors lie in memory.
 
-Two calls whose weights lie differently are the same call if the program calls the same functions on the same shapes and
-gets the same numbers. Random numbers are drawn in the order of the elements, whatever the order in memory, so that both
-calls get the same ones.
+Two runs whose weights lie differently are the same call if the program calls the same functions on the same shapes,
+gets the same numbers and does the same around its graph. Only the graph runs, on tensors of its own: what the program's
+own tensors hold, and what hangs on them, nobody touches. Random numbers are drawn in the order of the elements,
+whatever the order in memory, so that both runs get the same ones.
 """
 
 from __future__ import annotations
@@ -15,15 +16,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
-from torch._prims_common import make_contiguous_strides_for
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from frx_graph.capture.model_state import preserved_state
+from frx_graph.capture.captured_graph import InputKind
+from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
+from frx_graph.capture.held_tensors import held_tensors_replaced
+from frx_graph.capture.kept_modes import modes_put_back
+from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
+from frx_graph.capture.whole_program import WholeProgram
 
+_WEIGHT = InputKind.PARAMETER
 _NUMBER_TOLERANCE = 1e-3
 """Relative, of numbers that Python has read from tensors: they carry the rounding of what was computed before."""
 
@@ -50,44 +57,86 @@ class Call:
 
 @dataclass(frozen=True)
 class ObservedCall:
-    """`values` are copies, by name, of what the call returned, of the gradients that go through it, and of what it may
-    have written: arguments and buffers. `constants` is what it returned besides. `kept_strides` are those of
-    arguments' gradients."""
+    """`values` are copies, by name, of what the graph returned, of the gradients that go through it, and of arguments
+    and buffers, which it may have written. `around` is what the program does besides, and what it reads.
+    `gradient_strides` are those of the gradients of inputs that are no parameters."""
 
     calls: tuple[Call, ...]
     values: Mapping[str, Tensor]
-    constants: tuple[object, ...]
-    kept_strides: Mapping[str, tuple[int, ...]]
+    around: object
+    gradient_strides: Mapping[str, tuple[int, ...]]
 
 
 def observed_call(
-    model: nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    train: bool,
-    disturbance: AbstractContextManager[Any] | None = None,
+    program: WholeProgram, *, train: bool, disturbance: AbstractContextManager[Any] | None = None
 ) -> ObservedCall:
-    """Call `model(*args, **kwargs)` in the grad mode of the moment, and with `train` its backward; put all state back.
+    """Run the graph of `program` in the grad mode of the moment, and with `train` its backward.
 
-    `disturbance` is a mode that the call runs in. Raises whatever the model raises.
+    `disturbance` is a mode that it runs in. Raises whatever an operator raises, and `ValueError` for tensors of another
+    kind than dense ones.
     """
     calls = _Calls()
-    with preserved_state(model, args, kwargs):
+    with _left_alone(), held_tensors_replaced(program.dynamo, _cloned):
+        names = [f"{given.kind} {i}" for i, given in enumerate(program.noted.inputs)]
+        inputs = dict(zip(names, _own_inputs(program), strict=True))
         with disturbance or nullcontext(), _DrawsInOrder():
             with calls:
-                returned = model(*args, **kwargs)
+                returned = program.dynamo.forward(*inputs.values())
             leaves = pytree.tree_leaves(returned)
             values = {f"output {i}": leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-            given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             if train:
-                values |= _gradients(model, list(values.values()), given)
-        values |= {f"argument {i}": value for i, value in enumerate(given)}
-        values |= {f"buffer {name}": value for name, value in model.named_buffers()}
+                values |= _gradients(list(values.values()), inputs)
+        others = [name for name, given in zip(names, program.noted.inputs, strict=True) if given.kind is not _WEIGHT]
+        values |= {name: inputs[name] for name in others if isinstance(inputs[name], Tensor)}
         copies = {name: value.detach().clone() for name, value in values.items() if value.layout is torch.strided}
-        kept = _kept_strides(values, given)
-    constants = tuple(_constant(leaf) for leaf in leaves if not isinstance(leaf, Tensor))
-    return ObservedCall(tuple(calls.found), copies, constants, kept)
+    gradients = {name: values[f"gradient of {name}"] for name in others if f"gradient of {name}" in values}
+    kept = {name: tuple(gradient.stride()) for name, gradient in gradients.items()}
+    read = tuple(given.path for given in program.noted.inputs)
+    constants = tuple(_constant(value) for value in program.inputs if not isinstance(value, Tensor))
+    return ObservedCall(tuple(calls.found), copies, (program.code, read, constants), kept)
+
+
+@contextlib.contextmanager
+def _left_alone() -> Iterator[None]:
+    """Random numbers, modes, autocast's converted weights and the user's hooks on what is saved."""
+    with torch.random.fork_rng(), modes_put_back(), unseen_by_saved_tensor_hooks():
+        torch.set_autocast_cache_enabled(False)
+        yield
+
+
+def _cloned(value: Tensor) -> Tensor:
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def _own_inputs(program: WholeProgram) -> list[Any]:
+    """Tensors with the values and strides of the program's own, which nobody else knows. Those that the graph writes
+    into lie in memory of their own, and share it as the program's do."""
+    records = graph_inputs(program.inputs)
+    try:
+        written = graph_outcome(program.dynamo, records).written
+    except DataDependentOutputException:
+        written = frozenset(i for i, value in enumerate(program.inputs) if isinstance(value, Tensor))
+    memories = {program.inputs[i].untyped_storage()._cdata for i in written}
+    copied: dict[int, Tensor] = {}
+
+    def own(value: Any) -> Any:
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return value.node.hint
+        if not isinstance(value, Tensor):
+            return value
+        storage = value.untyped_storage()
+        if storage._cdata not in memories and not value.is_inference():
+            return value.detach().requires_grad_(value.requires_grad)
+        if value.is_conj() or value.is_neg():
+            raise ValueError("it writes into a conjugate or negative view")
+        if storage._cdata not in copied:
+            with torch.no_grad():
+                flat = value.detach().as_strided((storage.nbytes() // value.element_size(),), (1,), 0)
+                copied[storage._cdata] = flat.clone()
+        view = copied[storage._cdata].view(value.dtype)
+        return view.as_strided(value.shape, value.stride(), value.storage_offset()).requires_grad_(value.requires_grad)
+
+    return [own(value) for value in program.inputs]
 
 
 def calls_differ(one: ObservedCall, other: ObservedCall) -> str | None:
@@ -99,9 +148,9 @@ def calls_differ(one: ObservedCall, other: ObservedCall) -> str | None:
             return f"it calls {first.function} otherwise"
     if len(one.calls) != len(other.calls):
         return f"it makes {len(other.calls)} calls in place of {len(one.calls)}"
-    if one.kept_strides != other.kept_strides:
+    if one.gradient_strides != other.gradient_strides:
         return "a gradient of what it is given would lie otherwise"
-    return None if one.constants == other.constants else "it returns something else than tensors that differs"
+    return None if one.around == other.around else "what it does besides computing differs"
 
 
 def _close(ours: Sequence[float], theirs: Sequence[float]) -> bool:
@@ -112,35 +161,14 @@ def _close(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     )
 
 
-def _gradients(model: nn.Module, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> dict[str, Tensor]:
+def _gradients(outputs: Sequence[Tensor], inputs: Mapping[str, Any]) -> dict[str, Tensor]:
     roots = list({id(value): value for value in outputs if value.grad_fn is not None}.values())
-    leaves: dict[str, Tensor] = {f"parameter {name}": value for name, value in model.named_parameters()}
-    leaves |= {f"argument {i}": value for i, value in enumerate(given)}
-    wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    wanted = {name: leaf for name, leaf in inputs.items() if isinstance(leaf, Tensor) and leaf.requires_grad}
     if not roots or not wanted:
         return {}
     tangents = [_tangent(root) for root in roots]
     found = torch.autograd.grad(roots, list(wanted.values()), tangents, allow_unused=True)
-    return {
-        f"gradient of {name}": gradient for name, gradient in zip(wanted, found, strict=True) if gradient is not None
-    }
-
-
-def _kept_strides(values: Mapping[str, Tensor], given: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    """Strides of the gradients that leaves among the arguments get. Autograd takes a gradient as it is if it lies as
-    the leaf does, but for dimensions of size 1, or as a plain tensor if the leaf has gaps in memory; else a copy that
-    lies so (`accumulate_grad.h`, torch 2.15)."""
-    kept = {}
-    for index, leaf in enumerate(given):
-        gradient = values.get(f"gradient of argument {index}")
-        if gradient is None or not leaf.is_leaf or gradient.layout is not torch.strided:
-            continue
-        dense = torch.ops.aten.is_non_overlapping_and_dense(leaf)
-        wanted = leaf.stride() if dense else make_contiguous_strides_for(leaf.shape)
-        strides = zip(gradient.shape, gradient.stride(), wanted, strict=True)
-        taken = all(ours == theirs for size, ours, theirs in strides if size != 1)
-        kept[f"argument {index}"] = tuple(gradient.stride() if taken else wanted)
-    return kept
+    return {f"gradient of {name}": value for name, value in zip(wanted, found, strict=True) if value is not None}
 
 
 def _tangent(output: Tensor) -> Tensor:

@@ -103,3 +103,21 @@ def test_normed_groups_of_one_image_lie_as_they_do(image: Tensor, gradients: boo
 )
 def test_numbers_that_are_drawn_for_a_tensor_are_found(function, draws: bool) -> None:
     assert outcome(function, IMAGE).draws is draws
+
+
+def test_what_the_graph_holds_itself_is_written_on_fakes() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("steps", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.steps.add_(1)
+
+    module = fx.symbolic_trace(Counting())
+    steps = module.steps
+    found = graph_outcome(module, graph_inputs((IMAGE,)))
+    assert (found.writes_held, found.written) == (True, frozenset())
+    assert module.steps is steps
+    assert (float(steps), steps._version) == (0, 0)
+    assert not graph_outcome(fx.symbolic_trace(nn.Linear(4, 4)), graph_inputs((IMAGE,))).writes_held

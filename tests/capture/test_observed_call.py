@@ -1,10 +1,11 @@
-"""What one call shows is what autograd and eager make of it."""
+"""What one run shows is what autograd and eager make of it, and leaves nothing behind."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from frx_graph.capture.observed_call import calls_differ, observed_call
+from frx_graph.capture.whole_program import WholeProgram, whole_program
 
 LAST = torch.channels_last
 GAPS = torch.randn(2, 3, 8, 10)[..., 1:-1]
@@ -26,23 +27,71 @@ ONE_WITH_GAPS = torch.randn(2, 1, 8, 10)[..., 1:-1]
         torch.randn(2, 1, 8, 8).expand(2, 3, 8, 8),
     ],
 )
-def test_gradients_lie_as_leaves_get_them(image: Tensor, transposed: bool, stored: torch.memory_format) -> None:
+def test_gradients_lie_as_a_backward_makes_them(image: Tensor, transposed: bool, stored: torch.memory_format) -> None:
     channels = image.shape[1]
     convolution = nn.ConvTranspose2d(channels, 4, 3) if transposed else nn.Conv2d(channels, 4, 3)
     model = convolution.to(memory_format=stored)
     leaf = image.detach().requires_grad_()
-    seen = observed_call(model, (leaf,), {}, train=True)
+    seen = observed_call(captured(model, leaf), train=True)
     assert leaf.grad is None
     result = model(leaf)
-    result.backward(torch.ones_like(result))
-    assert leaf.grad is not None
-    assert seen.kept_strides == {"argument 0": leaf.grad.stride()}
+    (gradient,) = torch.autograd.grad(result, leaf, torch.ones_like(result))
+    assert list(seen.gradient_strides.values()) == [gradient.stride()]
 
 
 def test_gradients_that_would_lie_otherwise_are_a_difference() -> None:
     model = nn.ConvTranspose2d(1, 3, 3)
     leaf = ONE_WITH_GAPS.detach().requires_grad_()
-    before = observed_call(model, (leaf,), {}, train=True)
-    assert calls_differ(before, observed_call(model, (leaf,), {}, train=True)) is None
-    after = observed_call(model.to(memory_format=LAST), (leaf,), {}, train=True)
+    before = observed_call(captured(model, leaf), train=True)
+    assert calls_differ(before, observed_call(captured(model, leaf), train=True)) is None
+    after = observed_call(captured(model.to(memory_format=LAST), leaf), train=True)
     assert calls_differ(before, after) == "a gradient of what it is given would lie otherwise"
+
+
+def captured(model: nn.Module, *args: Tensor) -> WholeProgram:
+    return whole_program(model, args, {}, gradients=True, as_eager=True)
+
+
+class Writing(nn.Module):
+    """Writes into a buffer and into what it is given, once through a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x: Tensor, part: Tensor) -> Tensor:
+        self.count.add_(1)
+        part.mul_(2)
+        return x + self.count
+
+
+def test_what_the_graph_writes_the_program_does_not_see() -> None:
+    model, x = Writing(), torch.zeros(2, 3)
+    program = captured(model, x, x[0])
+    for _ in range(2):
+        values = observed_call(program, train=False).values
+        assert sorted(float(value.sum()) for name, value in values.items() if not name.startswith("output")) == [
+            0,
+            0,
+            3,
+        ]
+    assert float(model.count.sum()) == 0
+    assert (x._version, model.count._version) == (0, 0)
+
+
+def test_inputs_that_share_memory_share_it_in_the_run() -> None:
+    x = torch.ones(2, 3)
+    program = captured(Writing(), x, x[0])
+    (made,) = [value for name, value in observed_call(program, train=False).values.items() if name == "output 0"]
+    assert made.tolist() == [[3, 3, 3], [2, 2, 2]]
+
+
+def test_autocast_keeps_nothing_of_it() -> None:
+    model = nn.Linear(4, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        program = captured(model, torch.ones(2, 4))
+        before = observed_call(program, train=True).values["output 0"]
+        with torch.no_grad():
+            model.weight.add_(1)
+        assert not torch.equal(observed_call(program, train=True).values["output 0"], before)
+        torch.testing.assert_close(model(torch.ones(2, 4)), observed_call(program, train=True).values["output 0"])

@@ -1,0 +1,148 @@
+"""Captures a program as one graph of Dynamo's, and runs nothing of it.
+
+Dynamo traces Python without running it: what the program would do besides computing (count its calls, fill lists, step
+an optimizer) it does in the code that it writes, around the call of the graph. That call raises here, so of that code
+nothing has run that could be seen from outside. What Dynamo cannot trace breaks the graph, and such a program is not
+captured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.convert_frame import register_bytecode_hook
+from torch._dynamo.exc import TorchDynamoException
+from torch._functorch.autograd_function import autograd_function_apply
+
+from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.kept_modes import modes_put_back
+from frx_graph.capture.model import capturing
+from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
+from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
+from frx_graph.capture.whole_call import NotCompiledError, whole_call
+from frx_graph.errors import CaptureError
+
+_TORCHS_MODULES = frozenset({"torch", "_operator", "builtins", "math"})
+
+
+@dataclass(frozen=True)
+class WholeProgram:
+    """A call of a program. `inputs` are what the graph is given: the program's own tensors. `code` stands for all that
+    it does around the graph, constants that it returns and attributes that it sets among them: equal for calls that do
+    the same."""
+
+    dynamo: fx.GraphModule
+    inputs: tuple[Any, ...]
+    code: object
+    noted: UntracedGraph
+
+
+def whole_program(
+    model: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    gradients: bool,
+    as_eager: bool,
+    recorder: GraphRecorder | None = None,
+) -> WholeProgram:
+    """`model(*args, **kwargs)` as Dynamo captures it, with or without gradients; `as_eager` as in `capture_model`.
+
+    Raises `CaptureError` where that is not one graph of torch's operators, and whatever the model raises while it is
+    traced.
+    """
+    recorder = GraphRecorder("model") if recorder is None else recorder
+    found: list[tuple[fx.GraphModule, tuple[Any, ...], UntracedGraph]] = []
+    written: list[types.CodeType] = []
+    call = whole_call(model, "captured")
+
+    def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        found.append((dynamo, tuple(example_inputs), recorder.note(dynamo, example_inputs)))
+        return _stop
+
+    def note_code(code: types.CodeType, new_code: types.CodeType) -> None:
+        if code is call.__code__:
+            written.append(new_code)
+
+    hook = register_bytecode_hook(note_code)
+    try:
+        with (
+            capturing(gradients, as_eager),
+            _may_compile(),
+            torch._dynamo.config.patch(suppress_errors=False),
+            modes_put_back(),
+            unseen_by_saved_tensor_hooks(),
+            _python_draws_put_back(),
+        ):
+            torch.compile(call, backend=backend, fullgraph=True)(*args, **kwargs)
+    except _StoppedError:
+        pass
+    except NotCompiledError as error:
+        raise CaptureError("the program is not compiled", "switch torch.compile on") from error
+    except TorchDynamoException as error:
+        raise CaptureError(f"the program is not captured in one graph: {short_reason(str(error))}") from error
+    finally:
+        hook.remove()
+    if len(found) != 1 or len(written) != 1:
+        raise CaptureError("the program is not captured in one graph")
+    dynamo, inputs, noted = found[0]
+    if (foreign := _foreign(dynamo)) is not None:
+        raise CaptureError(f"the program calls {foreign}, into which nobody can see")
+    return WholeProgram(dynamo, inputs, _what_it_does(written[0]), noted)
+
+
+@contextlib.contextmanager
+def _may_compile() -> Iterator[None]:
+    """Under the stance `fail_on_recompile` too, which is meant for the program's own compilations."""
+    # Private: nothing public tells which stance is taken.
+    if torch._dynamo.eval_frame._stance.stance != "fail_on_recompile":
+        yield
+        return
+    with torch.compiler.set_stance("default"):
+        yield
+
+
+class _StoppedError(Exception):
+    """A captured program was about to run."""
+
+
+def _stop(*_args: Any) -> Any:
+    raise _StoppedError
+
+
+@contextlib.contextmanager
+def _python_draws_put_back() -> Iterator[None]:
+    """What the program draws from Python's own generator it draws before its graph."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def _foreign(dynamo: fx.GraphModule) -> str | None:
+    """A function or module of Python's that runs as it stands, as one under `torch._dynamo.allow_in_graph` does; or a
+    `torch.autograd.Function`, whose backward Dynamo traces, but eager runs."""
+    for graph in (module for module in dynamo.modules() if isinstance(module, fx.GraphModule)):
+        for node in graph.graph.nodes:
+            if node.target is autograd_function_apply:
+                return "a torch.autograd.Function"
+            called = graph.get_submodule(str(node.target)) if node.op == "call_module" else node.target
+            kind = called if isinstance(called, types.FunctionType) else type(called)
+            runs = node.op in ("call_function", "call_module") and not isinstance(called, fx.GraphModule)
+            if runs and kind.__module__.partition(".")[0] not in _TORCHS_MODULES:
+                return f"{kind.__module__}.{kind.__qualname__}"
+    return None
+
+
+def _what_it_does(code: types.CodeType) -> object:
+    """The code but for the names of what Dynamo has made, which count up."""
+    constants = tuple(_what_it_does(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts)
+    return (code.co_code, constants)
