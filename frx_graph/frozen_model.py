@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import copy
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 from frx_graph.backend import frozen_backend
 from frx_graph.call_signature import call_signature
+from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
-from frx_graph.capture.whole_call import NotCompiledError, whole_call
+from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
 from frx_graph.errors import first_line
 from frx_graph.kept_output_strides import (
     StoredAnew,
@@ -54,136 +56,76 @@ class FrozenModel:
         self._options = options
         self._how = how
         self._lock = threading.RLock()
-        self._watch: WeightWatch | None = None
-        self._attributes: list[WeightWatch] = []
-        self._program: tuple[Callable[..., Any], bool] | None = None
-        """And whether it is in parts."""
-        self._called: tuple[object, ...] = ()
-        self._in_parts = False
-        """Whether the program is more than one graph, with Python between them."""
+        self._version: _Version | None = None
         self._versions = 0
+        self._given_up = False
 
     def run(self, otherwise: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the model returns; where its weights are no constants that of `otherwise`."""
-        current = self._current_program()
-        if current is None:
+        program = self._program()
+        if program is None:
             return otherwise(*args, **kwargs)
-        program, in_parts = current
-        if in_parts:
-            return program(*args, **kwargs)
-        failure = ""
+        # Where one of these is raised nothing of the call has run: it is captured in one graph, or not at all.
         try:
             return program(*args, **kwargs)
         except NotCompiledError:
-            # Nothing of the call has run yet, nor has it where Dynamo or a backend raises.
             return otherwise(*args, **kwargs)
         except BackendCompilerFailed as error:
-            failure = first_line(error)
-        except (TorchDynamoException, FailOnRecompileLimitHit):
-            pass
-        if failure:
-            self._give_up(failure)
-            return otherwise(*args, **kwargs)
-        with self._lock:
-            parts = self._compiled(in_parts=True)
-        result = parts(*args, **kwargs)
+            reason = first_line(error)
+        except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+            reason = f"the program is not captured in one graph: {short_reason(str(error))}"
+        result = otherwise(*args, **kwargs)
         # What the program itself raises, here as there, says nothing of other calls.
-        with self._lock:
-            self._in_parts = True
-            if self._program is current:
-                self._program = parts, True
+        self._give_up(reason)
         return result
-
-    def _current_program(self) -> tuple[Callable[..., Any], bool] | None:
-        """The program for the weights as they are, and whether it is in parts; None where they are no constants."""
-        if self._versions > _MOST_VERSIONS:
-            return None
-        with self._lock:
-            try:
-                if not self._unchanged():
-                    self._versions += 1
-                    if self._versions > _MOST_VERSIONS:
-                        raise ValueError("they change from call to call")
-                    self._attributes, self._called = [], _called(self._model)
-                    self._watch = WeightWatch(self._model)
-                    self._program = self._compiled(in_parts=self._in_parts), self._in_parts
-            except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
-                self._give_up(str(error) if isinstance(error, ValueError) else first_line(error))
-            return self._program
-
-    def _unchanged(self) -> bool:
-        if self._watch is None or self._called != _called(self._model):
-            return False
-        return all(watch.unchanged() for watch in (self._watch, *self._attributes))
-
-    def _as_long_as_unchanged(self, compiled: Callable[..., Any], captured: fx.GraphModule) -> Callable[..., Any]:
-        """A graph whose weights are looked at whenever it runs, since Python in front of it, or another graph, may have
-        written into them; where one has, this call runs it as it was captured."""
-        watches = () if self._watch is None else (self._watch, *self._attributes)
-
-        def run(*args: Any) -> Any:
-            return (compiled if all(watch.unchanged() for watch in watches) else captured)(*args)
-
-        return run
-
-    def _give_up(self, reason: str) -> None:
-        with self._lock:
-            self._versions = _MOST_VERSIONS + 1
-            self.let_go()
-        warn_and_go_on(f"frx: the weights are not frozen: {reason}")
 
     def let_go(self) -> None:
         """Hold the weights' memory no longer: they are frozen anew when they are needed."""
         with self._lock:
-            self._watch = self._program = None
-            self._attributes = []
+            self._version = None
 
-    def _watch_attributes(self, dynamo: fx.GraphModule) -> None:
-        """Watch the tensors, too, that a graph holds though they are no parameters or buffers of the model: Inductor
-        takes them for constants as well."""
-        if self._watch is None:
-            return
-        watches = (self._watch, *self._attributes)
-        others = nn.Module()
-        for name, tensor in enumerate((*dynamo.parameters(), *dynamo.buffers())):
-            if not any(watch.watches(tensor) for watch in watches):
-                others.register_buffer(str(name), tensor)
-        try:
-            if others._buffers:
-                self._attributes.append(WeightWatch(others))
-        except ValueError as error:
-            # Right for this call.
-            self._versions = _MOST_VERSIONS + 1
-            warn_and_go_on(f"frx: the weights are frozen for one call only: {error}")
+    def _program(self) -> Callable[..., Any] | None:
+        """The program for the weights as they are; None where they are no constants."""
+        if self._given_up:
+            return None
+        with self._lock:
+            try:
+                if self._version is None or not self._version.unchanged(self._model):
+                    if recompiling_fails():
+                        return None
+                    self._versions += 1
+                    if self._versions > _MOST_VERSIONS:
+                        raise ValueError("they change from call to call")
+                    self._version = _Version([WeightWatch(self._model)], _called(self._model))
+                    self._version.program = self._compiled(self._version)
+            except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
+                self._give_up(str(error) if isinstance(error, ValueError) else first_line(error))
+            return None if self._version is None else self._version.program
 
-    def _compiled(self, *, in_parts: bool) -> Callable[..., Any]:
+    def _give_up(self, reason: str) -> None:
+        with self._lock:
+            self._given_up = True
+            self.let_go()
+        warn_and_go_on(f"frx: the weights are not frozen: {reason}")
+
+    def _compiled(self, version: _Version) -> Callable[..., Any]:
         # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights.
-        inner = frozen_backend(self._options, lambda weight: self._watch is not None and self._watch.watches(weight))
+        inner = frozen_backend(self._options, version.watches_tensor)
 
         def backend(*args: Any, **kwargs: Any) -> Any:
-            if not inductor_config.freezing and self._watch is not None and self._watch.replaced():
+            if not inductor_config.freezing and version.watches[0].replaced():
                 # Dynamo has noticed. This call's program takes the new tensor as an input, the next one is frozen anew.
-                self._watch = None
-            self._watch_attributes(args[0])
-            # Compiling changes the graph in place, and Inductor puts folded weights into it.
-            captured = fx.GraphModule(args[0], copy.deepcopy(args[0].graph)) if in_parts else None
+                self.let_go()
+            self._watch_attributes(version, args[0])
             stored = self._stored()
             if stored:
                 _keep_strides(args[0], args[1], stored)
-            compiled = inner(*args, **kwargs)
-            return compiled if captured is None else self._as_long_as_unchanged(compiled, captured)
+            return _run_unfrozen(inner(*args, **kwargs))
 
-        compiled: Any
-        if in_parts:
-            compiled = torch.compile(self._model, backend=backend, **self._how)
-            if compiled is not self._model:
-                # What has called us is such a module already: what its call does once more takes a few microseconds.
-                compiled = compiled.forward
-        else:
-            # The weights are compared before a call. In the middle of one, between two graphs or in a hook of the model
-            # itself, which Dynamo leaves to Python, they may change as well.
-            whole = whole_call(self._model, "frozen")
-            compiled = torch.compile(whole, backend=backend, **{**self._how, "fullgraph": True})
+        # In the middle of a call, between two graphs or in a hook that Dynamo leaves to Python, weights may change as
+        # well, and other programs be compiled: only what is captured whole is frozen.
+        whole = whole_call(self._model, "frozen")
+        compiled: Any = torch.compile(whole, backend=backend, **{**self._how, "fullgraph": True})
         met: set[tuple[Any, ...]] = set()
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -198,6 +140,51 @@ class FrozenModel:
             return result
 
         return run
+
+    def _watch_attributes(self, version: _Version, dynamo: fx.GraphModule) -> None:
+        """Watch the tensors, too, that a graph holds though they are no parameters or buffers of the model: Inductor
+        takes them for constants as well."""
+        others = nn.Module()
+        for name, tensor in enumerate((*dynamo.parameters(), *dynamo.buffers())):
+            if not version.watches_tensor(tensor):
+                others.register_buffer(str(name), tensor)
+        try:
+            if others._buffers:
+                version.watches.append(WeightWatch(others))
+        except ValueError as error:
+            # Right for this call.
+            self._given_up = True
+            warn_and_go_on(f"frx: the weights are frozen for one call only: {error}")
+
+
+@dataclass
+class _Version:
+    """A program and what it was compiled for: weights, which `watches` look at, and what is called with the model."""
+
+    watches: list[WeightWatch]
+    called: tuple[object, ...]
+    program: Callable[..., Any] | None = None
+
+    def unchanged(self, model: nn.Module) -> bool:
+        """Whether it still holds."""
+        return self.called == _called(model) and all(watch.unchanged() for watch in self.watches)
+
+    def watches_tensor(self, tensor: torch.Tensor) -> bool:
+        """Whether `tensor` is looked at."""
+        return any(watch.watches(tensor) for watch in self.watches)
+
+
+def _run_unfrozen(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """While the graph runs, operators written in Python may compile programs that are none of ours."""
+
+    @functools.wraps(compiled)
+    def run(*args: Any) -> Any:
+        if not inductor_config.freezing:
+            return compiled(*args)
+        with inductor_config.patch(freezing=False):
+            return compiled(*args)
+
+    return run
 
 
 def _called(model: nn.Module) -> tuple[object, ...]:

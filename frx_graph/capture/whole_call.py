@@ -24,3 +24,9 @@ def whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
     # With code of its own: Dynamo counts by code how often it compiles.
     call.__code__ = call.__code__.replace(co_name=f"{purpose}_{type(model).__name__}")
     return call
+
+
+def recompiling_fails() -> bool:
+    """Under the stance `fail_on_recompile`, by which a program asks whether it is compiled again."""
+    # Private: nothing public tells which stance is taken.
+    return bool(torch._dynamo.eval_frame._stance.stance == "fail_on_recompile")

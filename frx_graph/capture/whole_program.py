@@ -26,7 +26,7 @@ from frx_graph.capture.kept_modes import modes_put_back
 from frx_graph.capture.model import capturing
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
-from frx_graph.capture.whole_call import NotCompiledError, whole_call
+from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
 from frx_graph.errors import CaptureError
 
 _TORCHS_MODULES = frozenset({"torch", "_operator", "builtins", "math"})
@@ -101,8 +101,7 @@ def whole_program(
 @contextlib.contextmanager
 def _may_compile() -> Iterator[None]:
     """Under the stance `fail_on_recompile` too, which is meant for the program's own compilations."""
-    # Private: nothing public tells which stance is taken.
-    if torch._dynamo.eval_frame._stance.stance != "fail_on_recompile":
+    if not recompiling_fails():
         yield
         return
     with torch.compiler.set_stance("default"):

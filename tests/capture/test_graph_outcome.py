@@ -114,7 +114,11 @@ def test_what_the_graph_holds_itself_is_written_on_fakes() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * self.steps.add_(1)
 
-    module = fx.symbolic_trace(Counting())
+    class Tracer(fx.Tracer):
+        proxy_buffer_attributes = True
+
+    counting = Counting()
+    module = fx.GraphModule(counting, Tracer().trace(counting))
     steps = module.steps
     found = graph_outcome(module, graph_inputs((IMAGE,)))
     assert (found.writes_held, found.written) == (True, frozenset())
