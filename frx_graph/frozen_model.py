@@ -63,6 +63,10 @@ class FrozenModel:
     def run(self, otherwise: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the model returns; where its weights are no constants that of `otherwise`."""
         program = self._program()
+        if program is None and self._version is not None and recompiling_fails():
+            # The program is none that would be compiled again: it is frozen anew when that is allowed.
+            with torch.compiler.set_stance("eager_on_recompile"):
+                return otherwise(*args, **kwargs)
         if program is None:
             return otherwise(*args, **kwargs)
         # Where one of these is raised nothing of the call has run: it is captured in one graph, or not at all.
