@@ -54,6 +54,12 @@ def output_names(module: fx.GraphModule) -> list[str]:
     return [node.name if isinstance(node, fx.Node) else "" for node in _output_nodes(module)]
 
 
+def output_strides(module: fx.GraphModule) -> list[tuple[Any, ...] | None]:
+    """Strides of the graph's outputs, in order; None for what is no tensor."""
+    values = [node.meta.get("val") if isinstance(node, fx.Node) else None for node in _output_nodes(module)]
+    return [tuple(value.stride()) if isinstance(value, Tensor) else None for value in values]
+
+
 def _output_nodes(module: fx.GraphModule) -> Sequence[Any]:
     outputs = module.graph.output_node().args[0]
     assert isinstance(outputs, (list, tuple)), "AOTAutograd's graphs return a flat list"

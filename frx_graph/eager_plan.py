@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from frx_graph.errors import first_line
 from frx_graph.frozen_weights import bind, freeze_weights
 from frx_graph.graph_kept import as_it_was_on_failure
 from frx_graph.out_of_memory import out_of_memory
+from frx_graph.passes.rewrites.doubtful_strides import calls_doubtful
 from frx_graph.passes.rewrites.folded_norms import fold_norms
 from frx_graph.passes.rewrites.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.pinned_views import pin_views
@@ -54,7 +55,8 @@ class EagerPlan:
             partition_fn=eager_partition,
             keep_inference_input_mutations=True,
         )
-        with whole_upsampling() if may_upsample_whole(dynamo) else contextlib.nullcontext():
+        whole = may_upsample_whole(dynamo) and not calls_doubtful(dynamo)
+        with whole_upsampling() if whole else contextlib.nullcontext():
             compiled: Compiled = compiler(dynamo, list(example_inputs))
         return compiled
 
@@ -70,6 +72,8 @@ class _GraphCompiler:
         self._constant = constant
         self._doubtful: tuple[str, ...] = ()
         """What the forward saves, and may lie otherwise than the backward is told."""
+        self._misread: tuple[str, ...] = ()
+        """What lies otherwise, as it would without us: the backward reads it as it comes."""
         self._done: list[RewrittenGraph] = []
         self._way_back = WayBack(self._gone_back)
 
@@ -92,7 +96,7 @@ class _GraphCompiler:
     def backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """Its backward's. That may be asked for in the user's call of `backward`, where nobody else catches what fails
         here."""
-        return self._compiled(module, _given(module, inputs), Phase.BACKWARD, train=True)
+        return self._compiled(module, _given(module, inputs, self._misread), Phase.BACKWARD, train=True)
 
     def _compiled(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> Compiled:
         """`module` rewritten, or as it was traced; it runs on the inputs that it gets."""
@@ -126,7 +130,7 @@ class _GraphCompiler:
             self._failed(error)
             return None
         if saves:
-            self._doubtful = done.doubtful
+            self._doubtful, self._misread = done.doubtful, done.misread
         self._done.append(done)
         self._tell(done)
         return run
@@ -186,12 +190,14 @@ class _GraphCompiler:
         )
 
 
-def _given(module: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Tensor]:
-    """The inputs whose strides are others than those that the graph was traced with, as they were traced; the graph's
-    values become those that are given."""
+def _given(module: fx.GraphModule, inputs: Sequence[Any], misread: Collection[str] = ()) -> dict[str, Tensor]:
+    """The inputs whose strides are others than those that the graph was traced with, but for those that are `misread`,
+    as they were traced; the graph's values become those that are given."""
     given = {}
     for node, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
         traced = node.meta.get("val")
+        if node.name in misread:
+            continue
         if isinstance(value, Tensor) and isinstance(traced, Tensor) and value.stride() != traced.stride():
             given[node.name] = traced
             node.meta["val"] = value

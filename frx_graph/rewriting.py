@@ -10,7 +10,7 @@ from types import MappingProxyType
 from torch import Tensor, fx
 
 from frx_graph.anchor_times import call_seconds, device_type_of, with_measured_times
-from frx_graph.aot_context import output_names
+from frx_graph.aot_context import output_names, output_strides
 from frx_graph.capture.aot_graph import captured_from_aot, renewed
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.gradient_strides import correct_weight_gradients
@@ -33,7 +33,8 @@ class RewrittenGraph:
     """What was done to one graph: the candidates applied, and what was refused with its reason. `conversions` are the
     copies that were inserted, by node name. `signature` is the graph's before it was rewritten, `plan` the hash of what
     was made of it. `untried` are candidates that no measured operators can speak for: only a trial can tell. `doubtful`
-    names the outputs, as they were traced, that may lie otherwise than their fakes say."""
+    names the outputs, as they were traced, that may lie otherwise than their fakes say, `misread` those that do, and
+    that were not moved."""
 
     graph_id: str
     phase: Phase
@@ -44,6 +45,7 @@ class RewrittenGraph:
     plan: str = ""
     untried: tuple[Candidate, ...] = ()
     doubtful: tuple[str, ...] = ()
+    misread: tuple[str, ...] = ()
 
     def taken_back(self, reason: str) -> RewrittenGraph:
         """What there is to say of the graph where that was done, and is not any more, for this reason."""
@@ -72,8 +74,10 @@ def rewrite_graph(
     outputs = output_names(module)
     seen = [name in visible for name in outputs]
     signature = graph_signature(module.graph)
+    traced = as_run = output_strides(module)
     if inner == "eager":
         correct_views(module.graph, given)
+        as_run = output_strides(module)
         pin_views(module.graph)
     correct_weight_gradients(module.graph)
     captured = captured_from_aot(
@@ -131,6 +135,8 @@ def rewrite_graph(
     if unmet:
         conversions.extend(meet_inputs(subject, module))
     lies_otherwise = [name in subject.doubtful for name in output_names(module)]
+    strides = zip(traced, as_run, output_strides(module), strict=True)
+    misread = [fake != real == now for fake, real, now in strides]
     return RewrittenGraph(
         graph_id,
         phase,
@@ -140,4 +146,5 @@ def rewrite_graph(
         signature,
         untried=untried,
         doubtful=tuple(itertools.compress(outputs, lies_otherwise)),
+        misread=tuple(itertools.compress(outputs, misread)),
     )

@@ -9,6 +9,23 @@ from random_program import RandomProgram
 from rewrite_oracle import Outcome, check_program
 
 FOUND = {
+    "a view that autograd saves, whose fake misreads its batch of one": RandomProgram(
+        ("torch.randn(1, 2, 6, 6, dtype=torch.float32).to(memory_format=torch.channels_last).requires_grad_()",),
+        (),
+        ("v0 = i0.view_as(i0 + 1)", "v1 = F.adaptive_max_pool2d(v0, 2)"),
+        ("v1",),
+        train=True,
+    ),
+    "an upsampling behind a roll": RandomProgram(
+        ("torch.randn(n, 2, 6, 7, dtype=torch.float32)[..., 1:-1]",),
+        ("self.m0 = nn.Conv2d(2, 2, 3, groups=2, padding=1, padding_mode='replicate')",),
+        (
+            "v0 = self.m0(i0).roll(1, 3).contiguous()",
+            "v1 = F.interpolate(v0, size=(5, 3), mode='bilinear', align_corners=True)",
+        ),
+        ("v1",),
+        model_channels_last=True,
+    ),
     "strides of size 1 behind a convolution to one channel": RandomProgram(
         ("torch.randn(n, 4, 6, 5, dtype=torch.float32)",),
         ("self.m0 = nn.Conv2d(4, 1, 1)",),

@@ -8,6 +8,7 @@ running torch's operator database on channels-last and permuted operands, real a
 from __future__ import annotations
 
 import operator
+import re
 from typing import Any
 
 import torch
@@ -35,6 +36,8 @@ OTHER_THAN_FAKE = frozenset(
         "aten.roll",
     }
 )
+_CALLED = re.compile("roll|channel_shuffle")
+"""How a program calls those whose forwards are among them, but for padding, which has a mode."""
 OTHER_WHERE_PERMUTED = frozenset(
     {"aten._batch_norm_with_update", "aten._native_batch_norm_legit", "aten.native_batch_norm"}
 )
@@ -69,6 +72,19 @@ def is_doubtful(node: fx.Node) -> bool:
 def makes_other_strides(called: object) -> bool:
     """True for operators that are known to make other strides than their fakes of channels-last operands."""
     return isinstance(called, OpOverload) and str(called.overloadpacket) in OTHER_THAN_FAKE
+
+
+def calls_doubtful(dynamo: fx.GraphModule) -> bool:
+    """True for a graph of Dynamo's, its inner ones included, that calls one of these operators: what is decided by the
+    strides of Dynamo's fakes would be decided wrongly."""
+    graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
+    return any(_is_called_so(node) for graph in graphs for node in graph.nodes if node.op.startswith("call"))
+
+
+def _is_called_so(node: fx.Node) -> bool:
+    name = str(getattr(node.target, "__name__", node.target))
+    modes = [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, str)]
+    return _CALLED.search(name) is not None or ("pad" in name and modes not in ([], ["constant"]))
 
 
 def lies_otherwise_as_traced(node: fx.Node) -> bool:
