@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,15 +104,25 @@ class _PlannedBackend:
     """The backend, which looks at each of a model's graphs before it compiles it. `stored` are the weights that were
     stored anew."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.stored: tuple[StoredAnew, ...] = ()
+    def __init__(self, model: nn.Module, stored: tuple[StoredAnew, ...] = ()) -> None:
+        self.stored = stored
         self.pins = PinnedInputs(model, LOG.note)
+        self._model = model
         self._compile = torch._dynamo.lookup_backend("frx")
 
-    def __deepcopy__(self, _memo: object) -> _PlannedBackend:
-        # Lightning puts a `torch.compile` in torch's place that keeps a deep copy of what it is given: this one's would
-        # take the memory of the model once more, and has what cannot be copied where the model has.
-        return self
+    def __reduce__(self) -> tuple[type[_PlannedBackend], tuple[object, ...]]:
+        return _PlannedBackend, (self._model, self.stored)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _PlannedBackend:
+        # A copy of a compiled model has copies of its weights. Without one nothing is copied: Lightning puts a
+        # `torch.compile` in torch's place that keeps a deep copy of what it is given, which would take the memory of
+        # the model once more.
+        model = memo.get(id(self._model))
+        if model is None:
+            return self
+        copies = ((weight, memo.get(id(weight.parameter))) for weight in self.stored)
+        stored = (replace(weight, parameter=parameter) for weight, parameter in copies if parameter is not None)
+        return _PlannedBackend(model, tuple(stored))
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
         self.pins.before_compiling()

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from frx_graph.facts.layout import dimension_order
 from frx_graph.facts.ordered_tensor import in_order
@@ -26,15 +26,31 @@ _IMAGE_WEIGHTS = (4, 5)
 def keep_fused_steps_right() -> None:
     """See to it that all fused optimizers of the process find what they update side by side; the first call does."""
     register_optimizer_step_pre_hook(_bring_side_by_side)
+    register_optimizer_step_post_hook(_give_back)
+
+
+_replaced: dict[int, list[tuple[Tensor, Tensor]]] = {}
+"""By the `id` of an optimizer in its step: parameters with the gradients that they had, which may be parts of a tensor
+of all gradients."""
 
 
 def _bring_side_by_side(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
+    replaced = _replaced[id(optimizer)] = []
     for parameter in _fused_parameters(optimizer):
         if parameter.grad is not None and not _lie_alike(parameter.grad, parameter):
+            replaced.append((parameter, parameter.grad))
             parameter.grad = _laid_out_as(parameter.grad, parameter)
         state = optimizer.state.get(parameter, {})
         for name, value in _averages(state, parameter):
             state[name] = _laid_out_as(value, parameter)
+
+
+def _give_back(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
+    for parameter, gradient in _replaced.pop(id(optimizer), ()):
+        if parameter.grad is not None:
+            # Fused steps divide gradients by a scale, in place.
+            gradient.copy_(parameter.grad)
+            parameter.grad = gradient
 
 
 def _fused_parameters(optimizer: Optimizer) -> Iterator[Tensor]:

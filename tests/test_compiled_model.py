@@ -1,3 +1,4 @@
+import copy
 import subprocess
 import sys
 import textwrap
@@ -6,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -471,6 +473,30 @@ def test_weights_whose_gradients_may_be_reduced_between_processes_stay(monkeypat
     assert prepared.converted == {}
     assert [refusal.reason for refusal in prepared.refused] == ["gradients may be reduced between processes"]
     assert model[0].weight.is_contiguous()
+
+
+@pytest.mark.parametrize("how", ["deep copy", "file"])
+def test_a_copy_of_a_compiled_model_returns_the_strides_from_before(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fastest_in_channels_last(monkeypatch)
+    model = network().eval()
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    other = torch.randn(1, *IMAGE.shape[1:])
+    with torch.no_grad():
+        wanted = [model(image) for image in (IMAGE, other)]
+        compiled(IMAGE)
+        assert any(not parameter.is_contiguous() for parameter in model.parameters())
+        if how == "file":
+            torch.save(compiled, tmp_path / "model.pt")
+            copied = torch.load(tmp_path / "model.pt", weights_only=False)
+        else:
+            copied = copy.deepcopy(compiled)
+        for program in (copied, compiled):
+            for image, expected in zip((IMAGE, other), wanted, strict=True):
+                result = program(image)
+                torch.testing.assert_close(result, expected)
+                assert result.stride() == expected.stride()
 
 
 @pytest.mark.slow

@@ -97,3 +97,21 @@ def test_what_lies_alike_and_optimizers_that_are_not_fused_are_left_alone() -> N
         before = [parameter.grad for parameter in model.parameters()]
         optimizer.step()
         assert all(parameter.grad is own for parameter, own in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("make", FUSED.values(), ids=FUSED)
+def test_gradients_stay_where_the_program_has_put_them(make: Make) -> None:
+    model = stored_anew(network())
+    optimizer = make(model.parameters())
+    flat = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
+    parts = flat.split([parameter.numel() for parameter in model.parameters()])
+    for parameter, part in zip(model.parameters(), parts, strict=True):
+        parameter.grad = part.view(parameter.shape)
+    for _ in range(2):
+        flat.zero_()
+        model(IMAGE).square().mean().backward()
+        assert flat.count_nonzero() == flat.numel()
+        optimizer.step()
+    for parameter, part in zip(model.parameters(), parts, strict=True):
+        assert parameter.grad is not None
+        assert parameter.grad.data_ptr() == part.data_ptr()
