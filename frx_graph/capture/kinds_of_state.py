@@ -13,10 +13,10 @@ import re
 import threading
 import types
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Generic
+from typing import Any
 
 import numpy
 import torch
@@ -45,10 +45,6 @@ _WITH_WAY_BACK = (
     *(types.CellType, torch.Generator, numpy.random.Generator, numpy.random.RandomState, _BITS, random.Random),
     *(numpy.ndarray, bytearray, array.array),
 )
-_PLAIN = frozenset(
-    {object, *_CONTAINERS, defaultdict, tuple, frozenset, types.SimpleNamespace, BaseException, Exception, Generic}
-)
-"""Types of C's from which classes are derived: what their instances keep is known."""
 _MADE_BY_A_CLASS_STATEMENT = 1 << 9
 """`Py_TPFLAGS_HEAPTYPE`: by a class statement, or by a library in C in the same way."""
 
@@ -101,11 +97,6 @@ def slots(kind: type) -> Iterator[types.MemberDescriptorType]:
     for base in kind.__mro__:
         if _written_in_python(base):
             yield from (member for member in vars(base).values() if isinstance(member, types.MemberDescriptorType))
-
-
-def keeps_all_in_python(kind: type) -> bool:
-    """True if all that an instance keeps is in its attributes, in its slots, and in a container of Python's."""
-    return all(base in _PLAIN or _written_in_python(base) for base in kind.__mro__)
 
 
 def _written_in_python(kind: type) -> bool:

@@ -45,19 +45,6 @@ class HeldState:
                 entry.tensor.grad = None
 
 
-def not_put_back(*program: object) -> str | None:
-    """Why `preserved_state` could not put back all that `program` reaches; None where it can.
-
-    Not seen is what no object holds that `reachable` follows: attributes of classes, what libraries keep for
-    themselves, files.
-    """
-    reached = reachable(*program)
-    held = (t for module in reached.modules for t in (*module._parameters.values(), *module._buffers.values()))
-    freed = any(t is not None and not is_lazy(t) and not _has_memory(t) for t in (*held, *reached.tensors))
-    lost = ("a tensor whose memory has been freed",) if freed else reached.lost
-    return f"what runs change could not be put back: the program reaches {lost[0]}" if lost else None
-
-
 @contextlib.contextmanager
 def preserved_state(*program: object) -> Iterator[HeldState]:
     """On leaving, also by an exception: all that `program` reaches is as it was.
@@ -66,7 +53,9 @@ def preserved_state(*program: object) -> Iterator[HeldState]:
     and tensors hold the values and are the objects that they were, gradients are the ones from before, leaves of
     autograd's are leaves again, unless they are views, modules are in training or evaluation mode as before, torch's,
     numpy's and Python's generators continue where they stood, and containers, arrays, attributes and variables hold
-    what they held. Of what `not_put_back` tells this is not so.
+    what they held. Not so what an object of a library in C keeps, as an iterator and a file do, what is more than some
+    objects deep, the state of torch's optimizers and schedulers, hooks and attributes that a tensor did not have, and
+    what no object holds that is followed: attributes of classes, and what libraries keep for themselves.
 
     Inside, all gradients are None, and buffers are copies: writing to a buffer that a graph of the caller's has saved
     would break its backward.

@@ -1,5 +1,5 @@
 """What a program can touch: modules, tensors and Python's objects that it closes over, is bound to, is given, or names
-as a global; and of which of them the state could not be put back."""
+as a global."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from frx_graph.capture.kinds_of_state import (
     container_type,
     has_way_back,
     is_constant,
-    keeps_all_in_python,
     slots,
 )
 
@@ -61,7 +60,7 @@ class Reachable:
     """`modules` with all that lie inside them; `tensors` are those that no module needs to be asked for. `containers`
     can be changed; `owners` are the objects and modules whose attributes were followed; `with_way_back` is what
     `way_back` takes. Of these none are torch's. `variables` are the globals that the program's functions write to, by
-    namespace and name. `lost` says what was found whose state cannot be put back."""
+    namespace and name."""
 
     modules: tuple[nn.Module, ...]
     tensors: tuple[Tensor, ...]
@@ -69,7 +68,6 @@ class Reachable:
     owners: tuple[object, ...]
     with_way_back: tuple[object, ...]
     variables: tuple[tuple[dict[str, Any], str], ...]
-    lost: tuple[str, ...]
 
 
 def reachable(*roots: object) -> Reachable:
@@ -91,7 +89,6 @@ def reachable(*roots: object) -> Reachable:
         tuple(search.owners),
         tuple(search.with_way_back),
         tuple(search.variables),
-        tuple(dict.fromkeys(search.lost)),
     )
 
 
@@ -103,7 +100,6 @@ class _Search:
         self.owners: list[object] = []
         self.with_way_back: list[object] = []
         self.variables: list[tuple[dict[str, Any], str]] = []
-        self.lost: list[str] = []
         # The values themselves are kept, since an identity is only one for as long as its object lives.
         self._seen: dict[int, object] = {}
         self._pending: deque[tuple[object, int, bool]] = deque()
@@ -151,11 +147,8 @@ class _Search:
     def _object(self, value: object, depth: int, the_programs: bool) -> None:
         # What compilers note of a program is not the program's.
         torchs = str(type(value).__module__).partition(".")[0] in ("torch", "frx_graph")
-        kept = has_way_back(value)
-        if the_programs and kept:
+        if the_programs and has_way_back(value):
             self.with_way_back.append(value)
-        elif the_programs and torchs and isinstance(value, Iterator):
-            self._lose(value)
         the_programs = the_programs and not torchs
         if the_programs and container_type(value) is not None:
             self.containers.append(value)  # type: ignore[arg-type]  # as its type says
@@ -164,16 +157,12 @@ class _Search:
             return
         inside = _parts(value)
         self._later(inside or (), depth, the_programs)
-        if inside is None and the_programs and not kept and not keeps_all_in_python(type(value)):
-            self._lose(value)
         if inside is None or (hasattr(value, "__dict__") and type(value) is not OrderedDict):
             self._attributes(value, depth, the_programs)
 
     def _attributes(self, value: object, depth: int, the_programs: bool) -> None:
         """Follow the object's own attributes, and the function that a call of it runs."""
         if depth >= _OBJECT_DEPTH:
-            if the_programs:
-                self.lost.append(f"objects more than {_OBJECT_DEPTH} deep")
             return
         if the_programs:
             self.owners.append(value)
@@ -199,11 +188,6 @@ class _Search:
             self._later((function.__globals__.get(name),), depth, the_programs)
             if writes and the_programs:
                 self.variables.append((function.__globals__, name))
-
-    def _lose(self, value: object) -> None:
-        kind = type(value)
-        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        self.lost.append(f"an object of type {name}")
 
 
 def own_attributes(owner: object) -> dict[str, Any]:

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import collections
-import enum
 import functools
-import io
-import itertools
 import json
-import logging
-import math
-import operator
-import queue
-import random
-import re
-import threading
-import weakref
-from collections import Counter, OrderedDict, UserDict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
-from fractions import Fraction
-from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-import numpy
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from frx_graph.capture.reachable_state import reachable
 
@@ -116,7 +96,6 @@ def test_attributes_are_not_followed_for_ever() -> None:
     for _ in range(9):
         nested = SimpleNamespace(next=nested)
     assert reachable(nested).modules == ()
-    assert reachable(nested).lost == ("objects more than 8 deep",)
 
 
 def test_what_modules_hold_besides_modules_is_found() -> None:
@@ -126,66 +105,6 @@ def test_what_modules_hold_besides_modules_is_found() -> None:
     assert [id(tensor) for tensor in found.tensors] == [id(net.kept["tensors"][0])]
     assert [id(container) for container in found.containers] == [id(net.kept), id(net.kept["tensors"])]
     assert found.owners == (net,)
-
-
-def _squares() -> Iterator[int]:
-    yield 1
-
-
-@pytest.mark.parametrize(
-    ("held", "kind"),
-    [
-        (iter([1]), "list_iterator"),
-        (_squares(), "generator"),
-        (itertools.count(), "itertools.count"),
-        (map(abs, [1]), "map"),
-        (io.StringIO(), "_io.StringIO"),
-        (queue.SimpleQueue(), "_queue.SimpleQueue"),
-        (iter(DataLoader([1])), "torch.utils.data.dataloader._SingleProcessDataLoaderIter"),
-    ],
-)
-def test_what_cannot_be_wound_back_is_told(held: object, kind: str) -> None:
-    net = nn.Linear(2, 2)
-    net.held = held  # type: ignore[assignment]
-    net_that_hooks = nn.Linear(2, 2)
-    net_that_hooks.register_forward_hook(lambda *_: held)
-    for program in (net, net_that_hooks, [held], {"key": (held,)}, SimpleNamespace(held=held), lambda: held):
-        assert reachable(program).lost == (f"an object of type {kind}",)
-
-
-class Mode(enum.Enum):
-    FAST = enum.auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    mode: Mode
-    names: tuple[str, ...] = ()
-
-
-class Logging(nn.Linear):
-    @property
-    def twice(self) -> int:
-        return 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        logging.getLogger(__name__).debug(re.sub("a", "b", "c"))
-        return super().forward(x)
-
-
-def test_of_what_programs_are_made_of_nothing_is_lost() -> None:
-    net = Logging(2, 2)
-    net.held = [  # type: ignore[assignment]
-        Settings(Mode.FAST), SimpleNamespace(a=1), Trainer(nn.Linear(1, 1)), OrderedDict(a=1), Counter("ab"), Mode,
-        functools.partial(torch.relu), functools.lru_cache(_uses_a_global), functools.wraps(_defaults)(_closes_over),
-        torch.nn.functional.gelu, torch.float32, torch.device("cpu"), torch.Size([1]), numpy.float32(1), numpy.ones(2),
-        re.compile("a"), Path("a"), datetime.now(tz=UTC), threading.Lock(), threading.Event(), logging.getLogger("a"),
-        weakref.ref(net), math, range(2), slice(1), {1, 2}, frozenset({1}), [].append, "".join, operator.itemgetter(0),
-        torch.no_grad(), torch.no_grad()(_uses_a_global), torch.compile(nn.Linear(2, 2), backend="eager"), list[int],
-        queue.Queue(), UserDict(a=1), MappingProxyType({"a": 1}), torch.Generator(), numpy.random.default_rng(0),
-        random.Random(0), random.SystemRandom(), Fraction(1), Decimal(1), collections.namedtuple("Two", "a b")(1, 2),
-    ]  # fmt: skip
-    assert reachable(net, torch.ones(2)).lost == ()
 
 
 def test_what_a_compiler_keeps_is_not_the_programs() -> None:
