@@ -51,10 +51,10 @@ def compile(
     code that asks for strides is found in the first call only. Inputs whose strides change from call to call are
     brought to those that the program was compiled for instead of compiling it again, where that is safe, see
     `PinnedInputs`; looking at strides takes a few microseconds a call. With `freeze` calls without gradients, of a
-    model in `eval()` mode, run with weights packed as constants, by Inductor, or by frx with inner eager and a plan:
-    they are packed anew the first two times that weights change, and not any more from the third on, which a warning
-    says; see `WeightWatch` for what is noticed. What is returned is what `torch.compile` returns. Raises `OptionError`
-    for options that the backend, or Inductor, does not know.
+    model in `eval()` mode, that are captured in one graph run with weights packed as constants, by Inductor, or by frx
+    with inner eager and a plan: they are packed anew the first two times that weights change, and not any more from the
+    third on, which a warning says; see `WeightWatch` for what is noticed. What is returned is what `torch.compile`
+    returns. Raises `OptionError` for options that the backend, or Inductor, does not know.
     """
     checked = backend_options(options, mode)
     if policy is not None:
@@ -145,7 +145,8 @@ class _PlannedBackend:
 
 
 class _Preparation:
-    """Prepares a model's weights before the first call; calls of other threads wait for it."""
+    """Prepares a model's weights before the first call; calls of other threads wait for it. Not later: Dynamo guards on
+    no strides of weights, and runs what it has compiled for others."""
 
     def __init__(self, model: nn.Module, inner: str, backend: _PlannedBackend, frozen: FrozenModel | None) -> None:
         self._model = model

@@ -59,6 +59,7 @@ class FrozenModel:
         self._version: _Version | None = None
         self._versions = 0
         self._given_up = False
+        self._was_broken = False
 
     def run(self, otherwise: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What the model returns; where its weights are no constants that of `otherwise`."""
@@ -75,12 +76,15 @@ class FrozenModel:
         except NotCompiledError:
             return otherwise(*args, **kwargs)
         except BackendCompilerFailed as error:
-            reason = first_line(error)
+            reason, whole = first_line(error), True
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
-            reason = f"the program is not captured in one graph: {short_reason(str(error))}"
+            reason, whole = f"the program is not captured in one graph: {short_reason(str(error))}", False
         result = otherwise(*args, **kwargs)
-        # What the program itself raises, here as there, says nothing of other calls.
-        self._give_up(reason)
+        # What the program itself raises, here as there, says nothing of other calls; nor does what it does once, as
+        # under a lock.
+        if whole or self._was_broken:
+            self._give_up(reason)
+        self._was_broken = not whole
         return result
 
     def let_go(self) -> None:

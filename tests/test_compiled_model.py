@@ -499,6 +499,38 @@ def test_a_copy_of_a_compiled_model_returns_the_strides_from_before(
                 assert result.stride() == expected.stride()
 
 
+class Installing(nn.Module):
+    """Does something once, under a lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.lock, self.installed = network(), threading.Lock(), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.installed:
+            with self.lock:
+                self.installed = True
+        result: Tensor = self.layers(x)
+        return result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"plan": "all", "inner": "eager"}], ids=["inductor", "eager"])
+def test_what_a_program_does_once_keeps_nothing_from_being_frozen(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Installing().eval()
+    compiled = frx_graph.compile(model, options={"freeze": True, **options})
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("error", message="frx: the weights are not frozen")
+        for _ in range(2):
+            expected = compiled(IMAGE)
+        # A write that the watch does not see shows where a constant is read.
+        monkeypatch.setattr("frx_graph.weight_watch.WeightWatch.unchanged", lambda _self: True)
+        model.layers[0].weight.mul_(2)
+        torch.testing.assert_close(compiled(IMAGE), expected)
+
+
 @pytest.mark.slow
 def test_a_model_that_trains_itself_makes_one_step_a_call() -> None:
     class Adapting(nn.Module):
