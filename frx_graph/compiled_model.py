@@ -145,8 +145,8 @@ class _PlannedBackend:
 
 
 class _Preparation:
-    """Prepares a model's weights before the first call; calls of other threads wait for it. Not later: Dynamo guards on
-    no strides of weights, and runs what it has compiled for others."""
+    """Prepares a model's weights before the first call; calls of other threads wait for it. Not later: what was
+    compiled for the weights as they lay would have to be compiled again."""
 
     def __init__(self, model: nn.Module, inner: str, backend: _PlannedBackend, frozen: FrozenModel | None) -> None:
         self._model = model
