@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -101,7 +102,9 @@ def prepare(
     reasons = {name: _reason_to_leave(parameters[name], with_state) for name in orders}
     refused.extend(Refusal(name, reason) for name, reason in reasons.items() if reason is not None)
     converted = {name: order for name, order in orders.items() if reasons[name] is None}
-    reason = _stored(model, converted, captured, train=train)
+    moment = torch.is_grad_enabled()
+    recapture = partial(captured, gradients=moment)
+    reason = _stored(model, converted, recapture, program if moment == train else None, train=train)
     if reason is not None:
         refused.extend(Refusal(name, reason) for name in converted)
         converted = {}
@@ -119,16 +122,20 @@ def _is_of_another_kind(value: object) -> bool:
 
 
 def _stored(
-    model: nn.Module, orders: Mapping[str, Order], captured: Callable[..., WholeProgram], *, train: bool
+    model: nn.Module,
+    orders: Mapping[str, Order],
+    captured: Callable[[], WholeProgram],
+    program: WholeProgram | None,
+    *,
+    train: bool,
 ) -> str | None:
     """Store the parameters anew; where the model then fails, or computes something else, they are put back, and why is
-    returned."""
+    returned. `captured` gives the program as it is at the time, `program`, where that is known, as it is now."""
     if not orders:
         return None
-    gradients = torch.is_grad_enabled()
     try:
-        program = captured(gradients=gradients)
-        before = observed_call(program, train=train)
+        as_it_is = captured() if program is None else program
+        before = observed_call(as_it_is, train=train)
     except Exception as error:  # noqa: BLE001 - the model's own code, in torch's modes
         return f"what the model computes cannot be observed: {first_line(error)}"
     parameters = {name: model.get_parameter(name) for name in orders}
@@ -141,9 +148,9 @@ def _stored(
 
         def noisy(disturbance: AbstractContextManager[Any] | None) -> ObservedCall:
             _put(parameters, held)
-            return observed_call(program, train=train, disturbance=disturbance)
+            return observed_call(as_it_is, train=train, disturbance=disturbance)
 
-        after = observed_call(captured(gradients=gradients), train=train)
+        after = observed_call(captured(), train=train)
         difference = computes_otherwise(before, after, noisy)
         _put(parameters, anew)
         reason = None if difference is None else f"the model computes something else with it stored so: {difference}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch._inductor import config as inductor_config
 from torch.utils.flop_counter import FlopCounterMode
 
 import frx_graph
@@ -328,6 +330,44 @@ def test_programs_that_are_compiled_meanwhile_are_not_frozen(options: dict[str, 
         compiled(x)
         teacher.weight.mul_(2)
         torch.testing.assert_close(compiled_teacher(x), teacher(x))
+
+
+TEACHERS: list[Callable[[Tensor], Tensor]] = []
+
+
+@torch.library.custom_op("frx_test::taught", mutates_args=())
+def taught(x: Tensor) -> Tensor:
+    return TEACHERS[0](x).clone()
+
+
+@taught.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@FREEZING
+def test_nor_are_programs_that_an_operator_compiles(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    freezing: list[bool] = []
+
+    def noting(dynamo: fx.GraphModule, _inputs: object) -> Callable[..., object]:
+        freezing.append(inductor_config.freezing)
+        return dynamo.forward
+
+    monkeypatch.setitem(globals(), "TEACHERS", [torch.compile(nn.Linear(8, 8).eval(), backend=noting)])
+
+    class Student(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return taught(self.linear(x))
+
+    compiled = frx_graph.compile(Student().eval(), options={"freeze": True, **options})
+    with torch.no_grad():
+        compiled(torch.randn(2, 8))
+    assert freezing
+    assert not any(freezing)
 
 
 @FREEZING

@@ -419,3 +419,4 @@ def test_whether_strides_may_be_pinned_is_asked_without_running_the_program() ->
             calls.clear()
             torch.testing.assert_close(program(image), expected)
             assert calls == []
+    assert pins() or reasons()

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 import frx_graph
 from frx_graph import anchor_times
-from frx_graph.capture.observed_call import ObservedCall
+from frx_graph.capture.observed_call import ObservedCall, observed_call
+from frx_graph.capture.whole_program import whole_program
 from frx_graph.observed_difference import computes_otherwise
 from frx_graph.passes.rewrites.anchor_calls import anchor_orders
 from frx_graph.weight_preparation import Prepared, prepare
@@ -194,23 +196,19 @@ def test_a_program_that_sees_none_gets_them_stored_anew(name: str, train: bool, 
 
 
 def test_what_is_wrong_by_little_is_found() -> None:
-    """A fault of a hundredth in one of many convolutions, where rounding moves a millionth."""
-    prepared = prepare(Between(TellingLittle.apply).eval(), (IMAGE,), inner="eager")
-    assert prepared.converted == {}
-    assert any("a torch.autograd.Function" in refusal.reason for refusal in prepared.refused)
+    """A fault of a hundredth, where rounding moves a millionth."""
+    model = Between(torch.relu).eval()
+    program = whole_program(model, (IMAGE,), {}, gradients=True, as_eager=True)
+    before = observed_call(program, train=False)
+    wrong = replace(before, values={**before.values, "output 0": before.values["output 0"] * 1.01})
 
+    def noisy(disturbance: Any) -> ObservedCall:
+        return observed_call(program, train=False, disturbance=disturbance)
 
-class TellingLittle(torch.autograd.Function):
-    """What it does inside is called from C++, where nobody sees which functions are called."""
-
-    @staticmethod
-    def forward(_ctx: Any, x: Tensor) -> Tensor:
-        with torch._C.DisableTorchFunction():
-            return x * (1.0 if x.is_contiguous() else 1.01)
-
-    @staticmethod
-    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient
+    assert "output 0" in str(computes_otherwise(before, wrong, noisy))
+    model.to(memory_format=torch.channels_last)
+    anew = whole_program(model, (IMAGE,), {}, gradients=True, as_eager=True)
+    assert computes_otherwise(before, observed_call(anew, train=False), noisy) is None
 
 
 def test_state_and_random_numbers_are_as_before() -> None:

@@ -25,11 +25,10 @@ from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.kept_modes import modes_put_back
 from frx_graph.capture.model import capturing
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
+from frx_graph.capture.repeatable_graph import torchs_own
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
 from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
 from frx_graph.errors import CaptureError
-
-_TORCHS_MODULES = frozenset({"torch", "_operator", "builtins", "math"})
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def _foreign(dynamo: fx.GraphModule) -> str | None:
             called = graph.get_submodule(str(node.target)) if node.op == "call_module" else node.target
             kind = called if isinstance(called, types.FunctionType) else type(called)
             runs = node.op in ("call_function", "call_module") and not isinstance(called, fx.GraphModule)
-            if runs and kind.__module__.partition(".")[0] not in _TORCHS_MODULES:
+            if runs and not torchs_own(kind):
                 return f"{kind.__module__}.{kind.__qualname__}"
     return None
 
