@@ -3,7 +3,7 @@
 Torch's operators do, up to rounding. A program need not: it may ask for strides and go another way, be told places in
 memory by `as_strided`, or call operators of which nothing is known. So the functions that the program calls have to be
 the same, and the values as well, as far as rounding explains them: where they differ by more than the tolerance of a
-trial, the model is run some more times with every result moved by some units of its last place, and by how much that
+trial, the graph is run some more times with every result moved by some units of its last place, and by how much that
 moves values counts (`frx_graph.trials.numerics`).
 
 Seen is one call: a program that asks for strides elsewhere, in another mode or behind a condition that does not hold in

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from frx_graph.capture.repeatable_graph import torchs_own
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
 from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
 from frx_graph.errors import CaptureError
+
+_COUNTED = re.compile(r"_\d")
+"""What begins the number in `__compiled_fn_1_<uuid>` and `___dict_<id>_c0`."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ def _foreign(dynamo: fx.GraphModule) -> str | None:
 
 
 def _what_it_does(code: types.CodeType) -> object:
-    """The code but for the names of what Dynamo has made, which count up."""
+    """The code, with the names of what Dynamo has made cut off where it counts or identifies."""
     constants = tuple(_what_it_does(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts)
-    return (code.co_code, constants)
+    names = tuple(_COUNTED.split(name)[0] if name.startswith("__") else name for name in code.co_names)
+    return (code.co_code, constants, names)

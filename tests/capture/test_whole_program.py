@@ -133,8 +133,28 @@ def test_the_stance_against_recompilations_is_the_programs() -> None:
         assert captured(model, IMAGE).inputs
 
 
-def test_code_around_the_graph_tells_programs_apart() -> None:
-    model = Program(lambda self, x: (self.layer(x), x.stride()))
+OF_PLAIN: list[str] = []
+OF_CHANNELS_LAST: list[str] = []
+
+
+def noted_strides(self: Program, x: Tensor) -> Tensor:
+    if x.is_contiguous():
+        self.plain = True
+    else:
+        self.channels_last = True
+    return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x: (self.layer(x), x.stride()),
+        lambda self, x: (self.layer(x), OF_PLAIN if x.is_contiguous() else OF_CHANNELS_LAST),
+        noted_strides,
+    ],
+)
+def test_code_around_the_graph_tells_programs_apart(function: Callable[..., Any]) -> None:
+    model = Program(function)
     plain, again = captured(model, IMAGE), captured(model, IMAGE.clone())
     other = captured(model, IMAGE.to(memory_format=torch.channels_last))
     assert plain.code == again.code
