@@ -52,6 +52,18 @@ def computed(model: nn.Module, optimizer: Optimizer) -> None:
     optimizer.step()
 
 
+def in_closure(model: nn.Module, optimizer: Optimizer) -> None:
+    """As `assigned`, in what the step calls."""
+
+    def closure() -> Tensor:
+        loss = model(IMAGE).square().mean()
+        for parameter, gradient in zip(model.parameters(), torch.autograd.grad(loss, model.parameters()), strict=True):
+            parameter.grad = gradient.contiguous()
+        return loss.detach()
+
+    optimizer.step(closure)
+
+
 def parameters_after(make: Make, steps: list[Callable[[nn.Module, Optimizer], None]], stored: bool) -> list[Tensor]:
     model = stored_anew(network()) if stored else network()
     optimizer = make(model.parameters())
@@ -67,7 +79,9 @@ def assert_equal(found: list[Tensor], expected: list[Tensor]) -> None:
 
 @pytest.mark.parametrize("name", FUSED)
 @pytest.mark.parametrize(
-    "steps", [[assigned] * 2, [computed, assigned, computed]], ids=["assigned", "computed and assigned"]
+    "steps",
+    [[assigned] * 2, [computed, assigned, computed], [in_closure] * 3],
+    ids=["assigned", "computed and assigned", "assigned in a closure"],
 )
 def test_gradients_may_lie_as_before(name: str, steps: list[Callable[[nn.Module, Optimizer], None]]) -> None:
     assert_equal(parameters_after(FUSED[name], steps, stored=True), parameters_after(FUSED[name], steps, stored=False))
@@ -115,3 +129,34 @@ def test_gradients_stay_where_the_program_has_put_them(make: Make) -> None:
     for parameter, part in zip(model.parameters(), parts, strict=True):
         assert parameter.grad is not None
         assert parameter.grad.data_ptr() == part.data_ptr()
+
+
+@pytest.mark.parametrize("keyword", [False, True])
+def test_gradients_that_a_closure_replaces_are_not_written(keyword: bool) -> None:
+    model = stored_anew(network())
+    optimizer = FUSED["SGD"](model.parameters())
+    kept = model[0].weight.grad = torch.ones(model[0].weight.shape)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = model(IMAGE).square().mean()
+        loss.backward()
+        return loss
+
+    loss = optimizer.step(closure=closure) if keyword else optimizer.step(closure)
+    assert loss.requires_grad
+    assert (kept == 1).all()
+    assert model[0].weight.grad is not kept
+
+
+def test_gradients_stay_where_a_closure_raises() -> None:
+    model = stored_anew(network())
+    optimizer = FUSED["SGD"](model.parameters())
+    kept = model[0].weight.grad = torch.ones(model[0].weight.shape)
+
+    def closure() -> float:
+        raise ValueError("no batch")
+
+    with pytest.raises(ValueError, match="no batch"):
+        optimizer.step(closure)
+    assert model[0].weight.grad is kept

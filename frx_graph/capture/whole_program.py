@@ -1,15 +1,13 @@
 """Captures a program as one graph of Dynamo's, and runs nothing of it.
 
 Dynamo traces Python without running it: what the program would do besides computing (count its calls, fill lists, step
-an optimizer) it does in the code that it writes, around the call of the graph. That call raises here, so of that code
-nothing has run that could be seen from outside. What Dynamo cannot trace breaks the graph, and such a program is not
-captured.
+an optimizer) it does in the code that it writes, around the call of the graph. That code is kept here, and does not run.
+What Dynamo cannot trace breaks the graph, and such a program is not captured.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo.convert_frame import register_bytecode_hook
+from torch._dynamo.convert_frame import compile_lock, register_bytecode_hook
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.autograd_function import autograd_function_apply
 
@@ -68,31 +66,34 @@ def whole_program(
 
     def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         found.append((dynamo, tuple(example_inputs), recorder.note(dynamo, example_inputs)))
-        return _stop
+        return dynamo.forward
 
-    def note_code(code: types.CodeType, new_code: types.CodeType) -> None:
-        if code is call.__code__:
-            written.append(new_code)
+    def keep_code(code: types.CodeType, new_code: types.CodeType) -> types.CodeType | None:
+        if code is not call.__code__:
+            return None
+        written.append(new_code)
+        # What runs in its place is the call as it is, which raises.
+        return code
 
-    hook = register_bytecode_hook(note_code)
-    try:
-        with (
-            capturing(gradients, as_eager),
-            _may_compile(),
-            torch._dynamo.config.patch(suppress_errors=False),
-            modes_put_back(),
-            unseen_by_saved_tensor_hooks(),
-            _python_draws_put_back(),
-        ):
-            torch.compile(call, backend=backend, fullgraph=True)(*args, **kwargs)
-    except _StoppedError:
-        pass
-    except NotCompiledError as error:
-        raise CaptureError("the program is not compiled", "switch torch.compile on") from error
-    except TorchDynamoException as error:
-        raise CaptureError(f"the program is not captured in one graph: {short_reason(str(error))}") from error
-    finally:
-        hook.remove()
+    # Tracing graphs and Dynamo itself put functions of the process in the place of others.
+    with compile_lock:
+        hook = register_bytecode_hook(keep_code)
+        try:
+            with (
+                capturing(gradients, as_eager),
+                _may_compile(),
+                torch._dynamo.config.patch(suppress_errors=False),
+                modes_put_back(),
+                unseen_by_saved_tensor_hooks(),
+            ):
+                torch.compile(call, backend=backend, fullgraph=True)(*args, **kwargs)
+        except NotCompiledError as error:
+            if not written:
+                raise CaptureError("the program is not compiled", "switch torch.compile on") from error
+        except TorchDynamoException as error:
+            raise CaptureError(f"the program is not captured in one graph: {short_reason(str(error))}") from error
+        finally:
+            hook.remove()
     if len(found) != 1 or len(written) != 1:
         raise CaptureError("the program is not captured in one graph")
     dynamo, inputs, noted = found[0]
@@ -109,24 +110,6 @@ def _may_compile() -> Iterator[None]:
         return
     with torch.compiler.set_stance("default"):
         yield
-
-
-class _StoppedError(Exception):
-    """A captured program was about to run."""
-
-
-def _stop(*_args: Any) -> Any:
-    raise _StoppedError
-
-
-@contextlib.contextmanager
-def _python_draws_put_back() -> Iterator[None]:
-    """What the program draws from Python's own generator it draws before its graph."""
-    state = random.getstate()
-    try:
-        yield
-    finally:
-        random.setstate(state)
 
 
 def _foreign(dynamo: fx.GraphModule) -> str | None:

@@ -120,6 +120,18 @@ def test_what_is_not_captured_whole_is_told(function: Callable[..., Any], said: 
         captured(Program(function), IMAGE)
 
 
+def test_what_computes_nothing_does_not_run() -> None:
+    def queued(self: Program, x: Tensor) -> Tensor:
+        self.calls.append(1)
+        self.count += 1
+        return x
+
+    model = Program(queued)
+    with pytest.raises(CaptureError, match="not captured in one graph"):
+        captured(model, IMAGE)
+    assert (model.calls, model.count) == ([], 0)
+
+
 def test_what_is_not_compiled_does_not_run() -> None:
     model = Program(counted)
     with torch.compiler.set_stance("force_eager"), pytest.raises(CaptureError, match="not compiled"):
