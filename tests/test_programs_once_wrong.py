@@ -26,6 +26,13 @@ FOUND = {
         ("v1",),
         model_channels_last=True,
     ),
+    "the gradient of a weight of one channel behind a padding": RandomProgram(
+        ("torch.randn(n, 1, 4, 5, 4, dtype=torch.float32).to(memory_format=torch.channels_last_3d)",),
+        ("self.m0 = nn.Conv3d(1, 4, 2, padding=1, padding_mode='replicate')",),
+        ("v0 = self.m0(i0)[:1]",),
+        ("v0",),
+        train=True,
+    ),
     "strides of size 1 behind a convolution to one channel": RandomProgram(
         ("torch.randn(n, 4, 6, 5, dtype=torch.float32)",),
         ("self.m0 = nn.Conv2d(4, 1, 1)",),
@@ -332,6 +339,7 @@ FOUND = {
     ),
 }
 NOT_REWRITTEN = (
+    "the gradient of a weight of one channel behind a padding",
     "a copy of an output that two rewrites lay out",
     "a dropout that nobody reads",
     "a token of an effect beside what is saved",

@@ -34,7 +34,7 @@ def doubtful_values(facts: GraphFacts, inputs: Collection[str] = ()) -> frozense
         operands = facts.input_values(op)
         follows = any(value.name in found for value in operands)
         for result in facts.output_values(op):
-            if _is_weight_gradient(op, result, operands):
+            if _is_weight_gradient(op, result, operands) and not (follows and is_ambiguous(result.shape)):
                 continue
             led = _is_led(op, result, operands, found)
             if _is_misread_view(op, facts) or (not led and follows) or _is_mispredicted(op, result, operands, led):
@@ -43,7 +43,8 @@ def doubtful_values(facts: GraphFacts, inputs: Collection[str] = ()) -> frozense
 
 
 def _is_weight_gradient(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts]) -> bool:
-    """True for that of a convolution: what its fake says is corrected (`frx_graph.capture.gradient_strides`)."""
+    """True for that of a convolution: what its fake says is corrected (`frx_graph.capture.gradient_strides`). It lies
+    as the weight does, or, where that has one memory in both orders, as the image."""
     return op.operator == "aten.convolution_backward" and result.shape == operands[2].shape
 
 
