@@ -23,6 +23,7 @@ from frx_graph.kept_output_strides import (
     as_they_were,
     keep_output_strides,
     keep_seen_strides,
+    keep_written_memory,
 )
 from frx_graph.noted_graph import noted
 from frx_graph.options import backend_options, check_together
@@ -132,6 +133,7 @@ class _PlannedBackend:
             outcome = graph_outcome(dynamo, before)
             graph = noted(graph_id(), dynamo, before, outcome)
             if before != inputs:
+                keep_written_memory(dynamo, inputs, before, outcome)
                 for refusal in keep_seen_strides(dynamo, inputs, before):
                     LOG.note(refusal)
                 for refusal in keep_output_strides(dynamo, inputs, before, outcome):

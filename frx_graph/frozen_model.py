@@ -27,6 +27,7 @@ from frx_graph.kept_output_strides import (
     constants_as_they_were,
     keep_output_strides,
     keep_seen_strides,
+    keep_written_memory,
 )
 from frx_graph.options import BackendOptions
 from frx_graph.records import Refusal
@@ -209,6 +210,7 @@ def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: tup
         with constants_as_they_were(dynamo, stored) as any_held:
             wanted = graph_outcome(dynamo, before)
         if any_held or before != inputs:
+            keep_written_memory(dynamo, inputs, before, wanted, stored)
             for refusal in keep_seen_strides(dynamo, inputs, before, stored):
                 LOG.note(refusal)
             for refusal in keep_output_strides(dynamo, inputs, before, wanted, stored):

@@ -106,6 +106,44 @@ def keep_output_strides(
     )
 
 
+def keep_written_memory(
+    dynamo: fx.GraphModule,
+    inputs: Sequence[Any],
+    before: Sequence[Any],
+    wanted: GraphOutcome,
+    stored: Iterable[StoredAnew] = (),
+) -> None:
+    """Where values see a write, or do not, by the strides of weights, as a `reshape` in front of it is a view or a
+    copy, let `dynamo` compute all with weights that lie as in `before`: those that it writes into it writes back.
+
+    The graph is changed in place. Raises `ValueError` for weights of strides that no conversion gives.
+    """
+    if graph_outcome(dynamo, inputs).writes_as(wanted):
+        return
+    own = node_values(dynamo, inputs)
+    with constants_as_they_were(dynamo, stored):
+        earlier = node_values(dynamo, before)
+    placeholders = dynamo.graph.find_nodes(op="placeholder")
+    weights = [node for node in own if node.op in ("placeholder", "get_attr")]
+    beginning = next(node for node in dynamo.graph.nodes if node.op != "placeholder")
+    for weight in weights:
+        if own[weight].strides == earlier[weight].strides:
+            continue
+        order = _order_of(earlier[weight].shape, earlier[weight].strides)
+        if order is None:
+            raise ValueError("no conversion gives a weight the strides that it had before it was stored anew")
+        readers = list(weight.users)
+        with dynamo.graph.inserting_before(beginning if weight.op == "placeholder" else weight.next):
+            converted = _converted(dynamo.graph, weight, order)
+        for reader in readers:
+            reader.replace_input_with(weight, converted)
+        if weight.op == "placeholder" and placeholders.index(weight) in wanted.written:
+            with dynamo.graph.inserting_before(dynamo.graph.output_node()):
+                values = [dynamo.graph.call_method("detach", (value,)) for value in (weight, converted)]
+                dynamo.graph.call_method("copy_", tuple(values))
+    dynamo.recompile()
+
+
 def keep_seen_strides(
     dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], stored: Iterable[StoredAnew] = ()
 ) -> tuple[Refusal, ...]:

@@ -61,6 +61,8 @@ def seen_outside(
             return "random numbers are drawn in the order in which tensors lie"
         if ours.strides != own.strides:
             return "strides of what the program returns follow those of the input"
+        if not ours.shares_memory_as(own):
+            return "what is written into, or returned, shares memory by the strides of the input"
     return None
 
 

@@ -159,12 +159,31 @@ def _(x: Tensor) -> Tensor:
     return x.new_empty(4)
 
 
+def _in_last(x: Tensor) -> Tensor:
+    """A view of an image in channels-last, a copy of a plain one."""
+    return x.permute(0, 2, 3, 1).reshape(-1)
+
+
+def _written_behind(x: Tensor) -> Tensor:
+    y = x * 1
+    y.contiguous().clamp_(max=0.5)
+    return y.sum()
+
+
+def _twice(y: Tensor) -> tuple[Tensor, Tensor]:
+    return y.reshape(-1), y.reshape(len(y), -1)
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "written": (lambda self, x: x.add_(1).sum(), "writes into it"),
     "written through a view": (lambda self, x: x[0].mul_(2).sum(), "writes into it"),
     "written through .data": (lambda self, x: x.data.mul_(2).sum(), "writes into it"),
     "returned": (lambda self, x: (x, x.sum()), "returns it"),
     "returned as a view": (lambda self, x: x[:, 1:], "returns it"),
+    "written or not": (lambda self, x: (_in_last(x).clamp_(max=0.5), x.sum())[1], "shares memory by the strides"),
+    "written behind": (lambda self, x: _written_behind(x), "shares memory by the strides"),
+    "returned or not": (lambda self, x: (_in_last(x), x.sum()), "shares memory by the strides"),
+    "one memory or two": (lambda self, x: _twice(x * 1), "shares memory by the strides"),
     "kept": (lambda self, x: (self.kept.append(x), x.sum())[1], "keeps it"),
     "asked whether it is plain": (lambda self, x: x.sum() * (1.0 if x.is_contiguous() else 2.0), "something else"),
     "asked for a stride": (lambda self, x: x.sum() * x.stride(1), "something else"),

@@ -278,6 +278,6 @@ def test_what_a_later_call_compiles_sees_the_strides_from_before(
 )
 def test_a_mean_of_many_may_be_off_by_what_it_sums(name: str, error: float, is_found: bool) -> None:
     given = {"argument 0": torch.ones(4), f"{name} mean": torch.full((4,), 1e-5)}
-    before = ObservedCall((), given, (), {})
-    after = ObservedCall((), {**given, f"{name} mean": given[f"{name} mean"] + error}, (), {})
+    before = ObservedCall((), given, (), frozenset(), {})
+    after = ObservedCall((), {**given, f"{name} mean": given[f"{name} mean"] + error}, (), frozenset(), {})
     assert (computes_otherwise(before, after, lambda _disturbance: before) is not None) == is_found

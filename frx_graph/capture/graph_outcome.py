@@ -4,7 +4,7 @@ fake tensors, its in-place operators included."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -41,17 +42,28 @@ class InputTensor:
 class GraphOutcome:
     """`shapes` and `strides` of every output, in elements; None for what is no tensor. `written` are the inputs that
     the graph writes into or moves to other memory, `returned` those whose memory an output shares, both by position;
-    `shared` are the outputs that share memory with another output or with an input. `writes_held` is true where it
-    writes into tensors that it holds itself, `draws` where random numbers are drawn for a tensor: in the order in which
-    it lies."""
+    `shared` are the outputs that share memory with another output or with an input. `memories` are all inputs and
+    outputs by their memory, and `written_together` the values, by the numbers of their nodes, that lie in one memory
+    that is written into: those that see a write. `writes_held` is true where it writes into tensors that it holds
+    itself, `draws` where random numbers are drawn for a tensor: in the order in which it lies."""
 
     shapes: tuple[tuple[int, ...] | None, ...]
     strides: tuple[tuple[int, ...] | None, ...]
     written: frozenset[int]
     returned: frozenset[int]
     shared: frozenset[int]
+    memories: frozenset[frozenset[int]]
+    written_together: frozenset[frozenset[int]]
     writes_held: bool
     draws: bool
+
+    def writes_as(self, other: GraphOutcome) -> bool:
+        """Whether its writes are seen in the same values."""
+        return (self.written, self.written_together) == (other.written, other.written_together)
+
+    def shares_memory_as(self, other: GraphOutcome) -> bool:
+        """Whether whoever writes, the graph or its caller, writes into the same values."""
+        return self.writes_as(other) and self.memories == other.memories
 
 
 def graph_inputs(example_inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -94,8 +106,10 @@ def graph_outcome(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> GraphOutcome
             if isinstance(fake, Tensor):
                 places.setdefault(_memory(fake), set()).add(index)
         watch = _Writes()
+        # What is still alive shares no number with anything else.
+        interpreter = _Values(dynamo, garbage_collect_values=False)
         with watch:
-            outputs = pytree.tree_leaves(dynamo.forward(*fakes))
+            outputs = pytree.tree_leaves(interpreter.run(*fakes))
     memories = [_memory(value) if isinstance(value, Tensor) else None for value in outputs]
     moved = {
         index
@@ -113,14 +127,28 @@ def graph_outcome(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> GraphOutcome
             for index, memory in enumerate(memories)
             if memory is not None and (memory in places or memories.count(memory) > 1)
         ),
+        memories=_grouped([*(_memory(fake) if isinstance(fake, Tensor) else None for fake in fakes), *memories]),
+        written_together=_grouped(
+            [value.memory if value.memory in watch.memories else None for value in _kept(interpreter.values)]
+        ),
         draws=watch.draws,
     )
+
+
+def _grouped(memories: Sequence[int | None]) -> frozenset[frozenset[int]]:
+    """The positions of equal numbers."""
+    groups: dict[int, set[int]] = {}
+    for position, memory in enumerate(memories):
+        if memory is not None:
+            groups.setdefault(memory, set()).add(position)
+    return frozenset(map(frozenset, groups.values()))
 
 
 @contextlib.contextmanager
 def _on_fakes(dynamo: fx.GraphModule) -> Iterator[tuple[Tensor, ...]]:
     """Gives the fakes of what the graph holds itself."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # Numbers that are read from tensors are symbols: their values are not known.
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(allow_scalar_outputs=True))
     fake = partial(mode.from_tensor, static_shapes=True)
     with held_tensors_replaced(dynamo, fake) as held, mode, modes_put_back(), unseen_by_saved_tensor_hooks():
         yield held
@@ -145,6 +173,11 @@ def node_values(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, 
         interpreter = _Values(dynamo, garbage_collect_values=False)
         interpreter.run(*fakes)
     return interpreter.values
+
+
+def _kept(values: Mapping[fx.Node, NodeValue]) -> list[NodeValue]:
+    """Without what is only asked for a layout, which a program may do or not, by how a tensor lies."""
+    return [value for node, value in values.items() if node.target not in ("contiguous", Tensor.contiguous)]
 
 
 class _Values(fx.Interpreter):

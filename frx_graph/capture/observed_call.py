@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -59,11 +58,13 @@ class Call:
 class ObservedCall:
     """`values` are copies, by name, of what the graph returned, of the gradients that go through it, and of arguments
     and buffers, which it may have written. `around` is what the program does besides, and what it reads.
-    `gradient_strides` are those of the gradients of inputs that are no parameters."""
+    `gradient_strides` are those of the gradients of inputs that are no parameters; `written_together` as in
+    `GraphOutcome`."""
 
     calls: tuple[Call, ...]
     values: Mapping[str, Tensor]
     around: object
+    written_together: frozenset[frozenset[int]]
     gradient_strides: Mapping[str, tuple[int, ...]]
 
 
@@ -77,8 +78,9 @@ def observed_call(
     """
     calls = _Calls()
     with _left_alone(), held_tensors_replaced(program.dynamo, _cloned):
+        outcome = graph_outcome(program.dynamo, graph_inputs(program.inputs))
         names = [f"{given.kind} {i}" for i, given in enumerate(program.noted.inputs)]
-        inputs = dict(zip(names, _own_inputs(program), strict=True))
+        inputs = dict(zip(names, _own_inputs(program, outcome.written), strict=True))
         with disturbance or nullcontext(), _DrawsInOrder():
             with calls:
                 returned = program.dynamo.forward(*inputs.values())
@@ -87,13 +89,15 @@ def observed_call(
             if train:
                 values |= _gradients(list(values.values()), inputs)
         others = [name for name, given in zip(names, program.noted.inputs, strict=True) if given.kind is not _WEIGHT]
-        values |= {name: inputs[name] for name in others if isinstance(inputs[name], Tensor)}
+        kept = {*others, *(names[i] for i in outcome.written)}
+        values |= {name: value for name, value in inputs.items() if name in kept and isinstance(value, Tensor)}
         copies = {name: value.detach().clone() for name, value in values.items() if value.layout is torch.strided}
     gradients = {name: values[f"gradient of {name}"] for name in others if f"gradient of {name}" in values}
-    kept = {name: tuple(gradient.stride()) for name, gradient in gradients.items()}
+    strides = {name: tuple(gradient.stride()) for name, gradient in gradients.items()}
     read = tuple(given.path for given in program.noted.inputs)
     constants = tuple(_constant(value) for value in program.inputs if not isinstance(value, Tensor))
-    return ObservedCall(tuple(calls.found), copies, (program.code, read, constants), kept)
+    around = (program.code, read, constants)
+    return ObservedCall(tuple(calls.found), copies, around, outcome.written_together, strides)
 
 
 @contextlib.contextmanager
@@ -108,14 +112,9 @@ def _cloned(value: Tensor) -> Tensor:
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
-def _own_inputs(program: WholeProgram) -> list[Any]:
+def _own_inputs(program: WholeProgram, written: Collection[int]) -> list[Any]:
     """Tensors with the values and strides of the program's own, which nobody else knows. Those that the graph writes
-    into lie in memory of their own, and share it as the program's do."""
-    records = graph_inputs(program.inputs)
-    try:
-        written = graph_outcome(program.dynamo, records).written
-    except DataDependentOutputException:
-        written = frozenset(i for i, value in enumerate(program.inputs) if isinstance(value, Tensor))
+    into, by position, lie in memory of their own, and share it as the program's do."""
     memories = {program.inputs[i].untyped_storage()._cdata for i in written}
     copied: dict[int, Tensor] = {}
 
@@ -140,7 +139,8 @@ def _own_inputs(program: WholeProgram) -> list[Any]:
 
 
 def calls_differ(one: ObservedCall, other: ObservedCall) -> str | None:
-    """Where the program has called other functions, or returned other constants; None if it has not."""
+    """Where the program has called other functions, written into other values, or returned other constants; None if it
+    has not."""
     for first, second in zip(one.calls, other.calls, strict=False):
         if first.function != second.function:
             return f"it calls {second.function} in place of {first.function}"
@@ -148,6 +148,8 @@ def calls_differ(one: ObservedCall, other: ObservedCall) -> str | None:
             return f"it calls {first.function} otherwise"
     if len(one.calls) != len(other.calls):
         return f"it makes {len(other.calls)} calls in place of {len(one.calls)}"
+    if one.written_together != other.written_together:
+        return "what it writes into shares memory with other values"
     if one.gradient_strides != other.gradient_strides:
         return "a gradient of what it is given would lie otherwise"
     return None if one.around == other.around else "what it does besides computing differs"

@@ -1,7 +1,7 @@
 """Captures a program as one graph of Dynamo's, and runs nothing of it.
 
 Dynamo traces Python without running it: what the program would do besides computing (count its calls, fill lists, step
-an optimizer) it does in the code that it writes, around the call of the graph. That code is kept here, and does not run.
+an optimizer) it does in the code that it writes, around the call of the graph. That code is kept here and does not run.
 What Dynamo cannot trace breaks the graph, and such a program is not captured.
 """
 

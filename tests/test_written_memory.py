@@ -1,0 +1,120 @@
+"""Writes that reach a value or not by the strides of weights: programs whose weights are stored anew write as before."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import frx_graph
+from frx_graph import anchor_times, backend
+from frx_graph.passes.rewrites.anchor_calls import anchor_orders
+
+pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
+
+IMAGE = torch.randn(2, 3, 8, 9, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def seconds(subject, *, prepared):
+        orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
+        return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
+
+    monkeypatch.setattr(anchor_times, "anchor_seconds", seconds)
+    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e10)
+    torch._dynamo.reset()
+    backend.clear()
+    with torch._inductor.utils.fresh_cache():
+        yield
+
+
+class Writing(nn.Module):
+    """Writes into what `seen` makes of a convolution's result, or of its weight."""
+
+    def __init__(self, seen: Callable[[Tensor], Tensor], into_weight: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.last = nn.Conv2d(8, 8, 3, padding=1)
+        self.seen = seen
+        self.into_weight = into_weight
+        self.writes = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if self.writes and self.into_weight:
+            with torch.no_grad():
+                self.seen(self.last.weight).clamp_(-0.01, 0.01)
+        elif self.writes:
+            self.seen(y).clamp_(max=0.1)
+        return self.last(y)
+
+
+SEEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "reshape": lambda y: y.reshape(-1),
+    "flatten": lambda y: y.flatten(1),
+    "contiguous": lambda y: y.contiguous(),
+}
+
+
+def outcome(program: nn.Module, weights: nn.Module) -> list[Tensor]:
+    found = program(IMAGE)
+    parameters = list(weights.parameters())
+    gradients = torch.autograd.grad(found.square().sum(), parameters) if found.requires_grad else ()
+    return [found.detach(), *(parameter.detach() for parameter in parameters), *gradients]
+
+
+def assert_as_eager(compiled: Any, model: nn.Module, twin: nn.Module) -> None:
+    ours, expected = outcome(compiled, model), outcome(twin, twin)
+    assert [value.shape for value in ours] == [value.shape for value in expected]
+    assert ours[0].stride() == expected[0].stride()
+    for one, other in zip(ours, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def stored_anew(model: Writing) -> bool:
+    return not model.last.weight.is_contiguous()
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_weights_stay_where_a_write_would_miss(seen: str) -> None:
+    model = Writing(SEEN[seen])
+    refused = frx_graph.prepare(model, (IMAGE,), inner="eager").refused
+    assert not stored_anew(model)
+    assert any("shares memory with other values" in refusal.reason for refusal in refused)
+
+
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("into_weight", [False, True])
+@pytest.mark.parametrize("seen", SEEN)
+def test_what_is_compiled_later_writes_as_before(seen: str, into_weight: bool, train: bool, inner: str) -> None:
+    model = Writing(SEEN[seen], into_weight)
+    twin = copy.deepcopy(model)
+    model.writes = twin.writes = False
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": inner})
+    with torch.set_grad_enabled(train):
+        assert_as_eager(compiled, model, twin)
+        assert stored_anew(model)
+        model.writes = twin.writes = True
+        for _ in range(2):
+            assert_as_eager(compiled, model, twin)
+    assert stored_anew(model)
+
+
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_what_is_frozen_later_writes_as_before(inner: str) -> None:
+    model = Writing(SEEN["reshape"]).train()
+    twin = copy.deepcopy(model)
+    model.writes = twin.writes = False
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": inner, "freeze": True})
+    assert_as_eager(compiled, model, twin)
+    assert stored_anew(model)
+    for module in (model, twin):
+        module.eval()
+        module.writes = True
+    with torch.no_grad():
+        assert_as_eager(compiled, model, twin)
