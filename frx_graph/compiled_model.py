@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn.parameter import is_lazy
 
 from frx_graph.aot_context import graph_id
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
+from frx_graph.capture.isolated_recompiles import ISOLATED
 from frx_graph.errors import FrxError, OptionError, first_line
 from frx_graph.frozen_model import FrozenModel
 from frx_graph.input_pinning import PinnedInputs
 from frx_graph.kept_output_strides import (
-    StoredAnew,
     as_they_were,
     keep_output_strides,
     keep_seen_strides,
@@ -33,6 +33,7 @@ from frx_graph.rewrite_log import LOG
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.user_warning import warn_and_go_on
 from frx_graph.weight_preparation import prepare
+from frx_graph.weights_stored_anew import note_stored, stored_anew, strides_before
 
 
 def compile(
@@ -71,13 +72,17 @@ def compile(
     if not isinstance(model, nn.Module):
         return torch.compile(model, backend="frx", options=given, **how)
     backend = None if checked.plan is None else _PlannedBackend(model)
-    compiled: Any = torch.compile(model, backend="frx" if backend is None else backend, options=given, **how)
+    # Each model has a backend of its own; of more than a few of one class the last would run in eager.
+    region = {} if backend is None else ISOLATED
+    compiled: Any = torch.compile(
+        model, backend="frx" if backend is None else backend, options=given, **{**region, **how}
+    )
     if (backend is None and not checked.freeze) or compiled is model:
         # Where compiling is switched off, torch returns the model itself.
         return compiled
     forward: Callable[..., Any] = compiled.forward
-    frozen = FrozenModel(model, checked, how, lambda: backend.stored if backend else ()) if checked.freeze else None
-    preparation = None if backend is None else _Preparation(model, checked.inner, backend, frozen)
+    frozen = FrozenModel(model, checked, how) if checked.freeze else None
+    preparation = None if backend is None else _Preparation(model, checked.inner, frozen)
 
     def as_inputs(*args: Any, **kwargs: Any) -> Any:
         if backend is None or preparation is None:
@@ -102,34 +107,36 @@ def _by_policy(policy: object, options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _PlannedBackend:
-    """The backend, which looks at each of a model's graphs before it compiles it. `stored` are the weights that were
-    stored anew."""
+    """The backend, which looks at each of a model's graphs before it compiles it. Dynamo's caches keep backends for as
+    long as the model's code is there: the model is not kept alive by that."""
 
-    def __init__(self, model: nn.Module, stored: tuple[StoredAnew, ...] = ()) -> None:
-        self.stored = stored
+    def __init__(self, model: nn.Module, stored: Sequence[tuple[Tensor, tuple[int, ...]]] = ()) -> None:
+        note_stored(stored)
         self.pins = PinnedInputs(model, LOG.note)
-        self._model = model
+        self._model = weakref.ref(model)
         self._compile = torch._dynamo.lookup_backend("frx")
 
     def __reduce__(self) -> tuple[type[_PlannedBackend], tuple[object, ...]]:
-        return _PlannedBackend, (self._model, self.stored)
+        model = self._model()
+        assert model is not None, "it is saved with its model"
+        return _PlannedBackend, (model, [(weight, strides_before(weight)) for weight in _stored_of(model)])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _PlannedBackend:
         # A copy of a compiled model has copies of its weights. Without one nothing is copied: Lightning puts a
         # `torch.compile` in torch's place that keeps a deep copy of what it is given, which would take the memory of
         # the model once more.
-        model = memo.get(id(self._model))
-        if model is None:
+        own = self._model()
+        model = memo.get(id(own))
+        if own is None or model is None:
             return self
-        copies = ((weight, memo.get(id(weight.parameter))) for weight in self.stored)
-        stored = (replace(weight, parameter=parameter) for weight, parameter in copies if parameter is not None)
-        return _PlannedBackend(model, tuple(stored))
+        copies = ((memo.get(id(weight)), strides_before(weight)) for weight in _stored_of(own))
+        return _PlannedBackend(model, [(copy, before) for copy, before in copies if copy is not None])
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
         self.pins.before_compiling()
         try:
             inputs = graph_inputs(example_inputs)
-            before = as_they_were(inputs, self.stored)
+            before = as_they_were(inputs, stored_anew())
             outcome = graph_outcome(dynamo, before)
             graph = noted(graph_id(), dynamo, before, outcome)
             if before != inputs:
@@ -150,10 +157,9 @@ class _Preparation:
     """Prepares a model's weights before the first call; calls of other threads wait for it. Not later: what was
     compiled for the weights as they lay would have to be compiled again."""
 
-    def __init__(self, model: nn.Module, inner: str, backend: _PlannedBackend, frozen: FrozenModel | None) -> None:
+    def __init__(self, model: nn.Module, inner: str, frozen: FrozenModel | None) -> None:
         self._model = model
         self._inner = inner
-        self._backend = backend
         self._frozen = frozen
         # A model may call its own compiled program.
         self._lock = threading.RLock()
@@ -168,13 +174,18 @@ class _Preparation:
                 self._begun = True
                 if self._frozen is not None:
                     self._frozen.let_go()
-                self._backend.stored = _prepare(self._model, args, kwargs, self._inner)
+                _prepare(self._model, args, kwargs, self._inner)
                 self._done = True
 
 
-def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], inner: str) -> tuple[StoredAnew, ...]:
-    """The weights that were stored anew. Never raises: the program goes on with its weights as they are."""
-    before = [(parameter, parameter.stride()) for parameter in model.parameters() if not is_lazy(parameter)]
+def _stored_of(model: nn.Module) -> list[nn.Parameter]:
+    stored = stored_anew()
+    return [parameter for parameter in model.parameters() if id(parameter) in stored]
+
+
+def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], inner: str) -> None:
+    """Never raises: the program goes on with its weights as they are."""
+    before = [(parameter, strides_before(parameter)) for parameter in model.parameters() if not is_lazy(parameter)]
     gradients = torch.is_grad_enabled()
     try:
         # Leaving inference mode switches gradients on.
@@ -189,5 +200,4 @@ def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         warn_and_go_on(
             f"frx: the weights could not be prepared ({first_line(error)}): the model is compiled with them as they are"
         )
-    stored = (StoredAnew(parameter, strides, parameter.stride()) for parameter, strides in before)
-    return tuple(weight for weight in stored if weight.before != weight.after)
+    note_stored(before)

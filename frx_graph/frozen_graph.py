@@ -35,10 +35,10 @@ class FrozenGraph:
         frozen: Callable[[IsConstant], Compiled],
         plain: Compiled,
     ) -> None:
-        self._baseline = KeptBaseline(dynamo, inputs, plain)
         module, self._weights = _with_constants(dynamo, inputs)
         if not self._weights:
             raise RewriteError("the graph reads no weights")
+        self._baseline = KeptBaseline(dynamo, inputs, plain)
         self._watch: WeightWatch | None = WeightWatch(module)
         self._rest = [index for index in range(len(inputs)) if index not in self._weights]
         self._lock = threading.Lock()

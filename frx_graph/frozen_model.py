@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,7 +23,6 @@ from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
 from frx_graph.errors import first_line
 from frx_graph.kept_output_strides import (
-    StoredAnew,
     as_they_were,
     constants_as_they_were,
     keep_output_strides,
@@ -34,6 +34,7 @@ from frx_graph.records import Refusal
 from frx_graph.rewrite_log import LOG
 from frx_graph.user_warning import warn_and_go_on
 from frx_graph.weight_watch import WeightWatch
+from frx_graph.weights_stored_anew import Stored, stored_anew
 
 _MOST_VERSIONS = 3
 """For how many versions of the weights a frozen program is compiled; at the next one they count as no constants."""
@@ -42,18 +43,11 @@ _MOST_KINDS = 256
 
 
 class FrozenModel:
-    """A model compiled with its weights as constants, for as long as they are. `stored` gives those that
-    `frx_graph.prepare` stored anew: programs return what they would have with the strides of before."""
+    """A model compiled with its weights as constants, for as long as they are. Programs return what they would have
+    with the strides of before `frx_graph.compile` stored weights anew."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        options: BackendOptions,
-        how: Mapping[str, Any],
-        stored: Callable[[], tuple[StoredAnew, ...]],
-    ) -> None:
+    def __init__(self, model: nn.Module, options: BackendOptions, how: Mapping[str, Any]) -> None:
         self._model = model
-        self._stored = stored
         self._options = options
         self._how = how
         self._lock = threading.RLock()
@@ -118,34 +112,43 @@ class FrozenModel:
         warn_and_go_on(f"frx: the weights are not frozen: {reason}")
 
     def _compiled(self, version: _Version) -> Callable[..., Any]:
-        # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights.
-        inner = frozen_backend(self._options, version.watches_tensor)
+        # Dynamo's caches keep a backend where garbage is not looked for: it keeps nothing of this alive.
+        own, current = weakref.ref(self), weakref.ref(version)
+        options = self._options
 
-        def backend(*args: Any, **kwargs: Any) -> Any:
+        def watches_tensor(tensor: torch.Tensor) -> bool:
+            version = current()
+            return version is not None and version.watches_tensor(tensor)
+
+        inner = frozen_backend(options, watches_tensor)
+
+        def backend(dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
+            model, version = own(), current()
+            assert model is not None and version is not None, "they are running"
             if not inductor_config.freezing and version.watches[0].replaced():
                 # Dynamo has noticed. This call's program takes the new tensor as an input, the next one is frozen anew.
-                self.let_go()
-            self._watch_attributes(version, args[0])
-            stored = self._stored()
+                model.let_go()
+            model._watch_attributes(version, dynamo)
+            stored = stored_anew()
             if stored:
-                _keep_strides(args[0], args[1], stored)
-            return _run_unfrozen(inner(*args, **kwargs))
+                _keep_strides(dynamo, example_inputs, stored)
+            return _run_unfrozen(inner(dynamo, example_inputs, **how))
 
-        # In the middle of a call, between two graphs or in a hook that Dynamo leaves to Python, weights may change as
+        # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights. In
+        # the middle of a call, between two graphs or in a hook that Dynamo leaves to Python, weights may change as
         # well, and other programs be compiled: only what is captured whole is frozen.
         whole = whole_call(self._model, "frozen")
         compiled: Any = torch.compile(whole, backend=backend, **{**self._how, "fullgraph": True})
-        met: set[tuple[Any, ...]] = set()
 
         def run(*args: Any, **kwargs: Any) -> Any:
             known = _kind_of_call(args, kwargs)
-            if known in met:
+            if known in version.met:
                 return compiled(*args, **kwargs)
             # Dynamo and Inductor read the setting while they compile, which new kinds of calls make them do.
             with inductor_config.patch(freezing=True):
                 result = compiled(*args, **kwargs)
-            if known is not None and len(met) < _MOST_KINDS:
-                met.add(known)
+            if known is not None and len(version.met) < _MOST_KINDS:
+                version.met.add(known)
             return result
 
         return run
@@ -168,11 +171,13 @@ class FrozenModel:
 
 @dataclass
 class _Version:
-    """A program and what it was compiled for: weights, which `watches` look at, and what is called with the model."""
+    """A program and what it was compiled for: weights, which `watches` look at, and what is called with the model.
+    `met` are the kinds of calls that it was compiled for."""
 
     watches: list[WeightWatch]
     called: tuple[object, ...]
     program: Callable[..., Any] | None = None
+    met: set[tuple[Any, ...]] = field(default_factory=set)
 
     def unchanged(self, model: nn.Module) -> bool:
         """Whether it still holds."""
@@ -202,7 +207,7 @@ def _called(model: nn.Module) -> tuple[object, ...]:
     return (type(model).forward, *itertools.chain.from_iterable(hooks))
 
 
-def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: tuple[StoredAnew, ...]) -> None:
+def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: Stored) -> None:
     """Let a graph, which may hold its weights itself, return what it would have before they were stored anew."""
     try:
         inputs = graph_inputs(example_inputs)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -69,7 +70,8 @@ class PinnedInputs:
     """Runs a compiled program, with the strides of its inputs pinned where that is safe and saves a compilation."""
 
     def __init__(self, model: nn.Module, told: Pinned) -> None:
-        self._model = model
+        # Dynamo's caches keep a backend, and with it this, for as long as the model's code is there.
+        self._reference = weakref.ref(model)
         self._told = told
         self._compiled: list[NotedGraph | None] = []
         self._known: dict[tuple[Any, ...], _Known] = {}
@@ -80,6 +82,12 @@ class PinnedInputs:
         """By threads that run a call on copies the number of frames that Dynamo had looked at before."""
         self._writes_elsewhere = False
         self._searches = 0
+
+    @property
+    def _model(self) -> nn.Module:
+        model = self._reference()
+        assert model is not None, "it is being called"
+        return model
 
     def before_compiling(self) -> None:
         """Called by the backend before it compiles a graph. Raises `_CompiledAgainError`, which `run` understands, in a
@@ -100,7 +108,9 @@ class PinnedInputs:
         if call is None:
             self._give_up("an argument is neither a tensor nor a constant, nor made of them")
             return program(*args, **kwargs)
-        key = (self._model.training, *call.key)
+        # What is asked of a call's graphs is asked in its own modes.
+        autocast = tuple(map(torch.is_autocast_enabled, ("cpu", "cuda")))
+        key = (self._model.training, autocast, *call.key)
         known = self._known.get(key)
         how = None if known is None else known.how.get(call.strides)
         if known is None or how is None:
@@ -169,6 +179,9 @@ class PinnedInputs:
     def _may_copy(self, call: CallSignature, how: tuple[int, ...]) -> bool:
         """What can change between two calls that look alike."""
         if self._model._forward_hooks or self._model._forward_pre_hooks:
+            return False
+        if torch._dynamo.config.suppress_errors:
+            # Dynamo would take it for an error that the call is compiled again, and run the copies in eager.
             return False
         inference = torch.is_inference_mode_enabled()
         tensors = [call.tensors[i] for i in how]

@@ -9,8 +9,9 @@ graph that a break has cut off: what follows may look at strides.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,47 +26,36 @@ from frx_graph.passes.rewrites.doubtful_strides import makes_other_strides
 from frx_graph.passes.rewrites.doubtful_values import is_ambiguous
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order
+from frx_graph.weights_stored_anew import Stored
 
 _NAME = "kept_output_strides"
+_NOTHING: Stored = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAnew:
-    """A parameter with its strides before and after it was stored anew."""
-
-    parameter: nn.Parameter
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-
-def as_they_were(inputs: Sequence[Any], stored: Iterable[StoredAnew]) -> tuple[Any, ...]:
+def as_they_were(inputs: Sequence[Any], stored: Stored) -> tuple[Any, ...]:
     """A graph's inputs, its parameters with the strides that they had when the program was given to us."""
-    changed = {id(weight.parameter): weight for weight in stored}
-    return tuple(_as_it_was(value, changed) for value in inputs)
+    return tuple(_as_it_was(value, stored) for value in inputs)
 
 
-def _as_it_was(value: Any, changed: Mapping[int, StoredAnew]) -> Any:
-    weight = changed.get(value.identity) if isinstance(value, InputTensor) else None
-    # Somebody may have stored it anew since.
-    return replace(value, strides=weight.before) if weight is not None and weight.after == value.strides else value
+def _as_it_was(value: Any, stored: Stored) -> Any:
+    weight = stored.get(value.identity) if isinstance(value, InputTensor) else None
+    return replace(value, strides=weight.before) if weight is not None else value
 
 
 @contextlib.contextmanager
-def constants_as_they_were(dynamo: fx.GraphModule, stored: Iterable[StoredAnew]) -> Iterator[bool]:
+def constants_as_they_were(dynamo: fx.GraphModule, stored: Stored) -> Iterator[bool]:
     """Inside, the weights that the graph holds itself, as where it is frozen, have the strides that they had when the
     program was given to us, and no values; False where it holds none that was stored anew."""
-    changed = {id(weight.parameter): weight for weight in stored}
     held: list[tuple[nn.Module, str, nn.Parameter]] = []
     for target in dict.fromkeys(str(node.target) for node in dynamo.graph.find_nodes(op="get_attr")):
         path, _, name = target.rpartition(".")
         owner = dynamo.get_submodule(path)
         value = getattr(owner, name, None)
-        weight = changed.get(id(value))
-        if weight is not None and isinstance(value, nn.Parameter) and weight.after == value.stride():
+        if id(value) in stored and isinstance(value, nn.Parameter):
             held.append((owner, name, value))
     try:
         for owner, name, value in held:
-            like = torch.empty_strided(value.shape, changed[id(value)].before, dtype=value.dtype, device=value.device)
+            like = torch.empty_strided(value.shape, stored[id(value)].before, dtype=value.dtype, device=value.device)
             setattr(owner, name, nn.Parameter(like, requires_grad=value.requires_grad))
         yield bool(held)
     finally:
@@ -78,7 +68,7 @@ def keep_output_strides(
     inputs: Sequence[Any],
     before: Sequence[Any],
     wanted: GraphOutcome,
-    stored: Iterable[StoredAnew] = (),
+    stored: Stored = _NOTHING,
 ) -> tuple[Refusal, ...]:
     """Let `dynamo`, which is given `inputs`, return the strides that it returns for `before`: those of `wanted`; and
     let outputs share memory as they do there.
@@ -111,7 +101,7 @@ def keep_written_memory(
     inputs: Sequence[Any],
     before: Sequence[Any],
     wanted: GraphOutcome,
-    stored: Iterable[StoredAnew] = (),
+    stored: Stored = _NOTHING,
 ) -> None:
     """Where values see a write, or do not, by the strides of weights, as a `reshape` in front of it is a view or a
     copy, let `dynamo` compute all with weights that lie as in `before`: those that it writes into it writes back.
@@ -145,7 +135,7 @@ def keep_written_memory(
 
 
 def keep_seen_strides(
-    dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], stored: Iterable[StoredAnew] = ()
+    dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], stored: Stored = _NOTHING
 ) -> tuple[Refusal, ...]:
     """Give operators of `dynamo` that see how their operands lie what they would get for `before`, and those that lay
     out their results as nobody can foretell, so that what is behind them lies as it would, too.
@@ -219,7 +209,7 @@ def _convert_memories(
     inputs: Sequence[Any],
     before: Sequence[Any],
     outputs: Iterable[int],
-    stored: Iterable[StoredAnew],
+    stored: Stored,
 ) -> None:
     """Convert what the outputs at these positions are views of, or were, for all that reads it: a reshape that was a
     view of a plain image is a copy of one that lies otherwise."""

@@ -363,6 +363,19 @@ def test_a_state_that_reads_strides_reads_those_that_were_given(inner: str, trai
     assert any("reasons of its own" in reason for reason in reasons())
 
 
+def test_where_dynamo_keeps_errors_to_itself_nothing_is_copied() -> None:
+    model = Program(lambda self, x: x * 2 if self.writes else x.sum() * self.scale)
+    model.writes = False
+    program = compiled(model)
+    with torch.no_grad():
+        program(PLAIN)
+        program(LAST)
+        assert len(pins()) == 1
+        model.writes = True
+        with torch._dynamo.config.patch(suppress_errors=True):
+            assert program(LAST).stride() == (LAST * 2).stride()
+
+
 def test_without_a_plan_nothing_is_pinned() -> None:
     program = frx_graph.compile(Program(lambda self, x: x.sum()), options={"inner": "eager"})
     with torch.no_grad():

@@ -423,3 +423,24 @@ INDUCTOR = {
 def test_a_program_that_was_wrong_under_inductor_is_right(name: str) -> None:
     verdict = check_program(INDUCTOR[name], "inductor")
     assert verdict.outcome in (Outcome.OK, Outcome.REFUSED), verdict.problems
+
+
+FROZEN = {
+    "a batch norm of one channel, whose fake lies, before packed convolutions": RandomProgram(
+        ("torch.randn(1, 1, 6, 6, dtype=torch.float32).to(memory_format=torch.channels_last)",),
+        (
+            "self.m0 = nn.BatchNorm2d(1, affine=False)",
+            "self.m1 = nn.Conv2d(1, 4, 3, dilation=2, bias=False)",
+            "self.m2 = nn.Conv2d(4, 4, 3, groups=4, padding=1)",
+        ),
+        ("v0 = self.m2(self.m1(self.m0(i0)))",),
+        ("v0",),
+    ),
+}
+
+
+@pytest.mark.parametrize("inner", ["eager frozen", "eager chosen"])
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_program_that_was_wrong_frozen_is_right(name: str, inner: str) -> None:
+    verdict = check_program(FROZEN[name], inner)
+    assert verdict.outcome in (Outcome.OK, Outcome.REFUSED), verdict.problems

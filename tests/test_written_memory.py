@@ -1,4 +1,4 @@
-"""Writes that reach a value or not by the strides of weights: programs whose weights are stored anew write as before."""
+"""Writes reach a value or not by the strides of weights: programs whose weights are stored anew write as before."""
 
 import copy
 from collections.abc import Callable, Iterator

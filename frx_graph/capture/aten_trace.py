@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.convert_frame import compile_lock
 from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -86,6 +87,9 @@ def trace_eager(
         return outputs, torch.autograd.grad(roots, leaves, [make() for make in gradients], allow_unused=True)
 
     with contextlib.ExitStack() as stack:
+        # `make_fx` puts a function in the place of `nn.Module.__call__`, as Dynamo does while it compiles, for all
+        # threads: what one puts back the other has put there.
+        stack.enter_context(compile_lock)
         stack.enter_context(unseen_by_saved_tensor_hooks())
         # Inside a backend the surrounding tracing context has a fake mode of its own, which make_fx would pick up.
         stack.enter_context(tracing(TracingContext(fake_mode)))

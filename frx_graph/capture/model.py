@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import logging
 import threading
 from collections import Counter
@@ -22,6 +21,7 @@ from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import bookmark, breaks_since
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.eager_paths import eager_paths
+from frx_graph.capture.isolated_recompiles import ISOLATED
 from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
@@ -85,12 +85,9 @@ _ONE_AT_A_TIME = threading.RLock()
 def _compiled(model: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
     """The model under a backend that only records, in a cache of its own where torch offers one: the entries of
     repeated captures must not use up the limit that the user's own compilation has."""
-    isolated: dict[str, Any] = {}
-    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
-        isolated["isolate_recompiles"] = True
     # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
     target = model if isinstance(model, nn.Module) else _as_function(model)
-    compiled: Callable[..., Any] = torch.compile(target, backend=backend, **isolated)
+    compiled: Callable[..., Any] = torch.compile(target, backend=backend, **ISOLATED)
     return compiled
 
 

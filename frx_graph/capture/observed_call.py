@@ -1,9 +1,9 @@
 """One run of a captured program, as somebody sees it who does not ask how tensors lie in memory.
 
 Two runs whose weights lie differently are the same call if the program calls the same functions on the same shapes,
-gets the same numbers and does the same around its graph. Only the graph runs, on tensors of its own: what the program's
-own tensors hold, and what hangs on them, nobody touches. Random numbers are drawn in the order of the elements,
-whatever the order in memory, so that both runs get the same ones.
+gets the same numbers and does the same around its graph. Only the graph runs, on tensors of its own, and only torch's
+operators of it (`stand_ins.py`): what the program's own tensors hold, and what hangs on them, nobody touches. Random
+numbers are drawn in the order of the elements, whatever the order in memory, so that both runs get the same ones.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.capture.held_tensors import held_tensors_replaced
 from frx_graph.capture.kept_modes import modes_put_back
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
+from frx_graph.capture.stand_ins import TORCHS_NAMESPACES, StandIns, ramp
 from frx_graph.capture.whole_program import WholeProgram
 
 _WEIGHT = InputKind.PARAMETER
@@ -40,7 +41,6 @@ _TOLD_MEMORY = frozenset(
     | {"untyped_storage", "storage", "_typed_storage", "data_ptr"}
 )
 """What is told places in memory, or tells them."""
-_KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def observed_call(
         outcome = graph_outcome(program.dynamo, graph_inputs(program.inputs))
         names = [f"{given.kind} {i}" for i, given in enumerate(program.noted.inputs)]
         inputs = dict(zip(names, _own_inputs(program, outcome.written), strict=True))
-        with disturbance or nullcontext(), _DrawsInOrder():
+        with disturbance or nullcontext(), _DrawsInOrder(), StandIns():
             with calls:
                 returned = program.dynamo.forward(*inputs.values())
             leaves = pytree.tree_leaves(returned)
@@ -168,16 +168,10 @@ def _gradients(outputs: Sequence[Tensor], inputs: Mapping[str, Any]) -> dict[str
     wanted = {name: leaf for name, leaf in inputs.items() if isinstance(leaf, Tensor) and leaf.requires_grad}
     if not roots or not wanted:
         return {}
-    tangents = [_tangent(root) for root in roots]
+    # Ones would cancel out behind a normalisation.
+    tangents = [ramp(root) for root in roots]
     found = torch.autograd.grad(roots, list(wanted.values()), tangents, allow_unused=True)
     return {f"gradient of {name}": value for name, value in zip(wanted, found, strict=True) if value is not None}
-
-
-def _tangent(output: Tensor) -> Tensor:
-    """Values of either sign, the same for each element in whatever order it lies: ones would cancel out behind a
-    normalisation."""
-    steps = torch.arange(output.numel(), dtype=torch.float32, device=output.device).reshape(output.shape)
-    return (steps * 0.7 + 0.3).cos().to(output.dtype)
 
 
 class _Calls(TorchFunctionMode):
@@ -211,9 +205,9 @@ def _name(function: Any) -> str:
 def sees_memory(function: Any) -> bool:
     """True for what is told how its operands lie, and for operators of which nothing is known."""
     if isinstance(function, OpOverload):
-        return function.namespace not in _KNOWN_NAMESPACES or function.overloadpacket.__name__ in _TOLD_MEMORY
+        return function.namespace not in TORCHS_NAMESPACES or function.overloadpacket.__name__ in _TOLD_MEMORY
     if isinstance(function, OpOverloadPacket):
-        return function._qualified_op_name.partition("::")[0] not in _KNOWN_NAMESPACES
+        return function._qualified_op_name.partition("::")[0] not in TORCHS_NAMESPACES
     return getattr(function, "__name__", "") in _TOLD_MEMORY
 
 

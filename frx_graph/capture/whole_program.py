@@ -19,6 +19,7 @@ from torch import fx
 from torch._dynamo.convert_frame import compile_lock, register_bytecode_hook
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.autograd_function import autograd_function_apply
+from torch._higher_order_ops import flat_apply, invoke_leaf_function
 
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.kept_modes import modes_put_back
@@ -119,6 +120,9 @@ def _foreign(dynamo: fx.GraphModule) -> str | None:
         for node in graph.graph.nodes:
             if node.target is autograd_function_apply:
                 return "a torch.autograd.Function"
+            if node.target in (flat_apply, invoke_leaf_function) or "flat_apply_capture" in str(node.target):
+                # Under `nonstrict_trace` and its like.
+                return "a function that Dynamo does not trace"
             called = graph.get_submodule(str(node.target)) if node.op == "call_module" else node.target
             kind = called if isinstance(called, types.FunctionType) else type(called)
             runs = node.op in ("call_function", "call_module") and not isinstance(called, fx.GraphModule)

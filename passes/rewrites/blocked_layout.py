@@ -29,6 +29,7 @@ from frx_graph.facts.operator_signature import OperatorSignature, signature_of, 
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.activations import Activation, activation_of
 from frx_graph.passes.rewrites.conversion import exact_strides
+from frx_graph.passes.rewrites.doubtful_values import has_one_order
 from frx_graph.passes.rewrites.misread_images import needs_plain_images
 from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
@@ -122,6 +123,7 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
         return
     sums: set[str] = set()
     facts = subject.facts
+    seen = any(name in subject.doubtful and not has_one_order(facts.values[name].shape) for name in subject.visible)
     for op in facts.ops:
         position = _WEIGHTS.get(op.operator)
         if position is None:
@@ -134,6 +136,8 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
             yield Refusal(NAME, "its sizes may change", (op.node,))
         elif reads_ambiguous_image(op, facts):
             yield Refusal(NAME, "its image of one channel lies in either layout at once", (op.node,))
+        elif seen and op.outputs[0] in subject.doubtful:
+            yield Refusal(NAME, "it may lie otherwise than its fake says, and so may what is returned", (op.node,))
         elif needs_plain_images(op, facts):
             yield Refusal(NAME, "oneDNN computes something else with weights packed for these sizes", (op.node,))
         else:

@@ -95,3 +95,47 @@ def test_autocast_keeps_nothing_of_it() -> None:
             model.weight.add_(1)
         assert not torch.equal(observed_call(program, train=True).values["output 0"], before)
         torch.testing.assert_close(model(torch.ones(2, 4)), observed_call(program, train=True).values["output 0"])
+
+
+RUNS: list[Tensor] = []
+
+
+@torch.library.custom_op("frx_tests_observed::counted", mutates_args=())
+def counted(x: Tensor) -> Tensor:
+    RUNS.append(x)
+    return x * 2
+
+
+@counted.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+counted.register_autograd(lambda context, gradient: counted(gradient))
+
+
+class Counted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return counted(self.layer(x)).relu()
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_operators_that_are_not_torchs_do_not_run(train: bool) -> None:
+    model, x = Counted(), torch.randn(2, 3, 6, 6)
+    RUNS.clear()
+    with torch.set_grad_enabled(train):
+        program = captured(model, x)
+        ours, again = (observed_call(program, train=train) for _ in range(2))
+    assert RUNS == []
+    assert ours.values["output 0"].shape == (2, 4, 4, 4)
+    assert ours.values["output 0"].count_nonzero() > 0
+    assert ours.values.keys() == again.values.keys()
+    for name, value in ours.values.items():
+        assert torch.equal(value, again.values[name])
+    gradients = [value for name, value in ours.values.items() if name.startswith("gradient of parameter")]
+    assert all(gradient.count_nonzero() > 0 for gradient in gradients)
+    assert bool(gradients) == train

@@ -105,9 +105,15 @@ def foreign(x: Tensor) -> Tensor:
     return x + 1
 
 
+@torch._dynamo.nonstrict_trace
+def untraced(x: Tensor) -> Tensor:
+    return x + 1
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
+        (lambda self, x: untraced(self.layer(x)), "a function that Dynamo does not trace"),
         (lambda self, x: unseen(self.layer(x)), "not captured in one graph"),
         (lambda self, x: foreign(self.layer(x)), "foreign, into which nobody can see"),
         (lambda self, x: self.layer(x) if x.sum() > 0 else x, "not captured in one graph"),

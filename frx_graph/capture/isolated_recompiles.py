@@ -1,0 +1,16 @@
+"""What to give `torch.compile` for a cache of its own, which torch offers since 2.15: by default all models of a class
+have one, and one limit of compilations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+
+_NAME = "isolate_recompiles"
+
+ISOLATED: Mapping[str, bool] = MappingProxyType(
+    {_NAME: True} if _NAME in inspect.signature(torch.compile).parameters else {}
+)
