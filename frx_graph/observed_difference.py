@@ -33,7 +33,7 @@ _UNITS = 8.0
 _HALF = (torch.float16, torch.bfloat16)
 
 Run = Callable[[AbstractContextManager[Any] | None], ObservedCall]
-"""Calls the model, with its weights as they were, in a mode that disturbs it."""
+"""Runs the graph, with the weights as they were, in a mode that disturbs it."""
 
 
 def computes_otherwise(before: ObservedCall, after: ObservedCall, noisy: Run) -> str | None:

@@ -24,13 +24,13 @@ from frx_graph.capture.whole_program import WholeProgram, whole_program
 from frx_graph.errors import CaptureError, first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.ordered_tensor import in_order
-from frx_graph.fused_steps import keep_fused_steps_right
 from frx_graph.observed_difference import computes_otherwise
 from frx_graph.options import check_inner
 from frx_graph.passes.rewrites import preconvert_weights
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Refusal
 from frx_graph.rules.dimension_map import Order
+from frx_graph.steps_by_memory import keep_steps_right
 
 _ROOT = "model."
 
@@ -193,7 +193,7 @@ def _users(tensor: torch.Tensor) -> int:
 
 def store(parameter: nn.Parameter, order: Order) -> None:
     """Give the parameter's values other strides, in place."""
-    keep_fused_steps_right()
+    keep_steps_right()
     with torch.no_grad():
         parameter.data = in_order(parameter.data, order)
 

@@ -1,8 +1,9 @@
-"""Fused optimizers on weights that were stored anew: gradients and averages are brought to the order of their weight.
+"""Optimizers whose steps go by how tensors lie, on weights that were stored anew: what they read is laid out for them.
 
 Why: fused kernels go through the memory of a parameter, its gradient and its averages side by side, whatever their
-strides (SGD and Adam on a CPU, torch 2.15). Gradients that a backward computes, and averages that an optimizer makes,
-lie as their parameter does; those that a program assigns, or loads with a checkpoint, lie as it did before.
+strides (SGD and Adam on a CPU, torch 2.15), and LBFGS takes each gradient for one line of numbers (`view(-1)`).
+Gradients that a backward computes, and averages that an optimizer makes, lie as their parameter does; those that a
+program assigns, or loads with a checkpoint, lie as it did before.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from frx_graph.facts.layout import dimension_order
+from frx_graph.facts.layout import dimension_order, strides_for_order
 from frx_graph.facts.ordered_tensor import in_order
 
 _IMAGE_WEIGHTS = (4, 5)
@@ -25,8 +26,8 @@ _IMAGE_WEIGHTS = (4, 5)
 
 
 @functools.cache
-def keep_fused_steps_right() -> None:
-    """See to it that all fused optimizers of the process find what they update side by side; the first call does."""
+def keep_steps_right() -> None:
+    """See to it that all optimizers of the process find what they read as they need it; the first call does."""
     register_optimizer_step_pre_hook(_before_step)
     register_optimizer_step_post_hook(_give_back)
 
@@ -43,23 +44,24 @@ class _Replaced:
 _replaced: dict[int, list[_Replaced]] = {}
 """By the `id` of an optimizer in its step."""
 
+Strides = tuple[int, ...]
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def _before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments | None:
-    """The arguments of the step, with a closure that brings side by side what it has computed; None to leave them."""
+    """The arguments of the step, with a closure that lays out what it has computed; None to leave them."""
     # A step that has raised has left its own.
     _replaced.pop(id(optimizer), None)
-    if next(_fused_parameters(optimizer), None) is None:
+    if next(_read_by_memory(optimizer), None) is None:
         return None
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
     if closure is None:
-        _bring_side_by_side(optimizer)
+        _lay_out(optimizer)
         return None
 
     def computed() -> Any:
         loss = closure()
-        _bring_side_by_side(optimizer)
+        _lay_out(optimizer)
         return loss
 
     if "closure" in kwargs:
@@ -67,15 +69,16 @@ def _before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, 
     return (args[0], computed, *args[2:]), kwargs
 
 
-def _bring_side_by_side(optimizer: Optimizer) -> None:
+def _lay_out(optimizer: Optimizer) -> None:
     replaced = _replaced.setdefault(id(optimizer), [])
-    for parameter in _fused_parameters(optimizer):
-        if parameter.grad is not None and not _lie_alike(parameter.grad, parameter):
-            own, parameter.grad = parameter.grad, _laid_out_as(parameter.grad, parameter)
-            replaced.append(_Replaced(parameter, own, parameter.grad))
+    for parameter in _read_by_memory(optimizer):
+        gradient, strides = parameter.grad, _needed(optimizer, parameter)
+        if gradient is not None and not _lies_so(gradient, strides):
+            parameter.grad = _laid_out(gradient, strides)
+            replaced.append(_Replaced(parameter, gradient, parameter.grad))
         state = optimizer.state.get(parameter, {})
         for name, value in _averages(state, parameter):
-            state[name] = _laid_out_as(value, parameter)
+            state[name] = _laid_out(value, parameter.stride())
 
 
 def _give_back(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
@@ -86,10 +89,17 @@ def _give_back(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
             gradient.parameter.grad = gradient.own
 
 
-def _fused_parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+def _read_by_memory(optimizer: Optimizer) -> Iterator[Tensor]:
+    flat = isinstance(optimizer, LBFGS)
     for group in optimizer.param_groups:
-        if group.get("fused"):
+        if flat or group.get("fused"):
             yield from (parameter for parameter in group["params"] if parameter.dim() in _IMAGE_WEIGHTS)
+
+
+def _needed(optimizer: Optimizer, parameter: Tensor) -> Strides:
+    if isinstance(optimizer, LBFGS):
+        return strides_for_order(tuple(parameter.shape), tuple(range(parameter.dim())))
+    return parameter.stride()
 
 
 def _averages(state: Mapping[str, Any], parameter: Tensor) -> list[tuple[str, Tensor]]:
@@ -97,18 +107,18 @@ def _averages(state: Mapping[str, Any], parameter: Tensor) -> list[tuple[str, Te
     return [
         (name, value)
         for name, value in state.items()
-        if isinstance(value, Tensor) and value.shape == parameter.shape and not _lie_alike(value, parameter)
+        if isinstance(value, Tensor) and value.shape == parameter.shape and not _lies_so(value, parameter.stride())
     ]
 
 
-def _lie_alike(one: Tensor, other: Tensor) -> bool:
-    """True where both have an element at the same place, strides of dimensions of size 1 aside."""
-    own, strides = one.stride(), other.stride()
+def _lies_so(value: Tensor, strides: Strides) -> bool:
+    """True where each element is where these strides have it; those of dimensions of size 1 say nothing."""
+    own = value.stride()
     if own == strides:
         return True
-    return all(size == 1 or mine == its for size, mine, its in zip(one.shape, own, strides, strict=True))
+    return all(size == 1 or mine == its for size, mine, its in zip(value.shape, own, strides, strict=True))
 
 
-def _laid_out_as(value: Tensor, parameter: Tensor) -> Tensor:
+def _laid_out(value: Tensor, strides: Strides) -> Tensor:
     with torch.no_grad():
-        return in_order(value, dimension_order(tuple(parameter.shape), parameter.stride()))
+        return in_order(value, dimension_order(tuple(value.shape), strides))

@@ -1,4 +1,4 @@
-"""Fused optimizers update weights that were stored anew as they would those that were not."""
+"""Optimizers that go by memory update weights that were stored anew as they would those that were not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
+from torch.optim import LBFGS, SGD, Adagrad, Adam, AdamW, Optimizer
 
 from frx_graph.weight_preparation import store
 
@@ -160,3 +160,20 @@ def test_gradients_stay_where_a_closure_raises() -> None:
     with pytest.raises(ValueError, match="no batch"):
         optimizer.step(closure)
     assert model[0].weight.grad is kept
+
+
+def test_lbfgs_finds_gradients_in_one_line() -> None:
+    plain, model = network(), stored_anew(network())
+    for chosen in (plain, model):
+        optimizer = LBFGS(chosen.parameters(), lr=0.1, max_iter=3)
+
+        def closure(chosen: nn.Module = chosen, optimizer: Optimizer = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            loss = chosen(IMAGE).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(2):
+            optimizer.step(closure)
+    assert not model[0].weight.is_contiguous()
+    assert_equal(list(model.parameters()), list(plain.parameters()))
