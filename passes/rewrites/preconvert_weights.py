@@ -7,8 +7,8 @@ optimizers, `load_state_dict`, tied weights and writes through `.data` work as b
 Assumes: convolutions alone read the weight, through casts at most, and no operator that sees strides, or is less exact
 in channels-last, what they compute.
 Safe: values stay; only the strides of parameters change, as `model.to(memory_format=...)` changes them. Code that calls
-`view` on such a weight fails, as it does after that; whether the program asks for strides by itself is told by capturing
-it with its weights stored so.
+`view` on such a weight fails, as it does after that; whether the program asks for strides by itself is told by
+capturing it with its weights stored so.
 """
 
 from __future__ import annotations
