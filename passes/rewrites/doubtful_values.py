@@ -34,7 +34,9 @@ def doubtful_values(facts: GraphFacts, inputs: Collection[str] = ()) -> frozense
         operands = facts.input_values(op)
         follows = any(value.name in found for value in operands)
         for result in facts.output_values(op):
-            if _is_weight_gradient(op, result, operands) and not (follows and is_ambiguous(result.shape)):
+            if _is_weight_gradient(op, result, operands):
+                if is_ambiguous(result.shape) and operands[1].name in found:
+                    found.add(result.name)
                 continue
             led = _is_led(op, result, operands, found)
             if _is_misread_view(op, facts) or (not led and follows) or _is_mispredicted(op, result, operands, led):
