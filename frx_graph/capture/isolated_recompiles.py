@@ -6,11 +6,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
 _NAME = "isolate_recompiles"
 
-ISOLATED: Mapping[str, bool] = MappingProxyType(
+ISOLATED: Mapping[str, Any] = MappingProxyType(
     {_NAME: True} if _NAME in inspect.signature(torch.compile).parameters else {}
 )
