@@ -1,5 +1,5 @@
-"""What to give `torch.compile` for a cache of its own, which torch offers since 2.15: by default all models of a class
-have one, and one limit of compilations."""
+"""What to give `torch.compile` for a cache of its own, where torch offers one (2.13 and 2.15 do): by default all models
+of a class have one together, and one limit of compilations."""
 
 from __future__ import annotations
 
