@@ -444,3 +444,20 @@ FROZEN = {
 def test_a_program_that_was_wrong_frozen_is_right(name: str, inner: str) -> None:
     verdict = check_program(FROZEN[name], inner)
     assert verdict.outcome in (Outcome.OK, Outcome.REFUSED), verdict.problems
+
+
+STORED = {
+    "the weight of a transposed convolution of one channel, whose image's fake lies": RandomProgram(
+        ("torch.randn(n, 1, 6, 5, dtype=torch.float32).to(memory_format=torch.channels_last)",),
+        ("self.m0 = nn.ConvTranspose2d(1, 3, 2)",),
+        ("v0 = self.m0(-i0)[..., 0]",),
+        ("v0",),
+        train=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_program_that_was_wrong_on_stored_weights_is_right(name: str) -> None:
+    verdict = check_program(STORED[name], "eager stored")
+    assert verdict.outcome in (Outcome.OK, Outcome.REFUSED), verdict.problems

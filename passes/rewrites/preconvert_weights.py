@@ -55,9 +55,11 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
         if name not in wanted:
             yield Refusal(path, "how long its convolution takes in either order could not be measured")
     minding = _reaching_what_minds(subject)
+    # Those without measured times, too.
+    read = [(op.node, weight) for op in facts.ops if (weight := _weight(op, facts))]
     for name, orders in wanted.items():
         parameter = facts.values[name]
-        readers = [node for node, weight in weights.items() if weight.name == name]
+        readers = [node for node, weight in read if weight.name == name]
         reached = next((minding[node] for node in readers if node in minding), None)
         if len(orders) > 1:
             yield Refusal(parameter.path, "the convolutions that share it are fastest in different orders")
