@@ -9,7 +9,7 @@ graph that a break has cut off: what follows may look at strides.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -84,7 +84,7 @@ def keep_output_strides(
         _convert_memories(dynamo, inputs, before, together, stored)
         now = graph_outcome(dynamo, inputs)
     _say_orders(dynamo, now, wanted)
-    _convert_outputs(dynamo, now, wanted)
+    _convert_outputs(dynamo, now, wanted, _behind_weights(dynamo, inputs, before, stored))
     nodes = pytree.tree_leaves(dynamo.graph.output_node().args[0])
     return tuple(
         Refusal(
@@ -235,7 +235,26 @@ def _convert_memories(
     dynamo.recompile()
 
 
-def _convert_outputs(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOutcome) -> None:
+def _behind_weights(
+    dynamo: fx.GraphModule, inputs: Sequence[Any], before: Sequence[Any], stored: Stored
+) -> frozenset[fx.Node]:
+    """What is computed of weights that were stored anew: other values lie as in eager, whatever fakes say."""
+    placeholders = dynamo.graph.find_nodes(op="placeholder")
+    waiting = [node for node, own, its in zip(placeholders, inputs, before, strict=True) if own != its]
+    if stored:
+        waiting.extend(dynamo.graph.find_nodes(op="get_attr"))
+    found: set[fx.Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting.extend(node.users)
+    return frozenset(found)
+
+
+def _convert_outputs(
+    dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOutcome, behind: Collection[fx.Node]
+) -> None:
     output = dynamo.graph.output_node()
     leaves = pytree.tree_leaves(output.args[0])
     converted: dict[fx.Node, fx.Node] = {}
@@ -243,7 +262,7 @@ def _convert_outputs(dynamo: fx.GraphModule, now: GraphOutcome, wanted: GraphOut
         shape, order = wanted.shapes[index], _order(wanted, index)
         if shape is None or order is None:
             continue
-        if now.strides[index] == wanted.strides[index] and not is_ambiguous(shape):
+        if now.strides[index] == wanted.strides[index] and not (is_ambiguous(shape) and leaf in behind):
             continue
         if index not in now.shared and leaf not in converted:
             with dynamo.graph.inserting_before(output):

@@ -447,6 +447,15 @@ def test_a_program_that_was_wrong_frozen_is_right(name: str, inner: str) -> None
 
 
 STORED = {
+    "an output whose fake lies, and no weight is read for": RandomProgram(
+        (
+            "torch.randn(n, 8, 1, 6, dtype=torch.float32)",
+            "torch.randn(n, 1, 4, 1, dtype=torch.float32).to(memory_format=torch.channels_last)",
+        ),
+        ("self.m0 = nn.ConvTranspose2d(8, 2, 3, padding=1)",),
+        ("v0 = self.m0(i0)", "v1 = i1.sin()"),
+        ("v1",),
+    ),
     "the weight of a transposed convolution of one channel, whose image's fake lies": RandomProgram(
         ("torch.randn(n, 1, 6, 5, dtype=torch.float32).to(memory_format=torch.channels_last)",),
         ("self.m0 = nn.ConvTranspose2d(1, 3, 2)",),
