@@ -44,7 +44,7 @@ class _Replaced:
 _replaced: dict[int, list[_Replaced]] = {}
 """By the `id` of an optimizer in its step."""
 
-Strides = tuple[int, ...]
+_Strides = tuple[int, ...]
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -96,7 +96,7 @@ def _read_by_memory(optimizer: Optimizer) -> Iterator[Tensor]:
             yield from (parameter for parameter in group["params"] if parameter.dim() in _IMAGE_WEIGHTS)
 
 
-def _needed(optimizer: Optimizer, parameter: Tensor) -> Strides:
+def _needed(optimizer: Optimizer, parameter: Tensor) -> _Strides:
     if isinstance(optimizer, LBFGS):
         return strides_for_order(tuple(parameter.shape), tuple(range(parameter.dim())))
     return parameter.stride()
@@ -111,7 +111,7 @@ def _averages(state: Mapping[str, Any], parameter: Tensor) -> list[tuple[str, Te
     ]
 
 
-def _lies_so(value: Tensor, strides: Strides) -> bool:
+def _lies_so(value: Tensor, strides: _Strides) -> bool:
     """True where each element is where these strides have it; those of dimensions of size 1 say nothing."""
     own = value.stride()
     if own == strides:
@@ -119,6 +119,6 @@ def _lies_so(value: Tensor, strides: Strides) -> bool:
     return all(size == 1 or mine == its for size, mine, its in zip(value.shape, own, strides, strict=True))
 
 
-def _laid_out(value: Tensor, strides: Strides) -> Tensor:
+def _laid_out(value: Tensor, strides: _Strides) -> Tensor:
     with torch.no_grad():
         return in_order(value, dimension_order(tuple(value.shape), strides))

@@ -19,8 +19,9 @@ import torch
 from hypothesis import settings
 from torch._inductor.utils import fresh_cache
 
-from frx_graph import backend
+from frx_graph import anchor_times, backend
 from frx_graph.arms import where_this_is
+from frx_graph.passes.rewrites.anchor_calls import anchor_orders
 from frx_graph.travel.decisive_settings import decisive_settings
 from frx_graph.travel.torch_settings import put_settings, settings_in_force
 
@@ -39,6 +40,22 @@ def _settings_of_torch_stay() -> Iterator[None]:
     yield
     put_settings(before)
     assert decisive_settings() == told
+
+
+@pytest.fixture
+def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What times say of each anchor, and nothing compiled before: weights are stored anew on every machine."""
+
+    def seconds(subject: Any, *, prepared: bool) -> dict[str, dict[Any, float]]:
+        orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
+        return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
+
+    monkeypatch.setattr(anchor_times, "anchor_seconds", seconds)
+    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e10)
+    torch._dynamo.reset()
+    backend.clear()
+    with fresh_cache():
+        yield
 
 
 @pytest.fixture(autouse=True)

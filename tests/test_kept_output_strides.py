@@ -1,7 +1,7 @@
 """Programs whose weights were stored anew return the strides from before."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,34 +12,22 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 import frx_graph
-from frx_graph import anchor_times, backend, eager_plan
+from frx_graph import backend, eager_plan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.current_plan import current_plan
 from frx_graph.eager_plan import EagerPlan
 from frx_graph.kept_output_strides import keep_output_strides
-from frx_graph.passes.rewrites.anchor_calls import anchor_orders
 from frx_graph.weight_preparation import prepare
 
-pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:frx applies rewrites"),
+    pytest.mark.usefixtures("channels_last_is_fastest"),
+]
 
 IMAGE = torch.randn(2, 3, 12, 10)
 LAST = torch.channels_last
 IMAGE_LAST = IMAGE.contiguous(memory_format=LAST)
-
-
-@pytest.fixture(autouse=True)
-def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def seconds(subject, *, prepared):
-        orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
-        return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
-
-    monkeypatch.setattr(anchor_times, "anchor_seconds", seconds)
-    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e10)
-    torch._dynamo.reset()
-    backend.clear()
-    with torch._inductor.utils.fresh_cache():
-        yield
 
 
 class Returned(nn.Module):

@@ -4,34 +4,21 @@ import copy
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import frx_graph
-from frx_graph import anchor_times, backend
 from frx_graph.capture.isolated_recompiles import ISOLATED
-from frx_graph.passes.rewrites.anchor_calls import anchor_orders
 
-pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:frx applies rewrites"),
+    pytest.mark.usefixtures("channels_last_is_fastest"),
+]
 
 IMAGE = torch.randn(2, 3, 8, 9, generator=torch.Generator().manual_seed(0))
 PLAN = {"plan": "all", "inner": "eager"}
-
-
-@pytest.fixture(autouse=True)
-def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def seconds(subject, *, prepared):
-        orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
-        return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
-
-    monkeypatch.setattr(anchor_times, "anchor_seconds", seconds)
-    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e10)
-    torch._dynamo.reset()
-    backend.clear()
-    yield
 
 
 class Network(nn.Module):

@@ -19,7 +19,6 @@ from torch import fx
 from torch._dynamo.convert_frame import compile_lock, register_bytecode_hook
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.autograd_function import autograd_function_apply
-from torch._higher_order_ops import flat_apply, invoke_leaf_function
 
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.kept_modes import modes_put_back
@@ -32,6 +31,9 @@ from frx_graph.errors import CaptureError
 
 _COUNTED = re.compile(r"_\d")
 """What begins the number in `__compiled_fn_1_<uuid>` and `___dict_<id>_c0`."""
+
+_UNTRACED = re.compile("flat_apply|invoke_leaf_function")
+"""What calls functions under `nonstrict_trace` and its like."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,7 @@ def _foreign(dynamo: fx.GraphModule) -> str | None:
         for node in graph.graph.nodes:
             if node.target is autograd_function_apply:
                 return "a torch.autograd.Function"
-            if node.target in (flat_apply, invoke_leaf_function) or "flat_apply_capture" in str(node.target):
-                # Under `nonstrict_trace` and its like.
+            if node.op == "call_function" and _UNTRACED.search(str(node.target)):
                 return "a function that Dynamo does not trace"
             called = graph.get_submodule(str(node.target)) if node.op == "call_module" else node.target
             kind = called if isinstance(called, types.FunctionType) else type(called)
