@@ -14,17 +14,12 @@ from torch import Tensor, fx, nn
 from torch.nn.parameter import is_lazy
 
 from frx_graph.aot_context import graph_id
-from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
+from frx_graph.as_before.graph_before import graph_before
+from frx_graph.as_before.kept_graph import keep_as_before
 from frx_graph.capture.isolated_recompiles import ISOLATED
 from frx_graph.errors import FrxError, OptionError, first_line
 from frx_graph.frozen_model import FrozenModel
 from frx_graph.input_pinning import PinnedInputs
-from frx_graph.kept_output_strides import (
-    as_they_were,
-    keep_output_strides,
-    keep_seen_strides,
-    keep_written_memory,
-)
 from frx_graph.noted_graph import noted
 from frx_graph.options import backend_options, check_together
 from frx_graph.passes.rewrites import preconvert_weights
@@ -135,16 +130,10 @@ class _PlannedBackend:
     def __call__(self, dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
         self.pins.before_compiling()
         try:
-            inputs = graph_inputs(example_inputs)
-            before = as_they_were(inputs, stored_anew())
-            outcome = graph_outcome(dynamo, before)
-            graph = noted(graph_id(), dynamo, before, outcome)
-            if before != inputs:
-                keep_written_memory(dynamo, inputs, before, outcome)
-                for refusal in keep_seen_strides(dynamo, inputs, before):
-                    LOG.note(refusal)
-                for refusal in keep_output_strides(dynamo, inputs, before, outcome):
-                    LOG.note(refusal)
+            before = graph_before(dynamo, example_inputs, stored_anew())
+            graph = noted(graph_id(), dynamo, before.inputs, before.outcome)
+            for refusal in keep_as_before(dynamo, before):
+                LOG.note(refusal)
         except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
             self.pins.note(None)
             LOG.note(Refusal("frx_graph.compile", f"a graph could not be looked at: {first_line(error)}"))

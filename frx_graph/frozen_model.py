@@ -16,19 +16,13 @@ from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, To
 from torch._inductor import config as inductor_config
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
+from frx_graph.as_before.graph_before import graph_before
+from frx_graph.as_before.kept_graph import keep_as_before
 from frx_graph.backend import frozen_backend
 from frx_graph.call_signature import call_signature
 from frx_graph.capture.dynamo_reason import short_reason
-from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
 from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
 from frx_graph.errors import first_line
-from frx_graph.kept_output_strides import (
-    as_they_were,
-    constants_as_they_were,
-    keep_output_strides,
-    keep_seen_strides,
-    keep_written_memory,
-)
 from frx_graph.options import BackendOptions
 from frx_graph.records import Refusal
 from frx_graph.rewrite_log import LOG
@@ -210,16 +204,8 @@ def _called(model: nn.Module) -> tuple[object, ...]:
 def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: Stored) -> None:
     """Let a graph, which may hold its weights itself, return what it would have before they were stored anew."""
     try:
-        inputs = graph_inputs(example_inputs)
-        before = as_they_were(inputs, stored)
-        with constants_as_they_were(dynamo, stored) as any_held:
-            wanted = graph_outcome(dynamo, before)
-        if any_held or before != inputs:
-            keep_written_memory(dynamo, inputs, before, wanted, stored)
-            for refusal in keep_seen_strides(dynamo, inputs, before, stored):
-                LOG.note(refusal)
-            for refusal in keep_output_strides(dynamo, inputs, before, wanted, stored):
-                LOG.note(refusal)
+        for refusal in keep_as_before(dynamo, graph_before(dynamo, example_inputs, stored)):
+            LOG.note(refusal)
     except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
         LOG.note(Refusal("frx_graph.compile", f"a graph could not be looked at: {first_line(error)}"))
 

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +12,14 @@ from torch.utils import _pytree as pytree
 
 import frx_graph
 from frx_graph import backend, eager_plan
+from frx_graph.as_before.graph_before import graph_before
+from frx_graph.as_before.kept_graph import keep_as_before
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome
+from frx_graph.capture.graph_outcome import graph_outcome
 from frx_graph.current_plan import current_plan
 from frx_graph.eager_plan import EagerPlan
-from frx_graph.kept_output_strides import keep_output_strides
 from frx_graph.weight_preparation import prepare
+from frx_graph.weights_stored_anew import StoredAnew
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
@@ -70,7 +71,9 @@ def test_outputs_have_the_strides_of_the_model_that_was_given(inner: str, train:
     for ours, own in zip(model.parameters(), twin.parameters(), strict=True):
         if train:
             torch.testing.assert_close(ours.grad, own.grad, rtol=1e-3, atol=1e-4)
-    assert not any(r.subject == "kept_output_strides" for done in backend.rewritten() for r in done.refused)
+    assert not any(
+        r.subject in ("output_strides", "seen_strides") for done in backend.rewritten() for r in done.refused
+    )
 
 
 @pytest.mark.slow
@@ -109,12 +112,12 @@ def test_a_graph_break_hands_on_the_strides_of_the_model_that_was_given() -> Non
 def test_a_weight_that_is_returned_cannot_look_as_it_did() -> None:
     weight = nn.Parameter(torch.randn(4, 3, 3, 3))
     dynamo = fx.symbolic_trace(lambda x, w: (torch.conv2d(x, w), w.detach()))
-    before = graph_inputs((IMAGE, weight))
-    inputs = (before[0], replace(before[1], strides=weight.to(memory_format=LAST).stride()))
-    wanted = graph_outcome(dynamo, before)
-    (refused,) = keep_output_strides(dynamo, inputs, before, wanted)
+    plain = weight.stride()
+    weight.data = weight.data.contiguous(memory_format=LAST)
+    before = graph_before(dynamo, (IMAGE, weight), {id(weight): StoredAnew(plain, weight.stride())})
+    (refused,) = keep_as_before(dynamo, before)
     assert refused.nodes == ("detach",)
-    assert graph_outcome(dynamo, inputs).strides[0] == wanted.strides[0]
+    assert graph_outcome(dynamo, before.inputs_now).strides[0] == before.outcome.strides[0]
 
 
 def test_a_model_that_fails_with_its_weights_stored_anew_gets_them_back() -> None:

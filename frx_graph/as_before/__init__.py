@@ -1,0 +1,1 @@
+"""Lets a program whose weights were stored anew do what it did before, as its caller sees it."""
