@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from frx_graph.aot_context import graph_id
 from frx_graph.as_before.graph_before import graph_before
-from frx_graph.as_before.kept_graph import keep_as_before
+from frx_graph.as_before.kept_graph import keep_as_before, not_looked_at
 from frx_graph.capture.isolated_recompiles import ISOLATED
 from frx_graph.errors import FrxError, OptionError, first_line
 from frx_graph.frozen_model import FrozenModel
@@ -23,7 +23,6 @@ from frx_graph.input_pinning import PinnedInputs
 from frx_graph.noted_graph import noted
 from frx_graph.options import backend_options, check_together
 from frx_graph.passes.rewrites import preconvert_weights
-from frx_graph.records import Refusal
 from frx_graph.rewrite_log import LOG
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.user_warning import warn_and_go_on
@@ -131,14 +130,13 @@ class _PlannedBackend:
         self.pins.before_compiling()
         try:
             before = graph_before(dynamo, example_inputs, stored_anew())
-            graph = noted(graph_id(), dynamo, before.inputs, before.outcome)
-            for refusal in keep_as_before(dynamo, before):
-                LOG.note(refusal)
+            graph = noted(graph_id(), dynamo, before.inputs, before.outcome) if before.outcome is not None else None
+            refused = keep_as_before(dynamo, before)
         except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
-            self.pins.note(None)
-            LOG.note(Refusal("frx_graph.compile", f"a graph could not be looked at: {first_line(error)}"))
-        else:
-            self.pins.note(graph)
+            graph, refused = None, (not_looked_at(first_line(error)),)
+        self.pins.note(graph)
+        for refusal in refused:
+            LOG.note(refusal)
         return self._compile(dynamo, example_inputs, **how)
 
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._dynamo.eval_frame import remove_from_cache
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, TorchDynamoException
 from torch._inductor import config as inductor_config
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from frx_graph.as_before.graph_before import graph_before
-from frx_graph.as_before.kept_graph import keep_as_before
+from frx_graph.as_before.kept_graph import keep_as_before, not_looked_at
 from frx_graph.backend import frozen_backend
 from frx_graph.call_signature import call_signature
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
 from frx_graph.errors import first_line
 from frx_graph.options import BackendOptions
-from frx_graph.records import Refusal
 from frx_graph.rewrite_log import LOG
 from frx_graph.user_warning import warn_and_go_on
 from frx_graph.weight_watch import WeightWatch
@@ -133,6 +133,8 @@ class FrozenModel:
         # well, and other programs be compiled: only what is captured whole is frozen.
         whole = whole_call(self._model, "frozen")
         compiled: Any = torch.compile(whole, backend=backend, **{**self._how, "fullgraph": True})
+        # What is compiled holds the weights, and Dynamo the code, for as long as the process lives.
+        weakref.finalize(version, remove_from_cache, whole.__code__).atexit = False
 
         def run(*args: Any, **kwargs: Any) -> Any:
             known = _kind_of_call(args, kwargs)
@@ -204,10 +206,11 @@ def _called(model: nn.Module) -> tuple[object, ...]:
 def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: Stored) -> None:
     """Let a graph, which may hold its weights itself, return what it would have before they were stored anew."""
     try:
-        for refusal in keep_as_before(dynamo, graph_before(dynamo, example_inputs, stored)):
-            LOG.note(refusal)
+        refused = keep_as_before(dynamo, graph_before(dynamo, example_inputs, stored))
     except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
-        LOG.note(Refusal("frx_graph.compile", f"a graph could not be looked at: {first_line(error)}"))
+        refused = (not_looked_at(first_line(error)),)
+    for refusal in refused:
+        LOG.note(refusal)
 
 
 def _kind_of_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:

@@ -9,6 +9,7 @@ program assigns, or loads with a checkpoint, lie as it did before.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from frx_graph.facts.layout import dimension_order, strides_for_order
 from frx_graph.facts.ordered_tensor import in_order
@@ -41,8 +43,8 @@ class _Replaced:
     laid_out: Tensor
 
 
-_replaced: dict[int, list[_Replaced]] = {}
-"""By the `id` of an optimizer in its step."""
+_replaced = WeakIdKeyDictionary()
+"""Lists of `_Replaced`, by the optimizer in whose step they were."""
 
 _Strides = tuple[int, ...]
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -50,27 +52,35 @@ _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 def _before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments | None:
     """The arguments of the step, with a closure that lays out what it has computed; None to leave them."""
-    # A step that has raised has left its own.
-    _replaced.pop(id(optimizer), None)
+    # Of a step that has raised; or of one that calls the step that it overrides, which torch sees as well.
+    _give_back(optimizer)
     if next(_read_by_memory(optimizer), None) is None:
         return None
-    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    positional = len(args) > 1 and _takes_closure(optimizer)
+    closure = args[1] if positional else kwargs.get("closure")
     if closure is None:
         _lay_out(optimizer)
         return None
 
+    @functools.wraps(closure)
     def computed() -> Any:
         loss = closure()
         _lay_out(optimizer)
         return loss
 
-    if "closure" in kwargs:
-        return args, {**kwargs, "closure": computed}
-    return (args[0], computed, *args[2:]), kwargs
+    if positional:
+        return (args[0], computed, *args[2:]), kwargs
+    return args, {**kwargs, "closure": computed}
+
+
+def _takes_closure(optimizer: Optimizer) -> bool:
+    """Whether the first argument of a step is one."""
+    _, *names = inspect.signature(type(optimizer).step).parameters
+    return names[:1] == ["closure"]
 
 
 def _lay_out(optimizer: Optimizer) -> None:
-    replaced = _replaced.setdefault(id(optimizer), [])
+    replaced = _replaced.setdefault(optimizer, [])
     for parameter in _read_by_memory(optimizer):
         gradient, strides = parameter.grad, _needed(optimizer, parameter)
         if gradient is not None and not _lies_so(gradient, strides):
@@ -81,11 +91,12 @@ def _lay_out(optimizer: Optimizer) -> None:
             state[name] = _laid_out(value, parameter.stride())
 
 
-def _give_back(optimizer: Optimizer, _args: object, _kwargs: object) -> None:
-    for gradient in _replaced.pop(id(optimizer), ()):
+def _give_back(optimizer: Optimizer, *_call: object) -> None:
+    for gradient in _replaced.pop(optimizer, ()):
         if gradient.parameter.grad is gradient.laid_out:
             # Fused steps divide gradients by a scale, in place.
-            gradient.own.copy_(gradient.laid_out)
+            with torch.no_grad():
+                gradient.own.copy_(gradient.laid_out)
             gradient.parameter.grad = gradient.own
 
 

@@ -3,6 +3,7 @@ whichever program of the process has stored them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -22,24 +23,30 @@ Stored = Mapping[int, StoredAnew]
 """Parameters by their `id`."""
 
 _stored = WeakTensorKeyDictionary()
+_lock = threading.RLock()
+"""One that is taken again in the same thread: where memory is freed meanwhile, other code runs."""
 
 
 def stored_anew() -> Stored:
     """Those that are alive and lie as they were stored: somebody may have stored one anew since."""
-    return {id(parameter): strides for parameter, strides in _stored.items() if parameter.stride() == strides.after}
+    with _lock:
+        noted = list(_stored.items())
+    return {id(parameter): strides for parameter, strides in noted if parameter.stride() == strides.after}
 
 
 def strides_before(parameter: Tensor) -> tuple[int, ...]:
     """The strides that a parameter has, or had before it was stored anew."""
-    strides = _stored.get(parameter)
+    with _lock:
+        strides = _stored.get(parameter)
     now = parameter.stride()
     return strides.before if strides is not None and strides.after == now else now
 
 
 def note_stored(parameters: Iterable[tuple[Tensor, tuple[int, ...]]]) -> None:
     """Note parameters as they lie now, each with its strides from before."""
-    for parameter, before in parameters:
-        if parameter.stride() == before:
-            _stored.pop(parameter, None)
-        else:
-            _stored[parameter] = StoredAnew(before, parameter.stride())
+    with _lock:
+        for parameter, before in parameters:
+            if parameter.stride() == before:
+                _stored.pop(parameter, None)
+            else:
+                _stored[parameter] = StoredAnew(before, parameter.stride())

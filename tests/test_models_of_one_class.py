@@ -60,6 +60,23 @@ def test_a_compiled_model_is_freed(freeze: bool) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("first_call", ["prepared", "compiled", "frozen"])
+def test_weights_and_arguments_are_freed(first_call: str) -> None:
+    model, image = Network().eval(), IMAGE.clone()
+    if first_call == "prepared":
+        frx_graph.prepare(model, (image,), inner="eager")
+    else:
+        frx_graph.compile(model, options={**PLAN, "freeze": first_call == "frozen"})(image)
+    assert first_call == "frozen" or stored_anew(model)
+    alive = [weakref.ref(tensor) for tensor in (*model.parameters(), image)]
+    del model, image
+    for _ in range(3):
+        # What compiled code holds is freed when the code is.
+        gc.collect()
+    assert [ref() for ref in alive] == [None] * len(alive)
+
+
+@torch.no_grad()
 @pytest.mark.skipif(not ISOLATED, reason="this torch has one limit of compilations for all models of a class")
 def test_more_models_of_a_class_than_dynamo_compiles_of_one() -> None:
     models = [Network().eval() for _ in range(torch._dynamo.config.recompile_limit + 2)]

@@ -9,6 +9,14 @@ from random_program import RandomProgram
 from rewrite_oracle import Outcome, check_program
 
 FOUND = {
+    "the gradient of a weight of one voxel, whose image is laid out behind its fake's back": RandomProgram(
+        ("torch.randn(n, 2, 4, 5, 4, dtype=torch.bfloat16).to(memory_format=torch.channels_last_3d)",),
+        ("self.m0 = nn.Conv3d(2, 2, 1, padding_mode='replicate')",),
+        ("v0 = self.m0(i0)",),
+        ("v0",),
+        dtype="torch.bfloat16",
+        train=True,
+    ),
     "a view that autograd saves, whose fake misreads its batch of one": RandomProgram(
         ("torch.randn(1, 2, 6, 6, dtype=torch.float32).to(memory_format=torch.channels_last).requires_grad_()",),
         (),
@@ -339,6 +347,7 @@ FOUND = {
     ),
 }
 NOT_REWRITTEN = (
+    "the gradient of a weight of one voxel, whose image is laid out behind its fake's back",
     "the gradient of a weight of one channel behind a padding",
     "a copy of an output that two rewrites lay out",
     "a dropout that nobody reads",

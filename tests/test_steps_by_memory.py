@@ -162,6 +162,61 @@ def test_gradients_stay_where_a_closure_raises() -> None:
     assert model[0].weight.grad is kept
 
 
+class Overridden(SGD):
+    """A step that takes something else than a closure, and takes the step that it overrides: torch sees both."""
+
+    def step(self, factor: float = 1.0) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            group["lr"] = 0.1 * factor
+        super().step()
+
+
+def in_one_flat(parameters: list[nn.Parameter]) -> Tensor:
+    """The memory of all gradients."""
+    flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
+    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad = part.view(parameter.shape)
+    return flat
+
+
+def gradients_lie_in(flat: Tensor, parameters: list[nn.Parameter]) -> bool:
+    return all(
+        p.grad is not None and p.grad.untyped_storage()._cdata == flat.untyped_storage()._cdata for p in parameters
+    )
+
+
+def test_a_step_may_take_the_step_that_it_overrides() -> None:
+    # Torch watches a class's steps from when it is first made.
+    SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    plain, model = network(), stored_anew(network())
+    for chosen in (plain, model):
+        optimizer = Overridden(chosen.parameters(), lr=0.1, fused=True)
+        flat = in_one_flat(list(chosen.parameters()))
+        for factor in (0.5, 1.0, 2.0):
+            flat.zero_()
+            chosen(IMAGE).square().mean().backward()
+            optimizer.step(factor)
+        assert gradients_lie_in(flat, list(chosen.parameters()))
+    assert_equal(list(model.parameters()), list(plain.parameters()))
+
+
+def test_the_step_after_one_that_raised_puts_gradients_back() -> None:
+    model = stored_anew(network())
+    optimizer = FUSED["SGD"](model.parameters())
+    flat = in_one_flat(list(model.parameters()))
+    model(IMAGE).square().mean().backward()
+
+    def raises(*_: object) -> None:
+        raise ValueError("no step")
+
+    hook = optimizer.register_step_pre_hook(raises)
+    with pytest.raises(ValueError, match="no step"):
+        optimizer.step()
+    hook.remove()
+    optimizer.step()
+    assert gradients_lie_in(flat, list(model.parameters()))
+
+
 def test_lbfgs_finds_gradients_in_one_line() -> None:
     plain, model = network(), stored_anew(network())
     for chosen in (plain, model):

@@ -105,3 +105,62 @@ def test_what_is_frozen_later_writes_as_before(inner: str) -> None:
         module.writes = True
     with torch.no_grad():
         assert_as_eager(compiled, model, twin)
+
+
+class Strided(Writing):
+    """Writes into a view of a convolution's result, or of a weight, that goes by strides."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if self.writes:
+            with torch.no_grad():
+                self.last.weight.as_strided((4, 5), (7, 1)).fill_(0.03)
+            y.as_strided((4, 5), (7, 1)).mul_(2)
+            seen = y.as_strided((2, 3), (1, 5))
+            y.mul_(0.5)
+            return self.last(y) + seen.sum()
+        return self.last(y)
+
+
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("train", [False, True])
+def test_views_by_strides_are_views_of_what_they_were(train: bool, inner: str) -> None:
+    model = Strided(SEEN["reshape"])
+    twin = copy.deepcopy(model)
+    model.writes = twin.writes = False
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": inner})
+    with torch.set_grad_enabled(train):
+        assert_as_eager(compiled, model, twin)
+        assert stored_anew(model)
+        model.writes = twin.writes = True
+        for _ in range(2):
+            assert_as_eager(compiled, model, twin)
+    assert stored_anew(model)
+
+
+class Counting(Writing):
+    """Makes what has a size that only values tell, which fakes are not asked for."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.last(self.first(x))
+        if self.writes:
+            count = (x.abs().sum() > 0).int().item() + 1
+            torch._check(count >= 1)
+            torch._check(count < 9)
+            return y * torch.ones(count, 1).view(count)[0]
+        return y
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_a_graph_that_fakes_do_not_run_has_weights_as_before() -> None:
+    model = Counting(SEEN["reshape"])
+    twin = copy.deepcopy(model)
+    model.writes = twin.writes = False
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    with torch.no_grad():
+        assert_as_eager(compiled, model, twin)
+        assert stored_anew(model)
+        model.writes = twin.writes = True
+        assert_as_eager(compiled, model, twin)
+    refusals = [refusal.reason for graph in frx_graph.rewritten() for refusal in graph.refused]
+    assert any("could not be looked at" in reason for reason in refusals)

@@ -5,17 +5,30 @@ from __future__ import annotations
 
 from torch import fx
 
+from frx_graph.as_before.converted_weights import convert_weights
 from frx_graph.as_before.graph_before import GraphBefore
 from frx_graph.as_before.output_strides import keep_output_strides
-from frx_graph.as_before.seen_strides import keep_seen_strides
-from frx_graph.as_before.written_memory import keep_written_memory
+from frx_graph.as_before.seen_strides import keep_seen_strides, views_by_strides, writes
+from frx_graph.capture.graph_outcome import graph_outcome
 from frx_graph.records import Refusal
 
 
 def keep_as_before(dynamo: fx.GraphModule, before: GraphBefore) -> tuple[Refusal, ...]:
     """Change `dynamo` in place; refused is what cannot be kept. Raises `ValueError` for weights of strides that no
     conversion gives, and what the graph raises on fakes."""
+    if before.outcome is None:
+        # Nobody knows what it does: with weights that lie as before, it does the same.
+        convert_weights(dynamo, before, lambda _position: any(map(writes, dynamo.graph.nodes)))
+        return (not_looked_at(before.failure),)
     if not before.differs:
         return ()
-    keep_written_memory(dynamo, before)
-    return (*keep_seen_strides(dynamo, before), *keep_output_strides(dynamo, before))
+    # Which values see a write may go by how weights lie: a `reshape` in front of it is a view, or a copy.
+    writes_alike = graph_outcome(dynamo, before.inputs_now).writes_as(before.outcome)
+    if not writes_alike or views_by_strides(dynamo, before):
+        convert_weights(dynamo, before, before.outcome.written.__contains__)
+    return (*keep_seen_strides(dynamo, before), *keep_output_strides(dynamo, before, before.outcome))
+
+
+def not_looked_at(reason: str) -> Refusal:
+    """What is said of a graph of which nobody knows what it does."""
+    return Refusal("frx_graph.compile", f"a graph could not be looked at: {reason}")

@@ -24,13 +24,12 @@ from frx_graph.rules.dimension_map import Order
 _NAME = "output_strides"
 
 
-def keep_output_strides(dynamo: fx.GraphModule, before: GraphBefore) -> tuple[Refusal, ...]:
-    """Let `dynamo` return the strides that it returned before, and let its outputs share memory as they did.
+def keep_output_strides(dynamo: fx.GraphModule, before: GraphBefore, wanted: GraphOutcome) -> tuple[Refusal, ...]:
+    """Let `dynamo` return the strides of `wanted`, its outcome `before`, and let its outputs share memory as they did.
 
     The graph is changed in place. Refused, and left as they are, are outputs that no conversion gives their strides: a
     parameter that is returned, an order that is none of a dense tensor.
     """
-    wanted = before.outcome
     now = graph_outcome(dynamo, before.inputs_now)
     shared = now.shared | wanted.shared
     together = {index for index in _differing(now, wanted) if index in shared or _order(wanted, index) is None}

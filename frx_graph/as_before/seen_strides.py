@@ -14,6 +14,23 @@ from frx_graph.records import Refusal
 _NAME = "seen_strides"
 
 
+def views_by_strides(dynamo: fx.GraphModule, before: GraphBefore) -> bool:
+    """Whether an operator of `dynamo` makes a view that goes by how its operand lies, as `as_strided` does, of what
+    lies otherwise than before: of a copy it would be a view of something else."""
+    now = node_values(dynamo, before.inputs_now)
+    seeing = [node for node in dynamo.graph.nodes if node in now and _sees_memory(node)]
+    if not seeing:
+        return False
+    with constants_as_they_were(dynamo, before.stored):
+        wanted = node_values(dynamo, before.inputs)
+    return any(
+        now[node].memory == now[operand].memory and now[operand].strides != wanted[operand].strides
+        for node in seeing
+        for operand in node.all_input_nodes
+        if operand in now
+    )
+
+
 def keep_seen_strides(dynamo: fx.GraphModule, before: GraphBefore) -> tuple[Refusal, ...]:
     """Give operators of `dynamo` that see how their operands lie what they got before, and those that lay
     out their results as nobody can foretell, so that what is behind them lies as it would, too.
@@ -34,7 +51,7 @@ def keep_seen_strides(dynamo: fx.GraphModule, before: GraphBefore) -> tuple[Refu
             if operand not in now or now[operand].strides == wanted[operand].strides:
                 continue
             order = order_of(wanted[operand].shape, wanted[operand].strides)
-            if order is None or _writes(node):
+            if order is None or writes(node):
                 refused.append(
                     Refusal(_NAME, "it sees strides, and no conversion gives it those from before", (str(node),))
                 )
@@ -55,6 +72,7 @@ def _is_doubtful(value: NodeValue | None) -> bool:
     return value is not None and any(map(makes_other_strides, value.operators))
 
 
-def _writes(node: fx.Node) -> bool:
+def writes(node: fx.Node) -> bool:
+    """Whether its name or its schema says that it writes into an operand."""
     schema = getattr(node.target, "_schema", None)
     return str(node.target).endswith("_") or (schema is not None and schema.is_mutable)

@@ -97,12 +97,16 @@ def whole_program(
             raise CaptureError(f"the program is not captured in one graph: {short_reason(str(error))}") from error
         finally:
             hook.remove()
-    if len(found) != 1 or len(written) != 1:
+            graphs, codes = found.copy(), written.copy()
+            # Dynamo keeps backends for as long as the process lives: this one would keep the program's tensors.
+            found.clear()
+            written.clear()
+    if len(graphs) != 1 or len(codes) != 1:
         raise CaptureError("the program is not captured in one graph")
-    dynamo, inputs, noted = found[0]
+    dynamo, inputs, noted = graphs[0]
     if (foreign := _foreign(dynamo)) is not None:
         raise CaptureError(f"the program calls {foreign}, into which nobody can see")
-    return WholeProgram(dynamo, inputs, _what_it_does(written[0]), noted)
+    return WholeProgram(dynamo, inputs, _what_it_does(codes[0]), noted)
 
 
 @contextlib.contextmanager

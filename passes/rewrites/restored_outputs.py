@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -37,7 +38,8 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
         if edit.pins and 0 in shape_hint(original):
             # Neither those that it makes now nor those that it made before are what its fake says.
             raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
-        if edit.cannot_bring_back(source) and not (has_one_order(shape_hint(original)) and _is_new(original)):
+        computed = edit.pinned.get(source, source)
+        if edit.cannot_bring_back(source) and (_is_weight_gradient(computed) or not _lies_as_new(original)):
             raise RewriteError(f"{source.name} is returned, and may lie otherwise than its fake from the first")
         if stride_hint(ours.meta["val"]) != stride_hint(original):
             # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
@@ -47,7 +49,7 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
                 raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
             edit.reroute(output, ours, exact)
             ours = exact
-        if edit.pins and is_view(ours) and not is_view(edit.pinned.get(source, source)):
+        if edit.pins and is_view(ours) and not is_view(computed):
             # Autograd lets nobody write into a view that a compiled graph returns.
             with edit.graph.inserting_before(output):
                 own = aten_copy(edit.graph, ours)
@@ -56,10 +58,18 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
         raise RewriteError("outputs that share memory would be returned in memory of their own")
 
 
-def _is_new(value: Tensor) -> bool:
-    """True for the strides that a new tensor of that shape has: what lies otherwise than its fake says lies so."""
+def _lies_as_new(value: Tensor) -> bool:
+    """True for the strides that a new tensor of that shape has, where no other order moves anything: what lies
+    otherwise than its fake says lies so."""
     shape = shape_hint(value)
-    return stride_hint(value) == strides_for_order(shape, plain_order(shape))
+    return has_one_order(shape) and stride_hint(value) == strides_for_order(shape, plain_order(shape))
+
+
+def _is_weight_gradient(node: fx.Node) -> bool:
+    """True for that of a convolution, which may lie as the image does."""
+    if node.target is not operator.getitem or node.args[1] != 1:
+        return False
+    return node.all_input_nodes[0].target is torch.ops.aten.convolution_backward.default
 
 
 def _returned(edit: LayoutEdit, source: fx.Node) -> Tensor | None:
