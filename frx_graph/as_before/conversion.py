@@ -13,7 +13,9 @@ from frx_graph.rules.dimension_map import Order
 
 
 def order_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Order | None:
-    """The order with exactly these strides, in dimensions of size 1 as well."""
+    """The order with exactly these strides, in dimensions of size 1 as well; None for sizes that only values tell."""
+    if not all(isinstance(number, int) for number in (*shape, *strides)):
+        return None
     order = dimension_order(shape, strides)
     known = (tuple(range(len(shape))), CHANNELS_LAST_ORDER.get(len(shape), order), order)
     return next((candidate for candidate in known if strides_for_order(shape, candidate) == strides), None)
