@@ -99,7 +99,8 @@ def prepare(
     wanted = {outcome.path: outcome.order for outcome in outcomes if not isinstance(outcome, Refusal)}
     orders = {name: wanted[path] for name in parameters if (path := f"{_ROOT}{name}") in wanted}
     with_state = _with_optimizer_state([parameters[name] for name in orders])
-    reasons = {name: _reason_to_leave(parameters[name], with_state) for name in orders}
+    awaited = _in_compiled_backwards()
+    reasons = {name: _reason_to_leave(parameters[name], with_state, awaited) for name in orders}
     refused.extend(Refusal(name, reason) for name, reason in reasons.items() if reason is not None)
     converted = {name: order for name, order in orders.items() if reasons[name] is None}
     moment = torch.is_grad_enabled()
@@ -167,7 +168,7 @@ def _put(parameters: Mapping[str, nn.Parameter], memory: Mapping[str, torch.Tens
         parameters[name].data = data
 
 
-def _reason_to_leave(parameter: nn.Parameter, with_state: Collection[int]) -> str | None:
+def _reason_to_leave(parameter: nn.Parameter, with_state: Collection[int], awaited: Collection[int]) -> str | None:
     """Why something would not follow if the parameter's values moved to other memory."""
     part = parameter.untyped_storage().nbytes() != parameter.numel() * parameter.element_size()
     in_other_processes = parameter.device.type == "cpu" and parameter.is_shared()
@@ -175,7 +176,18 @@ def _reason_to_leave(parameter: nn.Parameter, with_state: Collection[int]) -> st
         return "something else lies in its memory"
     if parameter.grad is not None:
         return "it has a gradient, which something else may hold"
+    if id(parameter) in awaited:
+        return "a backward that has not run yet was compiled for it as it lies"
     return "an optimizer keeps state that lies as it does" if id(parameter) in with_state else None
+
+
+def _in_compiled_backwards() -> frozenset[int]:
+    """Parameters of compiled programs whose backward may still be called, by `id`: Inductor's asks for the strides that
+    they had in the forward (torch 2.15)."""
+    # The nodes of autograd that are written in Python are the only ones that can be found.
+    compiled = [node for node in gc.get_objects() if type(node).__name__ == "CompiledFunctionBackward"]
+    ends = [end for node in compiled for end, _ in node.next_functions]
+    return frozenset(id(end.variable) for end in ends if hasattr(end, "variable"))
 
 
 def _with_optimizer_state(parameters: Sequence[nn.Parameter]) -> frozenset[int]:

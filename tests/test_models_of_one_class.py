@@ -105,6 +105,31 @@ def test_programs_that_share_weights_return_what_they_did() -> None:
         torch.testing.assert_close(found, before, rtol=1e-4, atol=1e-5)
 
 
+class Cut(Scaled):
+    """In two graphs: no weights are stored anew for it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.backbone(x)
+        torch._dynamo.graph_break()
+        return y * self.scale
+
+
+@pytest.mark.slow
+def test_weights_stay_where_a_compiled_backward_waits_for_them() -> None:
+    backbone = Network()
+    twin = copy.deepcopy(backbone)
+    inductor = {"plan": "all", "inner": "inductor"}
+    first, then = (frx_graph.compile(kind(backbone, 2.0), options=inductor) for kind in (Cut, Scaled))
+    (first(IMAGE).square().sum() + then(IMAGE).square().sum()).backward()
+    assert not stored_anew(backbone)
+    (2 * (2 * twin(IMAGE)).square().sum()).backward()
+    for ours, own in zip(backbone.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, own.grad, rtol=1e-3, atol=1e-3)
+    again = frx_graph.compile(Scaled(Network().eval(), 2.0), options=inductor)
+    again(IMAGE)
+    assert stored_anew(again.backbone)
+
+
 @torch.no_grad()
 def test_a_model_that_is_compiled_twice() -> None:
     model = Network().eval()
