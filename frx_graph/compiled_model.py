@@ -187,4 +187,6 @@ def _prepare(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         warn_and_go_on(
             f"frx: the weights could not be prepared ({first_line(error)}): the model is compiled with them as they are"
         )
-    note_stored(before)
+    finally:
+        # Whoever interrupts the call, or makes errors of warnings: what lies otherwise is known to.
+        note_stored(before)
