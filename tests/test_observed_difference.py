@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,29 +11,18 @@ import torch
 from torch import Tensor, nn
 
 import frx_graph
-from frx_graph import anchor_times
 from frx_graph.capture.observed_call import ObservedCall, observed_call
 from frx_graph.capture.whole_program import whole_program
 from frx_graph.observed_difference import computes_otherwise
-from frx_graph.passes.rewrites.anchor_calls import anchor_orders
 from frx_graph.weight_preparation import Prepared, prepare
 
-pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:frx applies rewrites"),
+    pytest.mark.usefixtures("channels_last_is_fastest"),
+]
 
 IMAGE = torch.randn(2, 3, 12, 10)
 SHAPE, PLAIN = (2, 8, 12, 10), (960, 120, 10, 1)
-
-
-@pytest.fixture(autouse=True)
-def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def seconds(subject: Any, *, prepared: bool) -> dict[str, dict[Any, float]]:
-        orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
-        return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
-
-    monkeypatch.setattr(anchor_times, "anchor_seconds", seconds)
-    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e10)
-    torch._dynamo.reset()
-    yield
 
 
 @torch.library.custom_op("frx_test::told_strides", mutates_args=())

@@ -64,6 +64,20 @@ def in_closure(model: nn.Module, optimizer: Optimizer) -> None:
     optimizer.step(closure)
 
 
+def in_one_flat(parameters: list[nn.Parameter]) -> Tensor:
+    """The memory of all gradients."""
+    flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
+    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad = part.view(parameter.shape)
+    return flat
+
+
+def gradients_lie_in(flat: Tensor, parameters: list[nn.Parameter]) -> bool:
+    return all(
+        p.grad is not None and p.grad.untyped_storage()._cdata == flat.untyped_storage()._cdata for p in parameters
+    )
+
+
 def parameters_after(make: Make, steps: list[Callable[[nn.Module, Optimizer], None]], stored: bool) -> list[Tensor]:
     model = stored_anew(network()) if stored else network()
     optimizer = make(model.parameters())
@@ -117,10 +131,8 @@ def test_what_lies_alike_and_optimizers_that_are_not_fused_are_left_alone() -> N
 def test_gradients_stay_where_the_program_has_put_them(make: Make) -> None:
     model = stored_anew(network())
     optimizer = make(model.parameters())
-    flat = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
+    flat = in_one_flat(list(model.parameters()))
     parts = flat.split([parameter.numel() for parameter in model.parameters()])
-    for parameter, part in zip(model.parameters(), parts, strict=True):
-        parameter.grad = part.view(parameter.shape)
     for _ in range(2):
         flat.zero_()
         model(IMAGE).square().mean().backward()
@@ -169,20 +181,6 @@ class Overridden(SGD):
         for group in self.param_groups:
             group["lr"] = 0.1 * factor
         super().step()
-
-
-def in_one_flat(parameters: list[nn.Parameter]) -> Tensor:
-    """The memory of all gradients."""
-    flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
-    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-        parameter.grad = part.view(parameter.shape)
-    return flat
-
-
-def gradients_lie_in(flat: Tensor, parameters: list[nn.Parameter]) -> bool:
-    return all(
-        p.grad is not None and p.grad.untyped_storage()._cdata == flat.untyped_storage()._cdata for p in parameters
-    )
 
 
 def test_a_step_may_take_the_step_that_it_overrides() -> None:

@@ -66,6 +66,20 @@ def stored_anew(model: Writing) -> bool:
     return not model.last.weight.is_contiguous()
 
 
+def assert_that_it_writes_later_as_before(model: Writing, train: bool, inner: str) -> None:
+    """In a graph that is compiled when its weights are stored anew."""
+    twin = copy.deepcopy(model)
+    model.writes = twin.writes = False
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": inner})
+    with torch.set_grad_enabled(train):
+        assert_as_eager(compiled, model, twin)
+        assert stored_anew(model)
+        model.writes = twin.writes = True
+        for _ in range(2):
+            assert_as_eager(compiled, model, twin)
+    assert stored_anew(model)
+
+
 @pytest.mark.parametrize("seen", SEEN)
 def test_weights_stay_where_a_write_would_miss(seen: str) -> None:
     model = Writing(SEEN[seen])
@@ -80,16 +94,7 @@ def test_weights_stay_where_a_write_would_miss(seen: str) -> None:
 @pytest.mark.parametrize("seen", SEEN)
 def test_what_is_compiled_later_writes_as_before(seen: str, into_weight: bool, train: bool, inner: str) -> None:
     model = Writing(SEEN[seen], into_weight)
-    twin = copy.deepcopy(model)
-    model.writes = twin.writes = False
-    compiled = frx_graph.compile(model, options={"plan": "all", "inner": inner})
-    with torch.set_grad_enabled(train):
-        assert_as_eager(compiled, model, twin)
-        assert stored_anew(model)
-        model.writes = twin.writes = True
-        for _ in range(2):
-            assert_as_eager(compiled, model, twin)
-    assert stored_anew(model)
+    assert_that_it_writes_later_as_before(model, train, inner)
 
 
 @pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
@@ -126,16 +131,7 @@ class Strided(Writing):
 @pytest.mark.parametrize("train", [False, True])
 def test_views_by_strides_are_views_of_what_they_were(train: bool, inner: str) -> None:
     model = Strided(SEEN["reshape"])
-    twin = copy.deepcopy(model)
-    model.writes = twin.writes = False
-    compiled = frx_graph.compile(model, options={"plan": "all", "inner": inner})
-    with torch.set_grad_enabled(train):
-        assert_as_eager(compiled, model, twin)
-        assert stored_anew(model)
-        model.writes = twin.writes = True
-        for _ in range(2):
-            assert_as_eager(compiled, model, twin)
-    assert stored_anew(model)
+    assert_that_it_writes_later_as_before(model, train, inner)
 
 
 class OfValues(Writing):
@@ -162,6 +158,7 @@ def test_graphs_with_sizes_that_values_tell_lie_as_before(returns: bool) -> None
     twin = copy.deepcopy(model)
     compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
     model.returns = twin.returns = returns
+    versions = [weight._version for weight in model.parameters()]
     with torch.no_grad():
         for model.writes in (False, True):
             twin.writes = model.writes
@@ -169,3 +166,5 @@ def test_graphs_with_sizes_that_values_tell_lie_as_before(returns: bool) -> None
                 assert ours.stride() == own.stride()
                 torch.testing.assert_close(ours, own, rtol=1e-3, atol=1e-4)
             assert stored_anew(model)
+    # Of weights that nobody writes into nothing is written back.
+    assert [weight._version for weight in model.parameters()] == versions

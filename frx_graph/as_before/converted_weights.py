@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 
 from torch import fx
 
@@ -11,22 +11,24 @@ from frx_graph.as_before.graph_before import GraphBefore, held_weights
 from frx_graph.rules.dimension_map import Order
 
 
-def convert_weights(dynamo: fx.GraphModule, before: GraphBefore, is_written: Callable[[int], bool]) -> None:
-    """Convert in `dynamo` each weight that was stored anew. Inputs of which `is_written`, by their positions, it writes
+def convert_weights(dynamo: fx.GraphModule, before: GraphBefore, written: Collection[int]) -> None:
+    """Convert in `dynamo` each weight that was stored anew. Of the inputs, those at the positions `written` are written
     back.
 
     The graph is changed in place. Raises `ValueError` for weights of strides that no conversion gives.
     """
     beginning = next(node for node in dynamo.graph.nodes if node.op != "placeholder")
-    for weight, position, order in list(_stored_anew(dynamo, before)):
-        if order is None:
-            raise ValueError("no conversion gives a weight the strides that it had before it was stored anew")
+    weights = list(_stored_anew(dynamo, before))
+    if any(order is None for _, _, order in weights):
+        raise ValueError("no conversion gives a weight the strides that it had before it was stored anew")
+    for weight, position, order in weights:
+        assert order is not None
         readers = list(weight.users)
         with dynamo.graph.inserting_before(weight.next if position is None else beginning):
             copy = converted(dynamo.graph, weight, order)
         for reader in readers:
             reader.replace_input_with(weight, copy)
-        if position is not None and is_written(position):
+        if position in written:
             with dynamo.graph.inserting_before(dynamo.graph.output_node()):
                 values = [dynamo.graph.call_method("detach", (value,)) for value in (weight, copy)]
                 dynamo.graph.call_method("copy_", tuple(values))

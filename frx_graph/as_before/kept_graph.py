@@ -9,7 +9,7 @@ from frx_graph.as_before.converted_weights import convert_weights
 from frx_graph.as_before.graph_before import GraphBefore
 from frx_graph.as_before.output_strides import keep_output_strides
 from frx_graph.as_before.seen_strides import keep_seen_strides, views_by_strides, writes
-from frx_graph.capture.graph_outcome import GraphOutcome, graph_outcome
+from frx_graph.capture.graph_outcome import graph_outcome
 from frx_graph.errors import first_line
 from frx_graph.records import Refusal
 
@@ -19,23 +19,22 @@ def keep_as_before(dynamo: fx.GraphModule, before: GraphBefore) -> tuple[Refusal
     conversion gives."""
     if not before.differs:
         return () if before.outcome is not None else (not_looked_at(before.failure),)
-    failure = before.failure
-    if before.outcome is not None:
-        try:
-            return _kept(dynamo, before, before.outcome)
-        except Exception as error:  # noqa: BLE001 - an operator may refuse fakes with whatever it likes
-            failure = first_line(error)
-    # Nobody knows what it does: with weights that lie as before, it does the same.
-    convert_weights(dynamo, before, lambda _position: any(map(writes, dynamo.graph.nodes)))
+    outcome, failure, converted = before.outcome, before.failure, False
+    try:
+        if outcome is not None:
+            # Which values see a write may go by how weights lie: a `reshape` in front of it is a view, or a copy.
+            writes_alike = graph_outcome(dynamo, before.inputs_now).writes_as(outcome)
+            if not writes_alike or views_by_strides(dynamo, before):
+                converted = True
+                convert_weights(dynamo, before, outcome.written)
+            return (*keep_seen_strides(dynamo, before), *keep_output_strides(dynamo, before, outcome))
+    except Exception as error:  # noqa: BLE001 - an operator may refuse fakes with whatever it likes
+        failure = first_line(error)
+    if not converted:
+        # Nobody knows what it does: with weights that lie as before, it does the same.
+        written = range(len(before.inputs)) if any(map(writes, dynamo.graph.nodes)) else ()
+        convert_weights(dynamo, before, written)
     return (not_looked_at(failure),)
-
-
-def _kept(dynamo: fx.GraphModule, before: GraphBefore, outcome: GraphOutcome) -> tuple[Refusal, ...]:
-    # Which values see a write may go by how weights lie: a `reshape` in front of it is a view, or a copy.
-    writes_alike = graph_outcome(dynamo, before.inputs_now).writes_as(outcome)
-    if not writes_alike or views_by_strides(dynamo, before):
-        convert_weights(dynamo, before, outcome.written.__contains__)
-    return (*keep_seen_strides(dynamo, before), *keep_output_strides(dynamo, before, outcome))
 
 
 def not_looked_at(reason: str) -> Refusal:

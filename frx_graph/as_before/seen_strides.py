@@ -73,6 +73,8 @@ def _is_doubtful(value: NodeValue | None) -> bool:
 
 
 def writes(node: fx.Node) -> bool:
-    """Whether its name or its schema says that it writes into an operand."""
+    """Whether it calls what, by its name or its schema, writes into an operand."""
+    if node.op not in ("call_function", "call_method"):
+        return False
     schema = getattr(node.target, "_schema", None)
     return str(node.target).endswith("_") or (schema is not None and schema.is_mutable)
