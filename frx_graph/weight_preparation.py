@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 from torch.nn.parameter import is_lazy
 
 from frx_graph.anchor_times import with_measured_times
@@ -24,6 +24,7 @@ from frx_graph.capture.whole_program import WholeProgram, whole_program
 from frx_graph.errors import CaptureError, first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.ordered_tensor import in_order
+from frx_graph.live_objects import instances, referring_dicts
 from frx_graph.observed_difference import computes_otherwise
 from frx_graph.options import check_inner
 from frx_graph.passes.rewrites import preconvert_weights
@@ -185,16 +186,18 @@ def _in_compiled_backwards() -> frozenset[int]:
     """Parameters of compiled programs whose backward may still be called, by `id`: Inductor's asks for the strides that
     they had in the forward (torch 2.15)."""
     # The nodes of autograd that are written in Python are the only ones that can be found.
-    compiled = [node for node in gc.get_objects() if type(node).__name__ == "CompiledFunctionBackward"]
-    ends = [end for node in compiled for end, _ in node.next_functions]
+    kinds = [kind for kind in BackwardCFunction.__subclasses__() if kind.__name__ == "CompiledFunctionBackward"]
+    ends = [end for node in instances(*kinds) for end, _ in node.next_functions]
     return frozenset(id(end.variable) for end in ends if hasattr(end, "variable"))
 
 
 def _with_optimizer_state(parameters: Sequence[nn.Parameter]) -> frozenset[int]:
     """Those that an optimizer has updated already, by `id`: fused ones go through a parameter's memory and that of
     their averages side by side (seen with Adam on a CPU, torch 2.15)."""
-    tables = [holder for holder in gc.get_referrers(*parameters) if isinstance(holder, dict)] if parameters else []
-    return frozenset(id(key) for table in tables for key, state in table.items() if isinstance(state, dict) and state)
+    tables = referring_dicts(parameters)
+    return frozenset(
+        id(key) for table in tables for key, state in list(table.items()) if isinstance(state, dict) and state
+    )
 
 
 def _users(tensor: torch.Tensor) -> int:

@@ -25,6 +25,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.console_capture import STDERR, captured
 from frx_graph.evidence.copy_recorder import keeping_events
 from frx_graph.evidence.profiler_console import not_kineto
+from frx_graph.live_objects import instances
 
 _STEP = "frx::memory_step"
 
@@ -177,15 +178,13 @@ def _live_host_bytes() -> int:
     of tensors that exist only in C++, such as what a graph has saved for its backward, are not among them."""
     storages: dict[int, int] = {}
     packed = 0
-    for found in gc.get_objects():
-        # Subclasses may have no storage of their own, or none at all (FakeTensor).
-        if type(found) in (torch.Tensor, nn.Parameter, nn.Buffer):
-            tensor: torch.Tensor = found
-            if tensor.is_mkldnn:
-                packed += torch.ops.mkldnn._nbytes(tensor)
-            elif tensor.device.type == "cpu" and tensor.layout is torch.strided:
-                storage = tensor.untyped_storage()
-                storages[storage.data_ptr()] = storage.nbytes()
+    # Subclasses may have no storage of their own, or none at all (FakeTensor).
+    for tensor in instances(torch.Tensor, nn.Parameter, nn.Buffer):
+        if tensor.is_mkldnn:
+            packed += torch.ops.mkldnn._nbytes(tensor)
+        elif tensor.device.type == "cpu" and tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values()) + packed
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError
-from frx_graph.facts.layout import strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.conversion import aten_copy, exact_strides
 from frx_graph.passes.rewrites.doubtful_strides import is_view
@@ -39,7 +39,7 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
             # Neither those that it makes now nor those that it made before are what its fake says.
             raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
         computed = edit.pinned.get(source, source)
-        if edit.cannot_bring_back(source) and (_is_weight_gradient(computed) or not _lies_as_new(original)):
+        if edit.cannot_bring_back(source) and not _lies_as_new(computed, original):
             raise RewriteError(f"{source.name} is returned, and may lie otherwise than its fake from the first")
         if stride_hint(ours.meta["val"]) != stride_hint(original):
             # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
@@ -58,11 +58,15 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
         raise RewriteError("outputs that share memory would be returned in memory of their own")
 
 
-def _lies_as_new(value: Tensor) -> bool:
-    """True for the strides that a new tensor of that shape has, where no other order moves anything: what lies
-    otherwise than its fake says lies so."""
+def _lies_as_new(node: fx.Node, value: Tensor) -> bool:
+    """True where `value`, what `node` gave, has the strides of a new tensor, and no other order moves anything: what
+    lies otherwise than its fake says lies so."""
     shape = shape_hint(value)
-    return has_one_order(shape) and stride_hint(value) == strides_for_order(shape, plain_order(shape))
+    orders = {plain_order(shape)}
+    if _is_weight_gradient(node):
+        # New as its image lies, of which nobody knows how it does.
+        orders.add(CHANNELS_LAST_ORDER.get(len(shape), plain_order(shape)))
+    return has_one_order(shape) and {strides_for_order(shape, order) for order in orders} == {stride_hint(value)}
 
 
 def _is_weight_gradient(node: fx.Node) -> bool:
