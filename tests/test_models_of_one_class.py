@@ -139,15 +139,16 @@ def test_a_model_that_is_compiled_twice() -> None:
     assert stored_anew(model)
 
 
-def test_first_calls_in_several_threads() -> None:
+@pytest.mark.parametrize("gradients", [False, True])
+def test_first_calls_in_several_threads(gradients: bool) -> None:
     own = nn.Module.__call__
-    models = [Network().eval() for _ in range(4)]
+    models = [Network().train(gradients) for _ in range(4)]
     programs = [frx_graph.compile(model, options=PLAN) for model in models]
     failures: list[BaseException] = []
 
     def call(index: int) -> None:
         try:
-            with torch.no_grad():
+            with torch.set_grad_enabled(gradients):
                 expected = models[index](IMAGE)
                 torch.testing.assert_close(programs[index](IMAGE), expected, rtol=1e-4, atol=1e-5)
         except BaseException as error:  # noqa: BLE001 - a thread's failure is the test's

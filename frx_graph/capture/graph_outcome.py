@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo.convert_frame import compile_lock
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -150,7 +151,14 @@ def _on_fakes(dynamo: fx.GraphModule) -> Iterator[tuple[Tensor, ...]]:
     # Numbers that are read from tensors are symbols: their values are not known.
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(allow_scalar_outputs=True))
     fake = partial(mode.from_tensor, static_shapes=True)
-    with held_tensors_replaced(dynamo, fake) as held, mode, modes_put_back(), unseen_by_saved_tensor_hooks():
+    # What an interpreter says of its nodes, another thread that compiles would take for what it traces.
+    with (
+        compile_lock,
+        held_tensors_replaced(dynamo, fake) as held,
+        mode,
+        modes_put_back(),
+        unseen_by_saved_tensor_hooks(),
+    ):
         yield held
 
 

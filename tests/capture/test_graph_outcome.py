@@ -1,6 +1,9 @@
+import threading
+
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo.convert_frame import compile_lock
 
 from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome, node_values
 
@@ -125,3 +128,26 @@ def test_what_the_graph_holds_itself_is_written_on_fakes() -> None:
     assert module.steps is steps
     assert (float(steps), steps._version) == (0, 0)
     assert not graph_outcome(fx.symbolic_trace(nn.Linear(4, 4)), graph_inputs((IMAGE,))).writes_held
+
+
+@pytest.mark.parametrize("run", [graph_outcome, node_values])
+def test_no_other_thread_compiles_meanwhile(run) -> None:
+    """What it traces would be attributed to nodes of ours (`torch.fx.traceback`)."""
+    compiles: list[bool] = []
+
+    def compile_elsewhere() -> None:
+        with_lock = compile_lock.acquire(blocking=False)
+        compiles.append(with_lock)
+        if with_lock:
+            compile_lock.release()
+
+    def ask(x: Tensor) -> Tensor:
+        thread = threading.Thread(target=compile_elsewhere)
+        thread.start()
+        thread.join()
+        return x + 1
+
+    graph = fx.Graph()
+    graph.output(graph.call_function(ask, (graph.placeholder("x"),)))
+    run(fx.GraphModule(nn.Module(), graph), graph_inputs((IMAGE,)))
+    assert compiles == [False]
