@@ -54,6 +54,17 @@ def test_dictionaries_that_refer_to_one() -> None:
     assert referring_dicts([]) == []
 
 
+class Proxy:
+    """Says in Python what class it is of."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        return max([type(self._value)] * 20, key=str)
+
+
 @contextmanager
 def others_build_tuples(element: object) -> Iterator[list[SystemError]]:
     """Threads that build tuples of `element` for as long, and how they failed to."""
@@ -81,14 +92,17 @@ def others_build_tuples(element: object) -> Iterator[list[SystemError]]:
         sys.setswitchinterval(interval)
 
 
+@pytest.mark.parametrize("of_types", [False, True])
 @pytest.mark.parametrize(
     "search",
-    [lambda weight: instances(nn.Parameter), lambda weight: referring_dicts([weight])],
+    [lambda weight: instances(nn.Parameter), lambda weight: referring_dicts([weight, nn.Parameter])],
     ids=["instances", "dictionaries"],
 )
-def test_threads_finish_the_tuples_that_they_build(search: Callable[[nn.Parameter], object]) -> None:
+def test_threads_finish_the_tuples_that_they_build(search: Callable[[nn.Parameter], object], of_types: bool) -> None:
     weight = nn.Parameter(torch.ones(2))
-    with others_build_tuples(weight) as failures:
+    proxies = [Proxy(weight) for _ in range(20)]
+    with others_build_tuples(nn.Parameter if of_types else weight) as failures:
         for _ in range(50):
             search(weight)
     assert failures == []
+    assert proxies
