@@ -28,10 +28,10 @@ from zoo import ZOO, zoo_entry
 from zoo_entry import ZooEntry
 
 import frx_graph
+from frx_graph.advisor.observe import observe_step
 from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.step import run_step
-from frx_graph.evidence.copy_recorder import CopyRecorder
-from frx_graph.observe import observe_step
+from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.passes.copies.ownership import owner
 from frx_graph.records import Copy, Finding
 

@@ -186,7 +186,7 @@ def call_cost(blocks: int, calls: int) -> CallCost:
 
 def analysis_worker(nodes: int) -> dict[str, float]:
     """Facts, predicted copies, all detectors and the ranking, on one graph; nothing is measured."""
-    from frx_graph.advisor import advise_capture
+    from frx_graph.advisor.advisor import advise_capture
 
     capture = synthetic_capture(nodes)
     advise_capture(synthetic_capture(100), target="warm-up", measure=False)

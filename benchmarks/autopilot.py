@@ -37,7 +37,7 @@ from zoo import ZOO, zoo_entry
 
 from frx_graph import __version__
 from frx_graph.errors import PolicyError
-from frx_graph.evidence.measurement_environment import measurement_environment
+from frx_graph.measure.machine.measurement_environment import measurement_environment
 from frx_graph.trials.policy import TrialPolicy, read_policy
 
 LIMIT_SECONDS = 3600.0

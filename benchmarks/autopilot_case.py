@@ -24,7 +24,7 @@ from zoo import zoo_entry
 
 from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.errors import TravelError
-from frx_graph.graph_file import write_graph
+from frx_graph.trial_worker.graph_file import write_graph
 
 STEPS = 2
 """Calls of the compiled network: the second shows that nothing is left to compile."""

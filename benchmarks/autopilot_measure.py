@@ -16,15 +16,15 @@ from autopilot_case import Asked, Found, found_file, graph_folder
 from autopilot_results import CaseResult, GraphResult, Measured, Tried, measured
 from versus_arms import Inner
 
-from frx_graph.arms import start_arm, where_this_is
+from frx_graph.autopilot.proposals import portions
 from frx_graph.errors import FrxError, LedgerMissingError
+from frx_graph.ledger.database.opening import open_to_read
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.default_place import LEDGER_VARIABLE
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_to_read
-from frx_graph.proposals import portions
 from frx_graph.records import Candidate
-from frx_graph.reports.trial_document import TrialDocument, trial_document
+from frx_graph.reports.trials.trial_document import TrialDocument, trial_document
+from frx_graph.trial_worker.launch import start_arm, where_this_is
 from frx_graph.trials.arm_messages import GraphWorkload, Load
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy

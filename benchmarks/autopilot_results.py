@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from scipy import stats
 from versus_results import NOISE, Verdict
 
-from frx_graph.reports.trial_document import QuadPart, TrialDocument
+from frx_graph.reports.trials.trial_document import QuadPart, TrialDocument
 from frx_graph.trials.verdict import Outcome
 
 REPLICATION_BOUND = 0.95

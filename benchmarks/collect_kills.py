@@ -26,11 +26,11 @@ from pathlib import Path
 
 import psutil
 
+from frx_graph.analyze.run import analyze_bundle
 from frx_graph.cli.commands import app  # noqa: F401 - it imports torch, once and not in each round
 from frx_graph.cli.main import run
 from frx_graph.errors import EvidenceError, first_line
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.run_advice import analyze_bundle
 
 MARK = "FRX_KILLED_COLLECT"
 GONE_SECONDS = 5.0

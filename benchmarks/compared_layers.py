@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from frx_graph.analyzers.cuda.analysis import analyse_cuda
+from frx_graph.analyzers.kernels.analysis import analyse_kernels
+from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
+from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
+from frx_graph.analyzers.kernels.ptx_gpu import gpu_of_target
+from frx_graph.analyzers.layers import Layers, NcuLayer, PtxLayer, SourceLayer
 from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.evidence.ncu.export import NcuExport
 from frx_graph.evidence.ncu.launch import KernelLaunch
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import Function, PtxModule
 from frx_graph.evidence.ptx.ptxas import Assembled
-from frx_graph.passes.cuda.analysis import analyse_cuda
-from frx_graph.passes.kernels.analysis import analyse_kernels
-from frx_graph.passes.kernels.kernel_totals import KernelTotals
-from frx_graph.passes.kernels.ptx_analysis import analyse_ptx
-from frx_graph.passes.kernels.ptx_gpu import gpu_of_target
-from frx_graph.passes.layers import Layers, NcuLayer, PtxLayer, SourceLayer
 from frx_graph.rules.gpu_profile import GpuProfile
 
 MIX = {Kind.FP32: 40, Kind.GLOBAL_LOAD: 4, Kind.INTEGER: 20}

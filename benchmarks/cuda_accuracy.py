@@ -27,11 +27,11 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from frx_graph.analyzers.cuda.analysis import CudaFinding, analyse_cuda
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.evidence.cuda.source import Space, StrideKind
 from frx_graph.evidence.cuda.syntax import parse_tree
-from frx_graph.passes.cuda.analysis import CudaFinding, analyse_cuda
 
 _NOT_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|^[ \t]*#[ \t]*define(?:[^\n]*\\\n)*[^\n]*', re.DOTALL | re.M

@@ -54,9 +54,9 @@ from cuda_planted import planted
 from scipy.stats import binomtest
 from tabulate import tabulate
 
+from frx_graph.analyzers.cuda.analysis import analyse_cuda
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.cuda.parsing import parse_cuda
-from frx_graph.passes.cuda.analysis import analyse_cuda
 
 JUDGMENTS = Path(__file__).parent / "cuda_judgments.csv"
 

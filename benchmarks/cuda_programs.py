@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.evidence.nvcc import find_nvcc
+from frx_graph.measure.nvcc import find_nvcc
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc")
 STUB = Path(__file__).parent.parent / "tests" / "data" / "cuda" / "stub_cudart.cpp"

@@ -29,13 +29,13 @@ from pathlib import Path
 from ncu_exports import RAW, SOL, Launch, long_export, metric, wide_export
 from tabulate import tabulate
 
+from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
+from frx_graph.analyzers.kernels.occupancy_limit import limiters
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import KernelLaunch
 from frx_graph.evidence.ncu.metrics import METRICS
 from frx_graph.evidence.ncu.report_file import read_ncu_report
-from frx_graph.passes.kernels.kernel_totals import KernelTotals
-from frx_graph.passes.kernels.occupancy_limit import limiters
-from frx_graph.passes.kernels.speed_of_light import Bound, speed_of_light
 
 LEAST_MB_PER_S = 50.0
 _COLUMNS = 200

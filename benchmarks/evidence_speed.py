@@ -32,14 +32,14 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from frx_graph.cuda_advice import analyze_cuda
+from frx_graph.analyze.cuda import analyze_cuda
+from frx_graph.analyze.ncu import analyze_ncu
+from frx_graph.analyze.trace import analyze_run
+from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
+from frx_graph.analyzers.kernels.ptx_gpu import gpu_of_target
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ptx.parsing import read_ptx
-from frx_graph.kernel_advice import analyze_ncu
-from frx_graph.passes.kernels.ptx_analysis import analyse_ptx
-from frx_graph.passes.kernels.ptx_gpu import gpu_of_target
-from frx_graph.trace_evidence import analyze_run
 
 _AIMS: Mapping[FileKind, float] = {FileKind.TRACE: 20, FileKind.NCU_CSV: 50, FileKind.PTX: 2, FileKind.CUDA: 5}
 """Megabytes a second. A binary report is read by NVIDIA's own library."""

@@ -203,7 +203,7 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
 def _real(count: int, policy: TrialPolicy, file: Path | None) -> int:
     from real_trials import real_trials  # imports torch, as the next does
 
-    from frx_graph.evidence.measurement_environment import measurement_environment
+    from frx_graph.measure.machine.measurement_environment import measurement_environment
 
     environment = asdict(measurement_environment("cpu"))
     found = []

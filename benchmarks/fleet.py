@@ -98,8 +98,8 @@ def environment() -> dict[str, str]:
 
 def bases(recorded: Sequence[Path]) -> list[Base]:
     """Each bundle as it was recorded, and with a profiler's trace."""
-    from frx_graph.reports.run_document import as_json
-    from frx_graph.run_advice import analyse_files
+    from frx_graph.analyze.run import analyse_files
+    from frx_graph.reports.runs.run_document import as_json
 
     found = []
     for path in recorded:

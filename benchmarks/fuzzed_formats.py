@@ -13,22 +13,23 @@ from fuzzed_runs import event_streams, events_report, samples_of_devices, sample
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric, wide_export
 from run_traces import RunTrace
 
-from frx_graph.cuda_advice import analyze_cuda
+from frx_graph.analyze.cuda import analyze_cuda
+from frx_graph.analyze.ncu import analyze_ncu
+from frx_graph.analyze.trace import analyze_run
+from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
+from frx_graph.analyzers.sightings.generated_sightings import generated_sightings
+from frx_graph.analyzers.sightings.onednn_sightings import onednn_sightings
+from frx_graph.analyzers.sightings.sighting import RunFile
 from frx_graph.evidence.measurement import Measurement
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.run_log import read_inductor_file, read_onednn_log
-from frx_graph.kernel_advice import analyze_ncu
-from frx_graph.passes.kernels.ptx_analysis import analyse_ptx
-from frx_graph.passes.sightings.generated_sightings import generated_sightings
-from frx_graph.passes.sightings.onednn_sightings import onednn_sightings
-from frx_graph.passes.sightings.sighting import RunFile
-from frx_graph.reports import cuda_document, kernel_document, ptx_document, trace_document
-from frx_graph.reports.cuda_report import render_cuda
-from frx_graph.reports.kernel_report import render_kernels
-from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.ptx_report import render_ptx
-from frx_graph.reports.trace_report import render_trace
-from frx_graph.trace_evidence import analyze_run
+from frx_graph.reports.kernels import cuda_document, kernel_document, ptx_document
+from frx_graph.reports.kernels.cuda_report import render_cuda
+from frx_graph.reports.kernels.kernel_report import render_kernels
+from frx_graph.reports.kernels.ptx_report import render_ptx
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.runs import trace_document
+from frx_graph.reports.runs.trace_report import render_trace
 
 _DATA = Path(__file__).parent.parent / "tests" / "data"
 Report = tuple[Mapping[str, Any], Callable[[], str]]

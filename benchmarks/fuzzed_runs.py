@@ -8,13 +8,13 @@ from typing import Any
 
 from written_runs import waiting_run
 
+from frx_graph.analyzers.run.analysis import analyse_record
+from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunEvent
-from frx_graph.passes.run.analysis import analyse_record
-from frx_graph.passes.run.scopes import Scope
-from frx_graph.reports.run_document import as_json, run_document
-from frx_graph.reports.run_report import render_run
+from frx_graph.reports.runs.run_document import as_json, run_document
+from frx_graph.reports.runs.run_report import render_run
 
 Report = tuple[Mapping[str, Any], Callable[[], str]]
 

@@ -29,10 +29,10 @@ from trial_writer import marked, seconds_until_gone, try_until_killed
 from writer_process import Writer, started
 
 from frx_graph.errors import LedgerMissingError
-from frx_graph.ledger import quickly
+from frx_graph.ledger import fast_path
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.verification import verify
 
 Append = Callable[[Sequence[Decision]], Sequence[Recorded]]
@@ -79,7 +79,7 @@ def write_until_killed(location: str, number: int, seed: int, told: int) -> None
     draw = random.Random(seed)
     place = parse_location(location)
     # The whole way to a ledger, and the short one, which programs with promoted rewrites go.
-    append: Append = open_ledger(place).append if number % 4 < 2 else functools.partial(quickly.append, place)
+    append: Append = open_ledger(place).append if number % 4 < 2 else functools.partial(fast_path.append, place)
     while True:
         plan = f"{draw.getrandbits(64):016x}"
         first = decision(Kind.PROPOSED, plan, number)

@@ -31,10 +31,10 @@ import psycopg
 import sqlalchemy
 from postgres_server import PostgresServer, postgres_server
 
-from frx_graph.ledger import quickly
+from frx_graph.ledger import fast_path
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.verification import verify
 
 WRITERS = (1, 4, 16)
@@ -48,7 +48,7 @@ Append = Callable[[Sequence[Decision]], Sequence[Recorded]]
 def append_until(name: str, way: str, number: int, start: float, end: float) -> list[tuple[str, float]]:
     """One writer, from `start` to `end` of the system's monotonic clock: each event's hash, and its seconds."""
     place = parse_location(name)
-    append: Append = open_ledger(place).append if way == KEPT_OPEN else functools.partial(quickly.append, place)
+    append: Append = open_ledger(place).append if way == KEPT_OPEN else functools.partial(fast_path.append, place)
     time.sleep(max(0.0, start - time.monotonic()))
     told: list[tuple[str, float]] = []
     while (begun := time.monotonic()) < end:

@@ -35,7 +35,7 @@ from tabulate import tabulate
 from torch import distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
-from frx_graph.agreement import agree
+from frx_graph.distributed.consensus import agree
 
 MEASURED = (2, 4, 8)
 SIMULATED = (2, 4, 8, 64, 512, 1024, 4096, 16_384)

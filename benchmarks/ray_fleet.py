@@ -26,16 +26,16 @@ from typing import Any
 
 import torch
 
-from frx_graph.arms import where_this_is
-from frx_graph.atomic_file import write_atomically
+from frx_graph.autopilot.trial_matrix import TrialJob, matrix
 from frx_graph.engines.cluster import Cluster, Node
 from frx_graph.engines.engine import Holding
 from frx_graph.engines.ray_cluster import RayCluster, ray_cluster
 from frx_graph.engines.ray_engine import RayEngine
 from frx_graph.errors import FrxError
-from frx_graph.evidence.device_calibration import device_name
-from frx_graph.termination import cleaned_up_when_terminated
-from frx_graph.trial_matrix import TrialJob, matrix
+from frx_graph.measure.machine.device_calibration import device_name
+from frx_graph.support.atomic_file import write_atomically
+from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.trial_worker.launch import where_this_is
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.version import __version__
 

@@ -29,15 +29,15 @@ from torch_faults import TorchFaults
 
 import frx_graph
 from frx_graph import backend
-from frx_graph import planned_backend as compiler
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.current_plan import current_plan
+from frx_graph.compiler import inner_compiler as compiler
+from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.rewrite_log import RewriteLog
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import RewriteError
 from frx_graph.options import backend_options
 from frx_graph.passes.rewrites import inner_choice
 from frx_graph.records import Candidate, Refusal
-from frx_graph.rewrite_log import RewriteLog
-from frx_graph.rewriting import RewrittenGraph
 
 NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}
 """Relative, a few roundings of the type: a program that this alone changes as much as we did proves nothing."""

@@ -17,14 +17,15 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import frx_graph
-from frx_graph import compiled_model, weight_preparation
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import FrxError
 from frx_graph.passes.rewrites import preconvert_weights
-from frx_graph.passes.rewrites.anchor_calls import anchor_orders
+from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.prepack import prepare
 from frx_graph.records import Candidate, Refusal
-from frx_graph.rewriting import RewrittenGraph
+from frx_graph.wrapper import compile
 
 STORED = "eager stored"
 """In the place of an inner compiler: eager, through `frx_graph.compile`."""
@@ -46,7 +47,7 @@ def stored(
         # Capture compiles, too, which is not counted.
         graphs, breaks = counters["stats"]["unique_graphs"], counters["graph_break"].copy()
         try:
-            done = weight_preparation.prepare(*args, **kwargs)
+            done = prepare.prepare(*args, **kwargs)
         except FrxError as error:
             told.append(RewrittenGraph("", Phase.FORWARD, (), (Refusal(STORED, str(error)),)))
         else:
@@ -61,8 +62,8 @@ def stored(
     def run(*inputs: Tensor) -> Any:
         with (
             listening(),
-            patch.object(compiled_model, "prepare", prepared),
-            patch.object(weight_preparation, "with_measured_times", _everything),
+            patch.object(compile, "prepare", prepared),
+            patch.object(prepare, "with_measured_times", _everything),
         ):
             return compiled(*inputs)
 

@@ -22,9 +22,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from frx_graph.reports.trace_document import trace_document
-from frx_graph.reports.trace_parts import TraceResult
-from frx_graph.trace_evidence import analyze_run
+from frx_graph.analyze.trace import analyze_run
+from frx_graph.reports.runs.trace_document import trace_document
+from frx_graph.reports.runs.trace_parts import TraceResult
 
 Span = tuple[int, int]
 WAITS = {

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from frx_graph.analyze.trace import evidence_of
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
-from frx_graph.trace_evidence import evidence_of
 
 LEAST_MB_PER_S = 20.0
 MOST_MB = 1500.0

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import psutil
 
-from frx_graph.arms import start_arm
+from frx_graph.autopilot.trial_decisions import decisions_about
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Decision
 from frx_graph.records import Candidate
-from frx_graph.reports.trial_document import as_json, trial_document
-from frx_graph.trial_decisions import decisions_about
+from frx_graph.reports.trials.trial_document import as_json, trial_document
+from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy

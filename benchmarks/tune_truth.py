@@ -35,12 +35,12 @@ from typing import Any
 
 from scipy.stats import t
 
-from frx_graph.reports.tune_document import TuneDocument, as_json
+from frx_graph.reports.trials.tune_document import TuneDocument, as_json
 from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import new_folder
 from frx_graph.runs.tune.tune_run import TuneRun
-from frx_graph.termination import cleaned_up_when_terminated
+from frx_graph.support.termination import cleaned_up_when_terminated
 from frx_graph.trials.configuration_trial import Kind
 
 SCRIPT = Path(__file__).with_name("tuned_training.py")

@@ -11,13 +11,13 @@ import torch
 from torch import fx
 
 from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.current_plan import current_plan, recorded_plan
-from frx_graph.environment_key import environment_key
+from frx_graph.compiler.environment_key import environment_key
+from frx_graph.compiler.inner_compiler import planned_backend
+from frx_graph.compiler.plans import current_plan, recorded_plan
+from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.options import backend_options
-from frx_graph.planned_backend import planned_backend
 from frx_graph.records import Candidate
-from frx_graph.rewrite_log import LOG
 from frx_graph.trials.environment import trial_setup
 
 Backend = Callable[..., Any]

@@ -39,7 +39,7 @@ from zoo import ZOO, zoo_entry
 from zoo_entry import ZooEntry
 
 from frx_graph import __version__
-from frx_graph.evidence.measurement_environment import measurement_environment
+from frx_graph.measure.machine.measurement_environment import measurement_environment
 
 EVERYTHING = {"modes": tuple(Mode), "batches": ("1", "8"), "dtypes": ("fp32", "bf16"), "inners": tuple(Inner)}
 QUICK = EVERYTHING | {"batches": ("1",), "dtypes": ("fp32",)}

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import frx_graph
-from frx_graph.current_plan import recorded_plan
+from frx_graph.compiler.inner_compiler import planned_backend
+from frx_graph.compiler.plans import recorded_plan
 from frx_graph.options import backend_options
 from frx_graph.passes.rewrites import inner_choice
-from frx_graph.planned_backend import planned_backend
 from frx_graph.records import Candidate
 
 Program: TypeAlias = Callable[..., Any]

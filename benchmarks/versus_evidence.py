@@ -22,9 +22,9 @@ from torch.profiler import ProfilerActivity, profile
 from versus_timing import Step
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.console_capture import STDERR, captured
-from frx_graph.evidence.copy_recorder import CopyRecorder, keeping_events
-from frx_graph.evidence.inductor_graph import read_schedule
+from frx_graph.measure.console_capture import STDERR, captured
+from frx_graph.measure.inductor.inductor_graph import read_schedule
+from frx_graph.measure.operators.copy_recorder import CopyRecorder, keeping_events
 
 
 @dataclass(frozen=True, slots=True)

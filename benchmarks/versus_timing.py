@@ -20,7 +20,7 @@ from typing import Protocol
 import torch
 from scipy import stats
 
-from frx_graph.evidence.disturbance import disturbance
+from frx_graph.measure.machine.disturbance import disturbance
 
 Step = Callable[[], object]
 

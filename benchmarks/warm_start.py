@@ -85,12 +85,12 @@ def write_ledger(file: Path, arm: str) -> None:
     was to be tried."""
     from unproved_promotions import everything_made, promotion
 
-    from frx_graph.environment_key import environment_key
+    from frx_graph.autopilot.trial_decisions import decisions_without_trial
+    from frx_graph.compiler.environment_key import environment_key
     from frx_graph.ledger.author import this_process
+    from frx_graph.ledger.database.opening import open_ledger
     from frx_graph.ledger.decision import AUTOPILOT, Kind
     from frx_graph.ledger.location import parse_location
-    from frx_graph.ledger.opening import open_ledger
-    from frx_graph.trial_decisions import decisions_without_trial
     from frx_graph.trials.environment import trial_setup
     from frx_graph.trials.policy import TrialPolicy
 

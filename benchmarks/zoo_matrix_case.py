@@ -25,7 +25,7 @@ from versus_case import DTYPES, TOLERANCES, Case, Expected, Mode, build, outcome
 from versus_case import Outcome as Made
 from zoo_entry import ZooEntry
 
-from frx_graph.rewriting import RewrittenGraph
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 
 AUTOCAST = "autocast"
 """A model in fp32, called under `torch.autocast` to bf16."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from frx_graph.analyzers.kernels.label_titles import LABEL_TITLES
 from frx_graph.cli.command_tree import DescribedArgument, DescribedCommand, DescribedOption, command_tree
 from frx_graph.cli.commands import COMMANDS
-from frx_graph.passes.kernels.label_titles import LABEL_TITLES
 from frx_graph.rules.cuda_card import CudaCard, cuda_cards
 from frx_graph.rules.recommendation_card import RecommendationCard, all_recommendations, cards_by_label
 from frx_graph.rules.rule_card import RuleCard, all_cards

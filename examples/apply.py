@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import frx_graph
-from frx_graph.target import load_target
+from frx_graph.advisor.target import load_target
 
 ROUNDS = 15
 

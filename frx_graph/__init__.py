@@ -30,22 +30,22 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from frx_graph.advisor import advise
+    from frx_graph.advisor.advisor import advise
     from frx_graph.backend import clear, report, rewritten
-    from frx_graph.compiled_model import compile
+    from frx_graph.prepack.prepare import prepare
     from frx_graph.runs.sdk.kernel_windows import profile_kernels
     from frx_graph.runs.sdk.session import AutopilotSession, init, instrument_dataloader, step_context
-    from frx_graph.weight_preparation import prepare
+    from frx_graph.wrapper.compile import compile
 
 
 _HOMES = {
     "AutopilotSession": "frx_graph.runs.sdk.session",
-    "advise": "frx_graph.advisor",
+    "advise": "frx_graph.advisor.advisor",
     "clear": "frx_graph.backend",
-    "compile": "frx_graph.compiled_model",
+    "compile": "frx_graph.wrapper.compile",
     "init": "frx_graph.runs.sdk.session",
     "instrument_dataloader": "frx_graph.runs.sdk.session",
-    "prepare": "frx_graph.weight_preparation",
+    "prepare": "frx_graph.prepack.prepare",
     "profile_kernels": "frx_graph.runs.sdk.kernel_windows",
     "report": "frx_graph.backend",
     "rewritten": "frx_graph.backend",

@@ -19,22 +19,22 @@ from torch import Tensor, fx
 from frx_graph.capture.captured_graph import Capture, CaptureFailure
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.versions import current_versions
-from frx_graph.current_plan import current_plan
-from frx_graph.dynamo_rewriting import Compiled
+from frx_graph.compiler.inner_compiler import frozen_planned_backend, planned_backend
+from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.pre_autograd import Compiled
+from frx_graph.compiler.rewrite_log import LOG
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
+from frx_graph.distributed.handshake import may_have_plans
 from frx_graph.errors import AgreementError, CaptureError, OptionError, TravelError, TrialError, first_line
+from frx_graph.monitor.monitored_program import watching
 from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
 from frx_graph.plan import Plan
-from frx_graph.planned_backend import frozen_planned_backend, planned_backend
-from frx_graph.rank_opening import may_have_plans
-from frx_graph.rewrite_log import LOG
-from frx_graph.rewriting import RewrittenGraph
-from frx_graph.user_warning import warn_and_go_on
-from frx_graph.watched_program import watching
+from frx_graph.support.user_warning import warn_and_go_on
 
 if TYPE_CHECKING:
-    from frx_graph.promoted_plan import PromotedPlans
-    from frx_graph.promotion import Promotion
-    from frx_graph.reports.advice_report import AdviceReport
+    from frx_graph.promotion.lookup import PromotedPlans
+    from frx_graph.promotion.promoted_plan import Promotion
+    from frx_graph.reports.advice.advice_report import AdviceReport
 
 _CALLS_NOT_COUNTED = CaptureFailure(
     "calls per step",
@@ -84,7 +84,7 @@ class _Session:
             if options.mode == "apply" and not may_have_plans(options):
                 return None
             # A database's library takes a quarter of a second to import: only where there may be a ledger.
-            from frx_graph.promoted_plan import PromotedPlans
+            from frx_graph.promotion.lookup import PromotedPlans
 
             self._promoted = self._promoted or PromotedPlans()
             return self._promoted.find(dynamo, example_inputs, options)
@@ -236,7 +236,7 @@ def report(*, measure: bool = True) -> AdviceReport:
         )
     _session.reported()
     # Only where somebody asks for advice: what it takes to give some takes half a second to import.
-    from frx_graph.advisor import advise_capture
+    from frx_graph.advisor.advisor import advise_capture
 
     current = current_versions(capture)
     if len(current.graphs) > 1:

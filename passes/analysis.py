@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 
 from frx_graph.capture.captured_graph import GraphBreak, Recompile
-from frx_graph.evidence.device_profile import DeviceProfile
-from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.passes.attention_pattern import Attention, attentions
 from frx_graph.passes.costs.operator_costs import OpCost, op_costs
 from frx_graph.passes.fusion.fusion_groups import Kernels, kernels_of

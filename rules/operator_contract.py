@@ -19,9 +19,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from frx_graph.errors import ContractError
-from frx_graph.evidence.cache_directory import cache_directory
-from frx_graph.evidence.operator_measurement import Mechanism
 from frx_graph.facts.layout import StridePattern
+from frx_graph.measure.cache_directory import cache_directory
+from frx_graph.measure.operators.operator_measurement import Mechanism
 
 SCHEMA = "frx_operator_contract_v1"
 RESULT = "result"

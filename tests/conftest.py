@@ -19,11 +19,12 @@ import torch
 from hypothesis import settings
 from torch._inductor.utils import fresh_cache
 
-from frx_graph import anchor_times, backend
-from frx_graph.arms import where_this_is
-from frx_graph.passes.rewrites.anchor_calls import anchor_orders
-from frx_graph.travel.decisive_settings import decisive_settings
-from frx_graph.travel.torch_settings import put_settings, settings_in_force
+from frx_graph import backend
+from frx_graph.compiler import operator_times
+from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
+from frx_graph.serialization.decisive_settings import decisive_settings
+from frx_graph.serialization.torch_settings import put_settings, settings_in_force
+from frx_graph.trial_worker.launch import where_this_is
 
 # No deadline, since a busy machine must not fail a test; the same examples on every run where CI is set.
 settings.register_profile("frx", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -50,8 +51,8 @@ def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
         return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
 
-    monkeypatch.setattr(anchor_times, "anchor_seconds", seconds)
-    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e10)
+    monkeypatch.setattr(operator_times, "anchor_seconds", seconds)
+    monkeypatch.setattr(operator_times, "bandwidth_of", lambda _facts: 1e10)
     torch._dynamo.reset()
     backend.clear()
     with fresh_cache():

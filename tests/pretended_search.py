@@ -14,7 +14,7 @@ from unittest.mock import patch
 import torch
 from torch import fx, nn
 
-from frx_graph import autopilot, trial_decisions
+from frx_graph.autopilot import search, trial_decisions
 from frx_graph.errors import TrialError
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.options import backend_options
@@ -65,14 +65,14 @@ class PretendedSearch:
 
         with ExitStack() as stack:
             for module, name, stand_in in (
-                (autopilot, "proposed", self._proposed),
-                (autopilot, "run_trial", self._run_trial),
-                (autopilot, "time", SimpleNamespace(monotonic=lambda: self.now)),
-                (autopilot, "write_graph", lambda folder, *_: Path(folder).exists()),
+                (search, "proposed", self._proposed),
+                (search, "run_trial", self._run_trial),
+                (search, "time", SimpleNamespace(monotonic=lambda: self.now)),
+                (search, "write_graph", lambda folder, *_: Path(folder).exists()),
                 (trial_decisions, "environment_key", lambda _: self.environment),
             ):
                 stack.enter_context(patch.object(module, name, stand_in))
-            return autopilot.try_graph(
+            return search.try_graph(
                 fx.symbolic_trace(nn.ReLU()),
                 [torch.ones(2)],
                 backend_options({}, None),

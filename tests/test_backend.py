@@ -17,10 +17,11 @@ from torch._inductor.utils import run_and_get_code
 from torch.utils.checkpoint import checkpoint
 
 import frx_graph
-from frx_graph import advisor, backend
+from frx_graph import backend
+from frx_graph.advisor import advisor
 from frx_graph.capture.recorder import GraphRecorder
+from frx_graph.compiler.inner_compiler import planned_backend
 from frx_graph.errors import CaptureError
-from frx_graph.planned_backend import planned_backend
 
 _ROOT = Path(__file__).parent.parent
 

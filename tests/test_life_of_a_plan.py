@@ -30,28 +30,28 @@ from pretended_search import PretendedSearch
 from torch import Tensor, fx
 from torch import distributed as dist
 
-from frx_graph import agreement
-from frx_graph.agreement import Agreement
-from frx_graph.current_plan import recorded_plan
+from frx_graph.compiler.baseline import KeptBaseline
+from frx_graph.compiler.plans import recorded_plan
+from frx_graph.distributed import consensus
+from frx_graph.distributed.consensus import Agreement
+from frx_graph.distributed.plan_offer import PlanOffer
 from frx_graph.errors import LedgerError
-from frx_graph.kept_baseline import KeptBaseline
 from frx_graph.ledger.author import this_process
+from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
+from frx_graph.ledger.fast_path import append
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger
-from frx_graph.ledger.quickly import append
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.verification import verify
+from frx_graph.monitor.canary import Footprint
+from frx_graph.monitor.health_signals import LOOK_STEPS
+from frx_graph.monitor.monitored_program import WatchedProgram
 from frx_graph.options import BackendOptions
-from frx_graph.plan_offer import PlanOffer
-from frx_graph.promoted_plan import PromotedPlans
-from frx_graph.promotion import Promotion, Subject
+from frx_graph.promotion.history import decided_against, rejected
+from frx_graph.promotion.lookup import PromotedPlans
+from frx_graph.promotion.promoted_plan import Promotion, Subject
 from frx_graph.records import Candidate
-from frx_graph.trials.canary import Footprint
-from frx_graph.trials.live_signs import LOOK_STEPS
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.tried_before import decided_against, rejected
-from frx_graph.watched_program import WatchedProgram
 
 SEQUENCES = int(os.environ.get("FRX_SEQUENCES", "200"))
 """A long run has 5,000."""
@@ -215,8 +215,8 @@ def agreed(subjects: Sequence[Subject], plans: Sequence[PromotedPlans], dead: Se
     seconds = OTHERS_WAIT_SECONDS if any(dead) else RANKS_WAIT_SECONDS
 
     def one(rank: int) -> Agreement:
-        talk = agreement._Talk(range(len(plans)), rank, seconds, lambda: store)
-        return agreement._agreed(
+        talk = consensus._Talk(range(len(plans)), rank, seconds, lambda: store)
+        return consensus._agreed(
             talk,
             lambda: plans[rank].offer(subjects[rank], OPTIONS),
             lambda offered: plans[rank].objection(subjects[rank], OPTIONS, offered),

@@ -12,9 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import frx_graph
-from frx_graph import current_plan, inductor_plan
 from frx_graph.capture.graph_signature import graph_signature
-from frx_graph.compiling_code import compiling_code
+from frx_graph.compiler import inductor, plans
+from frx_graph.compiler.code_fingerprint import compiling_code
 from frx_graph.plan import Plan
 from frx_graph.records import Candidate
 
@@ -56,21 +56,21 @@ def test_the_hash_is_the_same_in_every_process() -> None:
 
 def test_what_is_compiled_under_another_plan_is_not_found_in_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     def uuid(policy: str = "all", own_choice: bool = True) -> object:
-        plan = current_plan.current_plan(policy)
-        return inductor_plan.InductorPlan(plan, own_choice, lambda _done: None, lambda _error: None).uuid()
+        plan = plans.current_plan(policy)
+        return inductor.InductorPlan(plan, own_choice, lambda _done: None, lambda _error: None).uuid()
 
     before = uuid()
     assert uuid() == before
     assert uuid("solved") != before
     assert uuid(own_choice=False) != before
-    monkeypatch.setattr(current_plan, "code_hash", lambda: "other")
+    monkeypatch.setattr(plans, "code_hash", lambda: "other")
     assert uuid() != before
 
 
 LOADED = """
 import json, os, sys, torch
 from torch import nn
-from frx_graph.compiling_code import compiling_code
+from frx_graph.compiler.code_fingerprint import compiling_code
 
 model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3))
 compiled = torch.compile(model, backend="frx", options={"plan": "all", "inner": "eager"})

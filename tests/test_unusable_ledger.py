@@ -21,16 +21,16 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph import backend
+from frx_graph.autopilot.target_trial import Tried
 from frx_graph.cli.main import run
-from frx_graph.current_plan import recorded_plan
+from frx_graph.compiler.plans import recorded_plan
 from frx_graph.errors import LedgerUncertainError
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.fast_path import promotions
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
-from frx_graph.ledger.quickly import promotions
 from frx_graph.ledger.verification import verify
 from frx_graph.records import Candidate
-from frx_graph.target_trial import Tried
 from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun
@@ -51,9 +51,9 @@ def file(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         folder.chmod(0o755)
         monkeypatch.setenv("FRX_LEDGER", str(folder / "ledger.sqlite3"))
         # Nobody has all day.
-        monkeypatch.setattr("frx_graph.ledger.sqlite_engine.BUSY_SECONDS", 0.05)
-        monkeypatch.setattr("frx_graph.ledger.opening.CHECK_SECONDS", 0.2)
-        monkeypatch.setattr("frx_graph.promoted_plan._PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr("frx_graph.ledger.database.sqlite_engine.BUSY_SECONDS", 0.05)
+        monkeypatch.setattr("frx_graph.ledger.database.opening.CHECK_SECONDS", 0.2)
+        monkeypatch.setattr("frx_graph.promotion.lookup._PATIENCE_SECONDS", 0.2)
         yield folder / "ledger.sqlite3"
 
 
@@ -162,9 +162,9 @@ def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         pytest.fail("a trial whose decision would be lost")
 
-    monkeypatch.setattr("frx_graph.promotion.compiled_signature", lambda *_: HERE)
-    monkeypatch.setattr("frx_graph.promotion.environment_key", lambda _: "b" * 16)
-    monkeypatch.setattr("frx_graph.autopilot.try_graph", never)
+    monkeypatch.setattr("frx_graph.promotion.promoted_plan.compiled_signature", lambda *_: HERE)
+    monkeypatch.setattr("frx_graph.promotion.promoted_plan.environment_key", lambda _: "b" * 16)
+    monkeypatch.setattr("frx_graph.autopilot.search.try_graph", never)
 
 
 @TROUBLES
@@ -208,7 +208,7 @@ def test_a_server_that_cannot_be_reached_is_asked_once(
         asked.append(place)
         return promotions(place, *given)
 
-    monkeypatch.setattr("frx_graph.promoted_plan.promotions", watched)
+    monkeypatch.setattr("frx_graph.promotion.lookup.promotions", watched)
     runs_as_without_us("advise")
     (warned,) = runs_as_without_us(mode)
     assert "cannot be reached" in warned
@@ -222,7 +222,7 @@ def test_a_disk_that_is_full_when_a_trial_has_ended_leaves_the_baseline(
         with full(file):
             record([decided(HERE, kind) for kind in (Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED)])
 
-    monkeypatch.setattr("frx_graph.autopilot.try_graph", trying)
+    monkeypatch.setattr("frx_graph.autopilot.search.try_graph", trying)
     fill(file, ELSEWHERE)
     (warned,) = runs_as_without_us("autopilot")
     assert "full" in warned
@@ -241,7 +241,7 @@ def test_a_place_where_no_ledger_can_be_made(file: Path, no_trial: None) -> None
 def test_frx_trial_says_so_before_it_tries(
     file: Path, trouble: Trouble, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frx_graph.trial_matrix.try_target", pytest.fail)
+    monkeypatch.setattr("frx_graph.autopilot.trial_matrix.try_target", pytest.fail)
     fill(file, ELSEWHERE)
     run(["ledger", "list"])
     capsys.readouterr()
@@ -260,7 +260,7 @@ def test_frx_trial_prints_what_it_could_not_record(
     environment = trial_environment(torch.device("cpu"))
     verdict = Verdict(Outcome.PROMOTE, "faster", None, early=True)
     tried = Tried(TrialRun((), verdict, (), environment, (HERE,)), (MadeGraph(HERE, (CANDIDATE,)),))
-    monkeypatch.setattr("frx_graph.trial_matrix.try_target", lambda *_: tried)
+    monkeypatch.setattr("frx_graph.autopilot.trial_matrix.try_target", lambda *_: tried)
     check = open_ledger(parse_location(str(file)))
     monkeypatch.setattr("frx_graph.cli.trial.check_writable", lambda _: None)
     with full(file):
@@ -276,7 +276,7 @@ def test_frx_trial_prints_what_it_could_not_record(
     def lost(_place: object) -> None:
         raise LedgerUncertainError("the ledger cannot be reached")
 
-    monkeypatch.setattr("frx_graph.cli.trial_record.open_ledger", lost)
+    monkeypatch.setattr("frx_graph.cli.printing.trial_record.open_ledger", lost)
     capsys.readouterr()
     assert run(["trial", "model.py:build"]) == 2
     out = capsys.readouterr().out

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.kept_baseline import KeptBaseline
-from frx_graph.trials.canary import Footprint
+from frx_graph.compiler.baseline import KeptBaseline
+from frx_graph.monitor.canary import Footprint
+from frx_graph.monitor.monitored_program import WatchedProgram
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.watched_program import WatchedProgram
 
 
 @dataclass

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from frx_graph.capture.capture_facts import CaptureFacts
-from frx_graph.evidence.kernel_identities import KernelIdentities
-from frx_graph.evidence.memory_use import MemoryRecord
+from frx_graph.measure.memory_use import MemoryRecord
+from frx_graph.measure.operators.kernel_identities import KernelIdentities
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_process import NO_ANSWER, ArmError, Cause
 from frx_graph.trials.environment import TrialEnvironment
@@ -36,7 +36,7 @@ class TargetWorkload:
 
 @dataclass(frozen=True, slots=True)
 class GraphWorkload:
-    """A captured graph in a folder that `frx_graph.graph_file` has written."""
+    """A captured graph in a folder that `frx_graph.trial_worker.graph_file` has written."""
 
     folder: str
     kind: Literal["graph"] = "graph"

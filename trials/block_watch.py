@@ -3,7 +3,7 @@
 Read before and after the block, never between its steps, in the process of the arm that runs them. Three things make a
 block void, the first that is found is told:
 
-- recompiled: torch compiled something in this process (`frx_graph.evidence.compilations`);
+- recompiled: torch compiled something in this process (`frx_graph.measure.inductor.compilations`);
 - throttled: the device ran too hot or its power was braked, or processors did, or the control group's processor time
   was used up (`device_state`, `processor_state`);
 - loaded: other programs had `DISTURBED_SHARE` of all processors, or of the device, or under a quota this one waited for
@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import torch
 
-from frx_graph.evidence import device_state, processor_state
-from frx_graph.evidence.compilations import compilations, compiled_between
-from frx_graph.evidence.device_state import NvidiaDevice, nvidia_device
-from frx_graph.evidence.disturbance import DISTURBED_SHARE, OthersLoad, others_load, own_seconds
+from frx_graph.measure.inductor.compilations import compilations, compiled_between
+from frx_graph.measure.machine import device_state, processor_state
+from frx_graph.measure.machine.device_state import NvidiaDevice, nvidia_device
+from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad, others_load, own_seconds
 from frx_graph.trials.samples import Cause, Disturbance
 
 

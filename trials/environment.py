@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from frx_graph.evidence.device_calibration import device_name
-from frx_graph.evidence.device_state import DeviceState, nvidia_device
-from frx_graph.evidence.measurement_environment import MeasurementEnvironment, measurement_environment
-from frx_graph.evidence.processor_state import ProcessorState, processor_state
-from frx_graph.travel.decisive_settings import decisive_settings
+from frx_graph.measure.machine.device_calibration import device_name
+from frx_graph.measure.machine.device_state import DeviceState, nvidia_device
+from frx_graph.measure.machine.measurement_environment import MeasurementEnvironment, measurement_environment
+from frx_graph.measure.machine.processor_state import ProcessorState, processor_state
+from frx_graph.serialization.decisive_settings import decisive_settings
 from frx_graph.trials.cpp_compiler import cpp_compiler
 from frx_graph.trials.decisive_variables import decisive_variables
 from frx_graph.version import __version__

@@ -25,7 +25,6 @@ from frx_graph.trials.arm_messages import (
     Warmed,
 )
 from frx_graph.trials.arm_process import ArmError
-from frx_graph.trials.asking import Asking, BaselineError, BudgetEnded, CandidateFailed
 from frx_graph.trials.environment import TrialEnvironment
 from frx_graph.trials.gates import Comparison, Gate, GateResult, examine_gates, plan_fault
 from frx_graph.trials.policy import TrialPolicy
@@ -36,6 +35,7 @@ from frx_graph.trials.running_arms import StartArm as StartArm
 from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.schedule import Arm, Quad, next_quad, schedule
 from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verdict
+from frx_graph.trials.worker_client import Asking, BaselineError, BudgetEnded, CandidateFailed
 
 DRAWS = 3
 """Of inputs, on which results are compared."""

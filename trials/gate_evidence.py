@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from frx_graph.capture.capture_facts import CaptureFacts
-from frx_graph.evidence.kernel_identities import KernelIdentities, Source
-from frx_graph.evidence.memory_use import MemoryRecord
-from frx_graph.evidence.unexpected_dispatch import changed_kernels
+from frx_graph.measure.memory_use import MemoryRecord
+from frx_graph.measure.operators.kernel_identities import KernelIdentities, Source
+from frx_graph.measure.operators.unexpected_dispatch import changed_kernels
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Judged
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.kernel_clock import KernelClock, KernelTime, build_kernel_clock
-from frx_graph.evidence.nvcc import Compiled, Nvcc
-from frx_graph.evidence.program_run import ProgramRun, run_program
+from frx_graph.measure.kernel_clock import KernelClock, KernelTime, build_kernel_clock
+from frx_graph.measure.nvcc import Compiled, Nvcc
+from frx_graph.measure.program_run import ProgramRun, run_program
 from frx_graph.trials.program_outputs import OutputComparison, compare_outputs
 from frx_graph.trials.program_times import ProgramComparison, compare_programs, program_schedule
 from frx_graph.trials.samples import Block, MeasuredQuad

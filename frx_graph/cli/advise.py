@@ -9,16 +9,16 @@ from typing import Annotated
 
 import typer
 
+from frx_graph.advisor.target import DTYPES, load_target, place
 from frx_graph.cli.interrupt import ended_at_once
-from frx_graph.cli.output import JsonOption, QuietOption, is_json, stages
-from frx_graph.cli.placement import check_device, check_dtype
-from frx_graph.cli.report_output import ReportOptions, emit
+from frx_graph.cli.options.placement import check_device, check_dtype
+from frx_graph.cli.printing.output import JsonOption, QuietOption, is_json, stages
+from frx_graph.cli.printing.report_output import ReportOptions, emit
 from frx_graph.config import advise_config
 from frx_graph.errors import TargetError
-from frx_graph.evidence.console_capture import STDERR, STDOUT, redirected
-from frx_graph.reports.render import DEFAULT_TOP
-from frx_graph.reports.report_format import Format
-from frx_graph.target import DTYPES, load_target, place
+from frx_graph.measure.console_capture import STDERR, STDOUT, redirected
+from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.report_format import Format
 
 
 def advise(
@@ -74,7 +74,7 @@ def advise(
     with stages() as progress, redirected(STDOUT, STDERR), contextlib.redirect_stdout(sys.stderr):
         progress("importing torch's compiler")
         with ended_at_once():
-            from frx_graph.advisor import advise as advise_model
+            from frx_graph.advisor.advisor import advise as advise_model
 
         progress(f"loading {target}")
         workload = place(load_target(target), run_on, cast_to)

@@ -11,6 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+from frx_graph.analyze.cuda import analyze_cuda
+from frx_graph.analyze.ncu import analyze_ncu
+from frx_graph.analyze.ptx import analyze_ptx
+from frx_graph.analyze.run import analyze_bundle
+from frx_graph.analyze.trace import analyze_run
+from frx_graph.analyze.trace_advice import analyze_trace
+from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.cli.before_after import (
     After,
     AfterLabel,
@@ -28,31 +35,25 @@ from frx_graph.cli.before_after import (
     analyze_sides,
     renamed,
 )
-from frx_graph.cli.gpu_option import GpuModel
 from frx_graph.cli.kernels_code import kernels_code
-from frx_graph.cli.output import QuietOption, is_json, stages
-from frx_graph.cli.report_output import ReportOptions, emit, write_report
-from frx_graph.cli.run_bundle import RunScope, is_bundle, run_code
-from frx_graph.cuda_advice import analyze_cuda
+from frx_graph.cli.options.gpu_option import GpuModel
+from frx_graph.cli.options.run_bundle import RunScope, is_bundle, run_code
+from frx_graph.cli.printing.output import QuietOption, is_json, stages
+from frx_graph.cli.printing.report_output import ReportOptions, emit, write_report
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
-from frx_graph.kernel_advice import analyze_ncu
-from frx_graph.passes.run.scopes import Scope
-from frx_graph.ptx_advice import analyze_ptx
-from frx_graph.reports import cuda_document, kernel_document, ptx_document, run_document, trace_document
-from frx_graph.reports.cuda_report import render_cuda
-from frx_graph.reports.kernel_report import render_kernels
-from frx_graph.reports.ptx_report import render_ptx
-from frx_graph.reports.render import DEFAULT_TOP
-from frx_graph.reports.report_format import Format
-from frx_graph.reports.run_report import render_run
-from frx_graph.reports.source_path import checkout_root
-from frx_graph.reports.terminal import detect_terminal
-from frx_graph.reports.trace_report import render_trace
+from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.report_format import Format
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.kernels import cuda_document, kernel_document, ptx_document
+from frx_graph.reports.kernels.cuda_report import render_cuda
+from frx_graph.reports.kernels.kernel_report import render_kernels
+from frx_graph.reports.kernels.ptx_report import render_ptx
+from frx_graph.reports.render.source_path import checkout_root
+from frx_graph.reports.runs import run_document, trace_document
+from frx_graph.reports.runs.run_report import render_run
+from frx_graph.reports.runs.trace_report import render_trace
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
-from frx_graph.run_advice import analyze_bundle
-from frx_graph.trace_advice import analyze_trace
-from frx_graph.trace_evidence import analyze_run
 
 _NO_GPU_MODEL = "--gpu-model is for kernels; a run and a trace name their own device"
 _NO_SCOPE = "--scope chooses steps of a run's folder or zip"

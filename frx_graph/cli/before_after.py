@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.comparison_output import show_comparison
-from frx_graph.cli.output import notice, stages
+from frx_graph.analyze.layers import read_layers
+from frx_graph.analyzers.comparison.comparison import compare_layers
+from frx_graph.analyzers.layers import Layers
+from frx_graph.cli.printing.comparison_output import show_comparison
+from frx_graph.cli.printing.output import notice, stages
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
-from frx_graph.layer_files import read_layers
-from frx_graph.passes.comparison.comparison import compare_layers
-from frx_graph.passes.layers import Layers
-from frx_graph.reports.compare_gaps import NextCommand
+from frx_graph.reports.kernels.compare_gaps import NextCommand
 from frx_graph.rules.gpu_profile import GpuProfile
 
 Before = Annotated[Path | None, typer.Option("--before", help="Compare this file, told by its content, ...")]

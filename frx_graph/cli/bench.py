@@ -12,19 +12,19 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.build_option import BuildFlags, flag_words
-from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.analyze.program_layers import Build, compiled_program, measured_program
+from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
+from frx_graph.cli.options.build_option import BuildFlags, flag_words
+from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.errors import EvidenceError, FrxError, OptionError
-from frx_graph.evidence.gpus_present import gpu_names
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.evidence.nvcc import Nvcc, find_nvcc
-from frx_graph.passes.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
-from frx_graph.program_layers import Build, compiled_program, measured_program
-from frx_graph.reports.bench_document import BenchDocument, as_json, bench_document
-from frx_graph.reports.bench_report import render_bench
-from frx_graph.reports.terminal import detect_terminal
+from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.nvcc import Nvcc, find_nvcc
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.kernels.bench_document import BenchDocument, as_json, bench_document
+from frx_graph.reports.kernels.bench_report import render_bench
 from frx_graph.rules.gpu_profile import cuda_gpu
-from frx_graph.termination import cleaned_up_when_terminated
+from frx_graph.support.termination import cleaned_up_when_terminated
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
 from frx_graph.trials.program_times import FEWEST_RUNS, RUNS_PER_QUAD
 

@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.output import QuietOption, notice, print_document, print_report
-from frx_graph.passes.run.scopes import Scope
-from frx_graph.reports.collect_document import CapturedPart, CollectDocument, as_json
-from frx_graph.reports.collect_report import render_collected
-from frx_graph.reports.plain_text import encodable
-from frx_graph.reports.render import DEFAULT_TOP
-from frx_graph.reports.run_parts import RunResult
-from frx_graph.reports.run_report import render_run
-from frx_graph.reports.terminal import detect_terminal
+from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report
+from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.plain_text import encodable
+from frx_graph.reports.runs.collect_document import CapturedPart, CollectDocument, as_json
+from frx_graph.reports.runs.collect_report import render_collected
+from frx_graph.reports.runs.run_parts import RunResult
+from frx_graph.reports.runs.run_report import render_run
 from frx_graph.runs.collect.collection import Collected, collect_run
 from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, new_run_id
 from frx_graph.runs.workload.workload import STDERR, STDOUT

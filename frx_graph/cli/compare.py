@@ -11,23 +11,23 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.build_option import BuildFlags, flag_words
-from frx_graph.cli.comparison_output import show_comparison
-from frx_graph.cli.gpu_option import GpuModel
-from frx_graph.cli.output import QuietOption, notice, stages
+from frx_graph.analyze.layers import read_layers
+from frx_graph.analyze.program_layers import Build, compiled_program, compiled_ptx, measured_program, source_layer
+from frx_graph.analyzers.comparison.comparison import compare_layers
+from frx_graph.analyzers.layers import Layers
+from frx_graph.cli.options.build_option import BuildFlags, flag_words
+from frx_graph.cli.options.gpu_option import GpuModel
+from frx_graph.cli.printing.comparison_output import show_comparison
+from frx_graph.cli.printing.output import QuietOption, notice, stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
-from frx_graph.evidence.gpus_present import gpu_names
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.evidence.nvcc import Nvcc, find_nvcc
-from frx_graph.layer_files import read_layers
-from frx_graph.passes.comparison.comparison import compare_layers
-from frx_graph.passes.layers import Layers
-from frx_graph.program_layers import Build, compiled_program, compiled_ptx, measured_program, source_layer
-from frx_graph.reports.compare_gaps import NextCommand
-from frx_graph.reports.plain_text import one_line
+from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.nvcc import Nvcc, find_nvcc
+from frx_graph.reports.kernels.compare_gaps import NextCommand
+from frx_graph.reports.render.plain_text import one_line
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
-from frx_graph.termination import cleaned_up_when_terminated
+from frx_graph.support.termination import cleaned_up_when_terminated
 
 _ELSEWHERE = "measure where there is one, and give the exports: --ncu-a a.csv --ncu-b b.csv"
 

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.atomic_file import write_atomically
 from frx_graph.cli.command_tree import DescribedCommand, command_tree
 from frx_graph.cli.completion_script import PROGRAMS, Completable, Shell, completion_script
-from frx_graph.cli.output import QuietOption, notice
+from frx_graph.cli.printing.output import QuietOption, notice
 from frx_graph.errors import OptionError
+from frx_graph.support.atomic_file import write_atomically
 
 
 def completion(

@@ -7,12 +7,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from frx_graph.check import Status, worst
-from frx_graph.cli.checks_table import print_checks
-from frx_graph.cli.output import FormatOption, JsonOption, QuietOption, TextOrJson, is_json, is_quiet, print_document
-from frx_graph.evidence.device_calibration import measure_again
-from frx_graph.installation_checks import check_installation, usable_devices
+from frx_graph.cli.printing.checks_table import print_checks
+from frx_graph.cli.printing.output import (
+    FormatOption,
+    JsonOption,
+    QuietOption,
+    TextOrJson,
+    is_json,
+    is_quiet,
+    print_document,
+)
+from frx_graph.doctor.installation import check_installation, usable_devices
+from frx_graph.measure.machine.device_calibration import measure_again
 from frx_graph.reports.doctor_document import as_json, doctor_document
+from frx_graph.support.check import Status, worst
 
 _EXIT_CODES = {Status.OK: 0, Status.WARNING: 1, Status.ERROR: 2}
 

@@ -8,23 +8,23 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.explanation_files import Explanations
-from frx_graph.cli.output import QuietOption, stages
-from frx_graph.cli.run_bundle import RunScope, is_bundle
-from frx_graph.cuda_advice import analyze_cuda
+from frx_graph.analyze.cuda import analyze_cuda
+from frx_graph.analyze.layers import read_layers
+from frx_graph.analyze.run import analyze_bundle
+from frx_graph.analyzers.layers import Layers, SourceLayer
+from frx_graph.analyzers.reconcile.reconciliation import reconcile
+from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.cli.options.run_bundle import RunScope, is_bundle
+from frx_graph.cli.printing.explanation_files import Explanations
+from frx_graph.cli.printing.output import QuietOption, stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.quoted_source import quote_source
-from frx_graph.layer_files import read_layers
-from frx_graph.passes.layers import Layers, SourceLayer
-from frx_graph.passes.reconcile.reconciliation import reconcile
-from frx_graph.passes.run.scopes import Scope
-from frx_graph.reports.explain_document import ExplainDocument
-from frx_graph.reports.explanation import explain_ncu, explain_ptx, with_source
-from frx_graph.reports.kernel_document import ncu_document
-from frx_graph.reports.ptx_document import ptx_document
-from frx_graph.reports.run_explanation import explain_run
-from frx_graph.run_advice import analyze_bundle
+from frx_graph.reports.kernels.explain_document import ExplainDocument
+from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx, with_source
+from frx_graph.reports.kernels.kernel_document import ncu_document
+from frx_graph.reports.kernels.ptx_document import ptx_document
+from frx_graph.reports.runs.run_explanation import explain_run
 
 
 def explain(

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from frx_graph.cli.trial_record import AUTHOR
+from frx_graph.cli.printing.trial_record import AUTHOR
 from frx_graph.ledger.author import this_process
+from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import Location
-from frx_graph.ledger.opening import open_ledger
 
 
 @dataclass(frozen=True, slots=True)

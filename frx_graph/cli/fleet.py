@@ -13,15 +13,15 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.engine_option import AddressOption, check_engine
-from frx_graph.cli.output import OnlyJsonOption, QuietOption, stages
-from frx_graph.cli.report_output import write_report
+from frx_graph.cli.options.engine_option import AddressOption, check_engine
+from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, stages
+from frx_graph.cli.printing.report_output import write_report
 from frx_graph.engines.engine import EngineName
 from frx_graph.errors import OptionError
 from frx_graph.fleet.fleet import Reading, read_here, summarise
-from frx_graph.reports.fleet_document import as_json
-from frx_graph.reports.fleet_report import render_fleet
-from frx_graph.reports.terminal import detect_terminal
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.runs.fleet_document import as_json
+from frx_graph.reports.runs.fleet_report import render_fleet
 
 _TOP = 10
 

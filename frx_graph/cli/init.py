@@ -12,20 +12,28 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from frx_graph.check import Check
-from frx_graph.cli.checks_table import print_checks
 from frx_graph.cli.interrupt import ended_at_once
-from frx_graph.cli.output import OnlyJsonOption, QuietOption, is_quiet, notice, print_document, print_report, stages
+from frx_graph.cli.printing.checks_table import print_checks
+from frx_graph.cli.printing.output import (
+    OnlyJsonOption,
+    QuietOption,
+    is_quiet,
+    notice,
+    print_document,
+    print_report,
+    stages,
+)
+from frx_graph.doctor.next_steps import NextCommand, describe, next_commands
 from frx_graph.errors import OptionError
-from frx_graph.first_steps import NextCommand, describe, next_commands
 from frx_graph.instrumentation.patch import patch as patched
 from frx_graph.instrumentation.patch import unpatch as unpatched
 from frx_graph.instrumentation.script import Script, read_script, replace_script
 from frx_graph.instrumentation.script_search import ScriptsFound, find_scripts
+from frx_graph.reports.advice.patch_report import difference, render_diff
+from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.init_document import as_json, first_steps_document, unchanged_document, written_document
-from frx_graph.reports.patch_report import difference, render_diff
-from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.terminal import detect_terminal
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.support.check import Check
 
 MOST_SHOWN = 10
 """Scripts."""
@@ -79,7 +87,7 @@ def _first_steps(as_document: bool) -> None:
     with stages() as progress:
         progress("importing torch")
         with ended_at_once():
-            from frx_graph.machine_checks import cuda_check, gpu_model_check, python_check, tools_check, torch_check
+            from frx_graph.doctor.machine import cuda_check, gpu_model_check, python_check, tools_check, torch_check
         looked = (*python_check(), *torch_check(), *cuda_check(), *gpu_model_check(), *tools_check())
         checks = tuple(check for check in looked if check.name not in _FOR_SOURCES)
         progress("looking for training scripts")

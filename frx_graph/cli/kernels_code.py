@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frx_graph.passes.kernels.analysis import KernelAnalysis
+from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 
 
 def kernels_code(analysis: KernelAnalysis) -> int:

@@ -12,8 +12,7 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.atomic_file import write_atomically
-from frx_graph.cli.output import (
+from frx_graph.cli.printing.output import (
     FormatOption,
     JsonOption,
     QuietOption,
@@ -25,21 +24,22 @@ from frx_graph.cli.output import (
 )
 from frx_graph.config import advise_config
 from frx_graph.errors import LedgerMissingError, OptionError
+from frx_graph.ledger.active_plans import Standing, fold
 from frx_graph.ledger.author import this_process
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind, Recorded
 from frx_graph.ledger.event_text import render_event, render_list
 from frx_graph.ledger.export import exported_lines
 from frx_graph.ledger.location import Location, choose_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.schema import ledger_document
-from frx_graph.ledger.standing import Standing, fold
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify as verify_ledger
-from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.quantities import plural
-from frx_graph.reports.terminal import detect_terminal
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.render.quantities import plural
+from frx_graph.support.atomic_file import write_atomically
 
 DEFAULT_LIMIT = 20
 
@@ -186,7 +186,7 @@ def verify(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
 def upgrade(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
     """Give a ledger that an earlier version made this version's tables; earlier versions cannot use it any more. A file
     is upgraded by whoever appends to it; a database on a server only by this."""
-    from frx_graph.ledger.migration import upgrade_ledger  # Alembic takes long to import
+    from frx_graph.ledger.database.migration import upgrade_ledger  # Alembic takes long to import
 
     place = _place(at)
     try:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.output import OnlyJsonOption, print_document
+from frx_graph.cli.printing.output import OnlyJsonOption, print_document
 from frx_graph.errors import OptionError
 from frx_graph.evidence.ncu.presets import PRESETS, ncu_arguments, preset_named, shell_line
 

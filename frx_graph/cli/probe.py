@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from frx_graph.atomic_file import write_atomically
-from frx_graph.cli.output import (
+from frx_graph.cli.printing.output import (
     FormatOption,
     JsonOption,
     QuietOption,
@@ -32,6 +31,7 @@ from frx_graph.rules.contract_cases import Case
 from frx_graph.rules.contract_measurement import measure_contract, trials
 from frx_graph.rules.contract_table import CASES
 from frx_graph.rules.operator_contract import ContractRow, OperatorContract, contract_text, own_contracts
+from frx_graph.support.atomic_file import write_atomically
 
 
 class ProbeDevice(enum.StrEnum):

@@ -12,26 +12,26 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.explanation_files import Explanations
-from frx_graph.cli.gpu_option import GpuModel
+from frx_graph.analyze.ncu import analyze_ncu
+from frx_graph.analyze.ncu_profile import Filters, measure_kernels
+from frx_graph.analyze.ptx import analyze_ptx
+from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.cli.kernels_code import kernels_code
-from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.cli.options.gpu_option import GpuModel
+from frx_graph.cli.printing.explanation_files import Explanations
+from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ncu.export import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, preset_named, shell_line
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.kernel_advice import analyze_ncu
-from frx_graph.kernel_profile import Filters, measure_kernels
-from frx_graph.passes.kernels.analysis import KernelAnalysis
-from frx_graph.ptx_advice import analyze_ptx
-from frx_graph.reports import kernel_document, ptx_document
-from frx_graph.reports.explanation import explain_ncu, explain_ptx
-from frx_graph.reports.kernel_report import render_kernels
-from frx_graph.reports.ptx_report import render_ptx
-from frx_graph.reports.render import DEFAULT_TOP
-from frx_graph.reports.rerun_command import YOUR_PROGRAM
-from frx_graph.reports.terminal import detect_terminal
+from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.kernels import kernel_document, ptx_document
+from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx
+from frx_graph.reports.kernels.kernel_report import render_kernels
+from frx_graph.reports.kernels.ptx_report import render_ptx
+from frx_graph.reports.render.rerun_command import YOUR_PROGRAM
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 
 _EXPORT = "ncu_report.csv"

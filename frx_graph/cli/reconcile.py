@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.gpu_option import GpuModel
-from frx_graph.cli.output import QuietOption, print_document, print_report, stages
+from frx_graph.analyze.layers import read_layers
+from frx_graph.analyzers.reconcile.reconciliation import reconcile as reconciled
+from frx_graph.cli.options.gpu_option import GpuModel
+from frx_graph.cli.printing.output import QuietOption, print_document, print_report, stages
 from frx_graph.errors import OptionError
-from frx_graph.layer_files import read_layers
-from frx_graph.passes.reconcile.reconciliation import reconcile as reconciled
-from frx_graph.reports.reconcile_document import as_json, reconcile_document
-from frx_graph.reports.reconcile_report import render_reconciliation
-from frx_graph.reports.render import DEFAULT_TOP
-from frx_graph.reports.terminal import detect_terminal
+from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.kernels.reconcile_document import as_json, reconcile_document
+from frx_graph.reports.kernels.reconcile_report import render_reconciliation
 from frx_graph.rules.gpu_profile import cuda_gpu
 
 

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from frx_graph.cli.output import FormatOption, JsonOption, TextOrJson, is_json, print_document
+from frx_graph.cli.printing.output import FormatOption, JsonOption, TextOrJson, is_json, print_document
 from frx_graph.rules.rule_card import RuleCard, all_cards, load_card
 
 

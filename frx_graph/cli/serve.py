@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from pydantic import SecretStr, ValidationError
 
-from frx_graph.cli.output import QuietOption, notice
+from frx_graph.cli.printing.output import QuietOption, notice
 from frx_graph.config import advise_config
 from frx_graph.errors import OptionError
 from frx_graph.ledger.location import choose_location
@@ -49,7 +49,7 @@ def serve(
     Exit code 0: stopped; 2: an error."""
     try:
         from frx_graph.service.app import create_app
-        from frx_graph.service.connection import server_of
+        from frx_graph.service.http.connection import server_of
     except ImportError as error:
         raise OptionError(f"frx serve needs the package {error.name}", "pip install 'frx-graph[serve]'") from error
     try:

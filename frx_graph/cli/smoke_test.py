@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from frx_graph.cli.output import OnlyJsonOption, QuietOption, print_document, print_report, stages
-from frx_graph.reports.plain_text import one_line
+from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, print_document, print_report, stages
+from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.smoke_document import as_json, smoke_document
 from frx_graph.runs.smoke_test import smoke_test as run_smoke_test
 

@@ -12,10 +12,19 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.engine_option import AddressOption, EngineOption, WorkingDirOption, check_engine, opened_engine
+from frx_graph.autopilot.target_trial import Tried
+from frx_graph.autopilot.trial_matrix import TrialJob, matrix
 from frx_graph.cli.fastest_promotion import Promoted, fastest_promoted_again
 from frx_graph.cli.ledger import LedgerOption
-from frx_graph.cli.output import (
+from frx_graph.cli.options.engine_option import (
+    AddressOption,
+    EngineOption,
+    WorkingDirOption,
+    check_engine,
+    opened_engine,
+)
+from frx_graph.cli.options.placement import check_device, check_dtype, parse_shape
+from frx_graph.cli.printing.output import (
     FormatOption,
     JsonOption,
     QuietOption,
@@ -26,25 +35,22 @@ from frx_graph.cli.output import (
     print_report,
     stages,
 )
-from frx_graph.cli.placement import check_device, check_dtype, parse_shape
-from frx_graph.cli.trial_record import recorded
+from frx_graph.cli.printing.trial_record import recorded
 from frx_graph.config import advise_config, policy_of
 from frx_graph.engines.engine import EngineName, Finished, Holding
 from frx_graph.errors import FrxError, LedgerError, OptionError
+from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import Location, choose_location
-from frx_graph.ledger.opening import check_writable
 from frx_graph.options import PLANNED, check_inner
-from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.terminal import detect_terminal
-from frx_graph.reports.trial_document import NOTHING_TRIED, TrialDocument
-from frx_graph.reports.trial_document import as_json as trial_as_json
-from frx_graph.reports.trial_matrix_document import MatrixEntry, matrix_document
-from frx_graph.reports.trial_matrix_document import as_json as matrix_as_json
-from frx_graph.reports.trial_matrix_report import render_matrix
-from frx_graph.reports.trial_report import render_trial
-from frx_graph.target_trial import Tried
-from frx_graph.termination import cleaned_up_when_terminated
-from frx_graph.trial_matrix import TrialJob, matrix
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.trials.trial_document import NOTHING_TRIED, TrialDocument
+from frx_graph.reports.trials.trial_document import as_json as trial_as_json
+from frx_graph.reports.trials.trial_matrix_document import MatrixEntry, matrix_document
+from frx_graph.reports.trials.trial_matrix_document import as_json as matrix_as_json
+from frx_graph.reports.trials.trial_matrix_report import render_matrix
+from frx_graph.reports.trials.trial_report import render_trial
+from frx_graph.support.termination import cleaned_up_when_terminated
 from frx_graph.trials.policy import read_policy
 
 

@@ -12,21 +12,27 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from frx_graph.cli.engine_option import AddressOption, EngineOption, WorkingDirOption, check_engine, opened_cluster
-from frx_graph.cli.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.cli.options.engine_option import (
+    AddressOption,
+    EngineOption,
+    WorkingDirOption,
+    check_engine,
+    opened_cluster,
+)
+from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
-from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.terminal import detect_terminal
-from frx_graph.reports.tune_document import as_json
-from frx_graph.reports.tune_report import render_tune
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.trials.tune_document import as_json
+from frx_graph.reports.trials.tune_report import render_tune
 from frx_graph.runs.tune.families import FAMILIES
 from frx_graph.runs.tune.families.custom import NAME as CUSTOM
 from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
-from frx_graph.termination import cleaned_up_when_terminated
+from frx_graph.support.termination import cleaned_up_when_terminated
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NEXT = re.compile(r",(?=[^,]*=)")

@@ -13,7 +13,7 @@ import traceback
 from frx_graph.engines.attempt import Answer, Ending, Task
 from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import FrxError
-from frx_graph.termination import cleaned_up_when_terminated, end_with_parent
+from frx_graph.support.termination import cleaned_up_when_terminated, end_with_parent
 
 
 def main(answers: int, parent: int) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 import frx_graph.trials
-from frx_graph.compiling_code import code_hash
+from frx_graph.compiler.code_fingerprint import code_hash
 
 
 def trying_code_hash() -> str:

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from frx_graph.analyze.run_summary import LONGEST_SUMMARY, TOO_LONG, kept_result, kept_summary, raw_files, raw_in
 from frx_graph.errors import EvidenceError, first_line
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import OpenBundle, extracted, open_bundle
@@ -20,9 +21,8 @@ from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_MEMBERS, OF_MANY_
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.rows import RunRows, run_rows
 from frx_graph.fleet.run_names import files_of, runs_among
-from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.run_parts import RunResult, SourcePart
-from frx_graph.run_summary import LONGEST_SUMMARY, TOO_LONG, kept_result, kept_summary, raw_files, raw_in
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.runs.run_parts import RunResult, SourcePart
 
 _NO_RUN = "holds no run: no events, no trace, no summary, no samples"
 _REASON = 300
@@ -94,7 +94,7 @@ def _folder(path: Path, name: str, run_id: str | None) -> Outcome:
 
 
 def _analysed(bundle: OpenBundle, name: str) -> RunRows:
-    from frx_graph.run_advice import analyse_files  # torch, which most runs do without
+    from frx_graph.analyze.run import analyse_files  # torch, which most runs do without
 
     return run_rows(analyse_files(bundle).result, name, anew=True)
 

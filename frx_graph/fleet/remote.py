@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from frx_graph.analyze.run_summary import LONGEST_SUMMARY, raw_files
 from frx_graph.errors import EvidenceError, first_line
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES
@@ -19,7 +20,6 @@ from frx_graph.fleet.reader import Answer, Failure, Fetch, Reader
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.run_names import files_of, runs_among
 from frx_graph.fleet.shown_source import ShownSource
-from frx_graph.run_summary import LONGEST_SUMMARY, raw_files
 
 _SAMPLES: Final = str(bundle_layout.HOST_METRICS)
 """They make a bundle where there is nothing else."""

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from frx_graph.passes.timeline.labels import INSUFFICIENT
-from frx_graph.reports.fleet_document import (
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.runs.fleet_document import (
     AdvicePart,
     BottleneckPart,
     BundlesPart,
@@ -24,7 +25,6 @@ from frx_graph.reports.fleet_document import (
     RunsPart,
     SitePart,
 )
-from frx_graph.reports.plain_text import one_line
 from frx_graph.rules.rule_card import all_cards
 from frx_graph.version import __version__
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import libcst as cst
 
-from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import ScriptError, first_line
 from frx_graph.instrumentation.source_encoding import declared_encoding
+from frx_graph.support.atomic_file import replaced_when_written
 
 LONGEST = 1 << 20
 """Bytes of a script that is looked at; what people write is far shorter."""

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Protocol
 
 from frx_graph.errors import LedgerError, LedgerRefusedError
+from frx_graph.ledger.active_plans import Standing, Step, fold
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.ledger.event_document import NO_EVENT, record
-from frx_graph.ledger.standing import Standing, Step, fold
 
 
 class Events(Protocol):

@@ -9,13 +9,13 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
+from frx_graph.ledger.active_plans import Standing
 from frx_graph.ledger.decision import Decision, Kind, Recorded
-from frx_graph.ledger.standing import Standing
 from frx_graph.ledger.trial_text import trial_summary
 from frx_graph.records import Candidate
-from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.quantities import plural, seconds
-from frx_graph.reports.text_console import text_console
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.render.quantities import plural, seconds
+from frx_graph.reports.render.text_console import text_console
 
 CANDIDATES_SHOWN = 20
 NODES_SHOWN = 6

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from frx_graph.errors import LedgerMissingError
+from frx_graph.ledger.database.opening import open_to_read
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import choose_location
-from frx_graph.ledger.opening import open_to_read
 from frx_graph.ledger.store import EventFilter
 
 

@@ -16,10 +16,10 @@ from typing import Any, Literal, TextIO
 
 from pydantic import ConfigDict, Field
 
+from frx_graph.ledger.active_plans import Standing
 from frx_graph.ledger.decision import Kind, Recorded
 from frx_graph.ledger.event_document import EventModel, LedgerModel, exported
-from frx_graph.ledger.standing import Standing
-from frx_graph.reports.published_schema import published_schema
+from frx_graph.reports.render.published_schema import published_schema
 
 SCHEMA_NAME = "frx_ledger_v1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from frx_graph.ledger.canonical_json import parsed
-from frx_graph.reports.plain_text import one_line
+from frx_graph.reports.render.plain_text import one_line
 
 
 def trial_summary(text: str) -> str:

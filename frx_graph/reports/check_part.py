@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from frx_graph.check import Check, Status
+from frx_graph.support.check import Check, Status
 
 
 class CheckPart(BaseModel):

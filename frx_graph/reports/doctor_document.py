@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from frx_graph.check import Check, Status, worst
 from frx_graph.reports.check_part import CheckPart
-from frx_graph.reports.published_schema import published_schema
+from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.support.check import Check, Status, worst
 
 SCHEMA_NAME: Literal["frx_doctor_v1"] = "frx_doctor_v1"
 

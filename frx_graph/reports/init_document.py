@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from frx_graph.check import Check
-from frx_graph.first_steps import NextCommand
+from frx_graph.doctor.next_steps import NextCommand
 from frx_graph.instrumentation.script_search import ScriptsFound
 from frx_graph.reports.check_part import CheckPart
-from frx_graph.reports.published_schema import published_schema
+from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.support.check import Check
 
 SCHEMA_NAME: Literal["frx_init_v1"] = "frx_init_v1"
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from frx_graph.reports.published_schema import published_schema
+from frx_graph.reports.render.published_schema import published_schema
 
 SCHEMA_NAME: Literal["frx_smoke_test_v1"] = "frx_smoke_test_v1"
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from frx_graph.analyze.run import analyze_bundle
 from frx_graph.errors import FrxError, first_line
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.reports.run_parts import RunResult
-from frx_graph.run_advice import analyze_bundle
+from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.runs.collect.collection import NO_GPU, Collected, collect_run
 from frx_graph.runs.collect.run_settings import RunSettings
-from frx_graph.termination import cleaned_up_when_terminated
+from frx_graph.support.termination import cleaned_up_when_terminated
 
 EXPECTED: Final = "input_bound"
 WAITING: Final = 0.6

@@ -9,29 +9,29 @@ from typing import TypeAlias
 
 from pydantic import BaseModel
 
-from frx_graph.cuda_advice import analyze_cuda
+from frx_graph.analyze.cuda import analyze_cuda
+from frx_graph.analyze.layers import read_layers
+from frx_graph.analyze.ncu import analyze_ncu
+from frx_graph.analyze.ptx import analyze_ptx
+from frx_graph.analyze.run import analyze_bundle
+from frx_graph.analyze.trace import analyze_run
+from frx_graph.analyzers.comparison.comparison import compare_layers
+from frx_graph.analyzers.layers import Layers
+from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import EXPECTED, FileKind, file_kind
-from frx_graph.kernel_advice import analyze_ncu
-from frx_graph.layer_files import read_layers
-from frx_graph.passes.comparison.comparison import compare_layers
-from frx_graph.passes.layers import Layers
-from frx_graph.passes.reconcile.reconciliation import reconcile
-from frx_graph.ptx_advice import analyze_ptx
-from frx_graph.reports.advice_file import is_advice, read_advice_document
-from frx_graph.reports.compare_document import compare_document
-from frx_graph.reports.compare_gaps import NextCommand
-from frx_graph.reports.cuda_document import cuda_document
-from frx_graph.reports.kernel_document import NcuDocument, ncu_document
-from frx_graph.reports.ptx_document import PtxDocument, ptx_document
-from frx_graph.reports.reconcile_document import reconcile_document
-from frx_graph.reports.trace_document import trace_document
-from frx_graph.reports.trace_parts import TraceDocument
+from frx_graph.reports.advice.advice_file import is_advice, read_advice_document
+from frx_graph.reports.kernels.compare_document import compare_document
+from frx_graph.reports.kernels.compare_gaps import NextCommand
+from frx_graph.reports.kernels.cuda_document import cuda_document
+from frx_graph.reports.kernels.kernel_document import NcuDocument, ncu_document
+from frx_graph.reports.kernels.ptx_document import PtxDocument, ptx_document
+from frx_graph.reports.kernels.reconcile_document import reconcile_document
+from frx_graph.reports.runs.trace_document import trace_document
+from frx_graph.reports.runs.trace_parts import TraceDocument
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
-from frx_graph.run_advice import analyze_bundle
 from frx_graph.service.analysis_job import AnalysisJob, Task
 from frx_graph.service.static_inspection import inspection_of
-from frx_graph.trace_evidence import analyze_run
 
 Result: TypeAlias = BaseModel
 _ZIP = b"PK\x03\x04"

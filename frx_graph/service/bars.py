@@ -7,10 +7,10 @@ from typing import Final
 
 from markupsafe import Markup
 
-from frx_graph.reports.quantities import byte_count, percent, seconds
-from frx_graph.reports.run_parts import SummaryPart
-from frx_graph.reports.svg import clipped, element, picture, text, title
-from frx_graph.reports.trace_parts import LayoutPart
+from frx_graph.reports.render.quantities import byte_count, percent, seconds
+from frx_graph.reports.render.svg import clipped, element, picture, text, title
+from frx_graph.reports.runs.run_parts import SummaryPart
+from frx_graph.reports.runs.trace_parts import LayoutPart
 
 _WIDTH, _ROW, _FONT = 600.0, 22.0, 11.0
 _NAMES = 190.0

@@ -10,13 +10,13 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
 from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.ledger.active_plans import Standing, fold
+from frx_graph.ledger.database.opening import open_to_read
 from frx_graph.ledger.decision import Kind, Recorded
 from frx_graph.ledger.location import Location
-from frx_graph.ledger.opening import open_to_read
 from frx_graph.ledger.schema import ledger_document
-from frx_graph.ledger.standing import Standing, fold
 from frx_graph.ledger.store import EventFilter, Ledger
-from frx_graph.service.problem import ProblemError
+from frx_graph.service.http.problem import ProblemError
 
 Answered = TypeVar("Answered")
 _MOST_READERS = 4

@@ -6,15 +6,15 @@ from fastapi import APIRouter, Request
 from pydantic import RootModel
 from starlette.responses import Response
 
-from frx_graph.reports.cuda_document import CudaDocument
-from frx_graph.reports.kernel_document import NcuDocument
-from frx_graph.reports.ptx_document import PtxDocument
-from frx_graph.reports.run_parts import RunDocument
-from frx_graph.reports.schema import AdviceDocument
-from frx_graph.reports.trace_parts import TraceDocument
+from frx_graph.reports.advice.schema import AdviceDocument
+from frx_graph.reports.kernels.cuda_document import CudaDocument
+from frx_graph.reports.kernels.kernel_document import NcuDocument
+from frx_graph.reports.kernels.ptx_document import PtxDocument
+from frx_graph.reports.runs.run_parts import RunDocument
+from frx_graph.reports.runs.trace_parts import TraceDocument
 from frx_graph.service.analysis_job import Task
 from frx_graph.service.analyst import Analyst
-from frx_graph.service.openapi import answers
+from frx_graph.service.http.openapi import answers
 from frx_graph.service.uploads import FORM_BODY, form_of
 
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from frx_graph.passes.kernels.label_titles import label_title
-from frx_graph.passes.run.scopes import Scope
-from frx_graph.reports.advice_file import advice_of
-from frx_graph.reports.cards import shipped_cards
-from frx_graph.reports.compare_parts import CompareResult
-from frx_graph.reports.cuda_document import CudaDocument
-from frx_graph.reports.html import NARROW, WIDE, advice_context
-from frx_graph.reports.kernel_document import NcuDocument, NcuResult
-from frx_graph.reports.ptx_document import PtxDocument
-from frx_graph.reports.quantities import plural
-from frx_graph.reports.run_parts import RunDocument
-from frx_graph.reports.schema import AdviceDocument
-from frx_graph.reports.trace_parts import TraceDocument
+from frx_graph.analyzers.kernels.label_titles import label_title
+from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.reports.advice.advice_file import advice_of
+from frx_graph.reports.advice.cards import shipped_cards
+from frx_graph.reports.advice.html import NARROW, WIDE, advice_context
+from frx_graph.reports.advice.schema import AdviceDocument
+from frx_graph.reports.kernels.compare_parts import CompareResult
+from frx_graph.reports.kernels.cuda_document import CudaDocument
+from frx_graph.reports.kernels.kernel_document import NcuDocument, NcuResult
+from frx_graph.reports.kernels.ptx_document import PtxDocument
+from frx_graph.reports.render.quantities import plural
+from frx_graph.reports.runs.run_parts import RunDocument
+from frx_graph.reports.runs.trace_parts import TraceDocument
 from frx_graph.service.kernel_roofline import kernel_roofline
 from frx_graph.service.page_environment import page_environment
 

@@ -8,15 +8,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from frx_graph.evidence.file_kind import FileKind
-from frx_graph.reports.compare_parts import CompareResult
-from frx_graph.reports.kernel_document import NcuResult
-from frx_graph.reports.ptx_document import PtxResult
-from frx_graph.reports.reconcile_document import ReconcileResult
+from frx_graph.reports.kernels.compare_parts import CompareResult
+from frx_graph.reports.kernels.kernel_document import NcuResult
+from frx_graph.reports.kernels.ptx_document import PtxResult
+from frx_graph.reports.kernels.reconcile_document import ReconcileResult
 from frx_graph.service.analysis_job import Task
 from frx_graph.service.analyst import Analyst
-from frx_graph.service.job_folder import JobFolder
-from frx_graph.service.openapi import answers
-from frx_graph.service.requests import (
+from frx_graph.service.http.openapi import answers
+from frx_graph.service.http.requests import (
     CompareRequest,
     CompareSide,
     NcuRequest,
@@ -24,6 +23,7 @@ from frx_graph.service.requests import (
     ReconcileRequest,
     StaticInspectRequest,
 )
+from frx_graph.service.job_folder import JobFolder
 from frx_graph.service.static_inspection import StaticInspection
 
 

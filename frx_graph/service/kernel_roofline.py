@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from frx_graph.reports.kernel_document import KernelPart
-from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.quantities import percent, plural, seconds
-from frx_graph.reports.svg import element, picture, text, title
+from frx_graph.reports.kernels.kernel_document import KernelPart
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.render.quantities import percent, plural, seconds
+from frx_graph.reports.render.svg import element, picture, text, title
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 12.0, 40.0
 _SMALLEST, _LARGEST = 4.0, 18.0

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.schema import LedgerDocument
 from frx_graph.service.decisions import MOST_EVENTS, DecisionBook, Decisions
-from frx_graph.service.openapi import answers, problems
+from frx_graph.service.http.openapi import answers, problems
 
 LAST_POSITION = 2**31 - 1
 """Of the column that positions are kept in."""

@@ -9,10 +9,10 @@ from typing import Final
 
 from jinja2 import Environment
 
-from frx_graph.passes.kernels.label_titles import label_title
-from frx_graph.reports import quantities
-from frx_graph.reports.html import ADVICE_PARTS, report_source
-from frx_graph.reports.html_environment import html_environment
+from frx_graph.analyzers.kernels.label_titles import label_title
+from frx_graph.reports.advice.html import ADVICE_PARTS, report_source
+from frx_graph.reports.advice.html_environment import html_environment
+from frx_graph.reports.render import quantities
 from frx_graph.service.bars import layout_bars, step_bars
 
 PAGES: Final = (

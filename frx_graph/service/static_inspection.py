@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from frx_graph.evidence.cuda.source import Space, StrideKind, Use
-from frx_graph.reports.cuda_document import (
+from frx_graph.reports.kernels.cuda_document import (
     AccessPart,
     CudaResult,
     FindingPart,

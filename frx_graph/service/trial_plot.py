@@ -6,9 +6,9 @@ import math
 
 from markupsafe import Markup
 
-from frx_graph.reports.quantities import plural
-from frx_graph.reports.svg import element, picture, text, title
-from frx_graph.reports.trial_document import TrialDocument
+from frx_graph.reports.render.quantities import plural
+from frx_graph.reports.render.svg import element, picture, text, title
+from frx_graph.reports.trials.trial_document import TrialDocument
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60.0, 12.0, 10.0, 30.0
 _LEAST = 0.02

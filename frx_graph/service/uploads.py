@@ -11,8 +11,8 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
+from frx_graph.service.http.problem import ProblemError
 from frx_graph.service.job_folder import JobFolder
-from frx_graph.service.problem import ProblemError
 
 _MOST_FILES, _MOST_FIELDS, _LONGEST_FIELD = 2, 4, 1024
 FORM_BODY: Final[dict[str, Any]] = {

@@ -20,13 +20,13 @@ from pydantic import TypeAdapter, ValidationError
 from frx_graph.advice import Advice
 from frx_graph.errors import EvidenceError, FrxError
 from frx_graph.records import Severity
-from frx_graph.reports.advice_file import advice_of, is_advice, read_advice_document
-from frx_graph.reports.json_report import to_document
-from frx_graph.reports.plain_text import one_line
-from frx_graph.reports.quantities import finite
-from frx_graph.reports.trial_document import TrialDocument
-from frx_graph.reports.trial_document import as_json as trial_as_json
-from frx_graph.reports.trial_matrix_document import TrialMatrixDocument
+from frx_graph.reports.advice.advice_file import advice_of, is_advice, read_advice_document
+from frx_graph.reports.advice.json_report import to_document
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.render.quantities import finite
+from frx_graph.reports.trials.trial_document import TrialDocument
+from frx_graph.reports.trials.trial_document import as_json as trial_as_json
+from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
 
 try:
     import mlflow

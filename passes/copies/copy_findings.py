@@ -8,7 +8,6 @@ from functools import cached_property
 
 import torch
 
-from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import ValueFacts
@@ -19,6 +18,7 @@ from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.copies.ownership import owner
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Risk, Severity
+from frx_graph.support.byte_text import bytes_text
 
 _DTYPE_NAMES: Mapping[torch.dtype, str] = {
     torch.float32: "fp32",

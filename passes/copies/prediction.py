@@ -13,12 +13,12 @@ from dataclasses import replace
 import torch
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
-from frx_graph.evidence.operator_tagger import ACCUMULATION
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import StridePattern, contiguous_strides, fills_in_another_order
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, FOLDED_PRODUCTS, WRITING_COPIES
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
+from frx_graph.measure.operators.operator_tagger import ACCUMULATION
 from frx_graph.passes.copies.inductor_copies import (
     IMAGE_RANK,
     forced_phases,

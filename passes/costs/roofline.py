@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.measure.machine.device_profile import DeviceProfile
 
 
 @dataclass(frozen=True, slots=True)

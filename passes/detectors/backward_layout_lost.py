@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
@@ -35,6 +34,7 @@ from frx_graph.passes.layouts.memory_order import has_memory_order, memory_order
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, OperandRole, Refusal, Risk
 from frx_graph.rules.operator_table import layout_operands, layout_operator, layout_operators
+from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX008"
 _CONVOLUTION = "aten.convolution_backward"

@@ -21,7 +21,6 @@ from dataclasses import replace
 
 import torch
 
-from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import common_module_path
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import Layout
@@ -40,6 +39,7 @@ from frx_graph.passes.layouts.layout_fixes import LayoutChanges, changes_by_fix,
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
+from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX004"
 _HALF = (torch.float16, torch.bfloat16)

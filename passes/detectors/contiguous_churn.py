@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from frx_graph.byte_text import bytes_text
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
@@ -34,6 +33,7 @@ from frx_graph.passes.copies.view_chain import file_and_line, origin_text, strid
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import MEDIUM_SHARE
 from frx_graph.records import CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
+from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX002"
 _SHOWN = 3

@@ -22,7 +22,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
@@ -32,6 +31,7 @@ from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
+from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX012"
 

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 
 import torch
 
-from frx_graph.byte_text import bytes_text
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
@@ -35,6 +34,7 @@ from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_roles import FusionRole
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
+from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX005"
 MATERIAL_SHARE = 0.02

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from frx_graph.byte_text import bytes_text
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.facts.operator_families import is_collective
@@ -35,6 +34,7 @@ from frx_graph.passes.layouts.layout_constraint import LayoutConstraint, is_defa
 from frx_graph.passes.layouts.memory_order import memory_order
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
+from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX010"
 

@@ -21,7 +21,6 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from frx_graph.byte_text import bytes_text
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES, MATRIX_PRODUCTS
@@ -41,6 +40,7 @@ from frx_graph.passes.copies.view_chain import call_text, file_and_line, identit
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
+from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX003"
 PROJECTIONS = 3

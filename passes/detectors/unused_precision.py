@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import torch
 
-from frx_graph.evidence.device_profile import DeviceProfile
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
+from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, PrecisionSettings
 from frx_graph.passes.call_groups import module_paths, shared_site

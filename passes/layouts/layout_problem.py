@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frx_graph.evidence.operator_measurement import LayoutTimes
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
+from frx_graph.measure.operators.operator_measurement import LayoutTimes
 from frx_graph.passes.layouts.layout_demand import wanted_layouts
 from frx_graph.passes.layouts.memory_order import memory_order, other_layout
 from frx_graph.passes.layouts.regions import LayoutGroup

@@ -9,10 +9,10 @@ from frx_graph.passes.rewrites import (
     backward_layout,
     blocked_layout,
     cancel_permutes,
+    copy_cse,
     drop_redundant_copies,
     exact_gradients,
     flattened_features,
-    hoist_copy,
     onednn_products,
     propagate_layout,
     reuse_memory,
@@ -26,7 +26,7 @@ MEET_INPUTS = DECIDE_LAYOUT | {cancel_permutes.NAME}
 """Those after which a graph runs on inputs in other orders than it was traced with."""
 
 REWRITES: tuple[Rewrite, ...] = (
-    hoist_copy.REWRITE,
+    copy_cse.REWRITE,
     propagate_layout.REWRITE,
     backward_layout.REWRITE,
     cancel_permutes.REWRITE,

@@ -21,20 +21,25 @@ import torch
 from torch import fx
 
 from frx_graph.errors import RewriteError
-from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, find_packer, packing_arguments
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, is_channels_last, strides_for_order
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
+from frx_graph.measure.operators.operator_inputs import (
+    PACKED_CONVOLUTION,
+    PACKED_PRODUCT,
+    find_packer,
+    packing_arguments,
+)
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.activations import Activation, activation_of
-from frx_graph.passes.rewrites.conversion import exact_strides
-from frx_graph.passes.rewrites.doubtful_values import has_one_order
-from frx_graph.passes.rewrites.misread_images import needs_plain_images
+from frx_graph.passes.rewrites.layout.conversion import exact_strides
+from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import needs_plain_images
+from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_ambiguous_image
+from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
 from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
-from frx_graph.passes.rewrites.stride_sensitivity import reads_ambiguous_image
 from frx_graph.records import Candidate, Refusal
 
 NAME = "blocked_layout"

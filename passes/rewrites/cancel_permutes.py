@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.passes.rewrites.order_choice import apply_orders, propose_orders
+from frx_graph.passes.rewrites.layout.assignment import apply_orders, propose_orders
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 

@@ -23,9 +23,9 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import dimension_order, is_dense
 from frx_graph.facts.operator_families import TRACED_COPIES
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites.conversion import aten_pin, exact_strides
-from frx_graph.passes.rewrites.doubtful_values import is_told_order
-from frx_graph.passes.rewrites.fake_values import fake_mode_of, running_fakes
+from frx_graph.passes.rewrites.layout.conversion import aten_pin, exact_strides
+from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, running_fakes
+from frx_graph.passes.rewrites.meta_strides.unreliable_values import is_told_order
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 

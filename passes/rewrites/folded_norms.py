@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, fx
 
-from frx_graph.frozen_weights import FrozenWeights, undisturbed
+from frx_graph.freezing.constant_folding import FrozenWeights, undisturbed
 from frx_graph.records import Candidate
 
 NAME = "folded_norms"

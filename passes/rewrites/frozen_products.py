@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, fx
 
-from frx_graph.evidence.operator_inputs import PACKED_BY_MKL
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, turned
-from frx_graph.matrix_product import TARGET, has_onednn
+from frx_graph.measure.operators.operator_inputs import PACKED_BY_MKL
+from frx_graph.ops.onednn_linear import TARGET, has_onednn
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.records import Candidate
 

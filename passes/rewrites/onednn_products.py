@@ -3,9 +3,9 @@
 Why: torch leaves matrix products to MKL, which is less than half as fast as oneDNN on some processors; oneDNN's own
 convolutions store the weight anew in every call, which is almost half of their time where images are small and weights
 large.
-How: the operator gives way to a product on the same operands (`frx_graph.matrix_product`). A convolution that sees one
+How: the operator gives way to a product on the same operands (`frx_graph.ops.onednn_linear`). A convolution that sees one
 pixel at a time is one of views (`pixel_products`), another is one of the unfolded image
-(`frx_graph.unfolded_convolution`); of a convolution's gradients each is replaced by itself.
+(`frx_graph.ops.im2col_convolution`); of a convolution's gradients each is replaced by itself.
 Assumes: a CPU, single precision, known sizes of images.
 Safe: the same sums in another order, as between two versions of a library; the results have the same strides. It is
 done where it was measured to be faster on this machine.
@@ -26,11 +26,11 @@ from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.rewrites.doubtful_values import has_one_order
-from frx_graph.passes.rewrites.pixel_products import as_columns, as_image, as_pixels
+from frx_graph.passes.rewrites.conv1x1_as_matmul import as_columns, as_image, as_pixels
+from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_ambiguous_image
+from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
 from frx_graph.passes.rewrites.product_forms import Form, Part, forms_of
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
-from frx_graph.passes.rewrites.stride_sensitivity import reads_ambiguous_image
 from frx_graph.records import Candidate, Refusal
 
 NAME = "onednn_products"

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import torch
 
-from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
 from frx_graph.facts.layout import is_channels_last, strides_for_order
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, turned
-from frx_graph.matrix_product import has_onednn
+from frx_graph.measure.operators.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
+from frx_graph.ops.onednn_linear import has_onednn
 from frx_graph.passes.rewrites.product_forms import Form, Part, lies_as_bias
 
 

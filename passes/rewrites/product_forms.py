@@ -10,9 +10,9 @@ import torch
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec, turned
-from frx_graph.matrix_product import TARGET, has_onednn
-from frx_graph.passes.rewrites.pixel_products import lies_by_pixels, pixels_of
-from frx_graph.unfolded_convolution import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from frx_graph.ops.im2col_convolution import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from frx_graph.ops.onednn_linear import TARGET, has_onednn
+from frx_graph.passes.rewrites.conv1x1_as_matmul import lies_by_pixels, pixels_of
 
 
 @dataclass(frozen=True, slots=True)

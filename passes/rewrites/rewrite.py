@@ -12,18 +12,18 @@ from torch import Tensor, fx
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.passes.rewrites.doubtful_values import doubtful_values
 from frx_graph.passes.rewrites.inexact_norms import has_inexact_kernel
-from frx_graph.passes.rewrites.misread_images import needs_plain_images
-from frx_graph.passes.rewrites.order_members import Member, members_of
-from frx_graph.passes.rewrites.order_problem import AnchorSeconds
-from frx_graph.passes.rewrites.stride_sensitivity import (
+from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
+from frx_graph.passes.rewrites.layout.ops import Member, members_of
+from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import needs_plain_images
+from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import (
     gradient_lies_by_size,
     has_one_channel,
     is_told_places,
     is_told_strides,
     reads_ambiguous_image,
 )
+from frx_graph.passes.rewrites.meta_strides.unreliable_values import doubtful_values
 from frx_graph.records import Candidate, Refusal
 
 

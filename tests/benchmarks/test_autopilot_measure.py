@@ -18,8 +18,8 @@ from versus_arms import Inner
 
 from frx_graph import backend
 from frx_graph.errors import TravelError
-from frx_graph.graph_file import read_graph
 from frx_graph.options import BackendOptions
+from frx_graph.trial_worker.graph_file import read_graph
 from frx_graph.trials.policy import TrialPolicy
 
 GRAPH = {"0" * 16: "it has a stream"}
@@ -60,7 +60,7 @@ def test_each_graph_is_kept_under_the_signature_that_the_autopilot_has_for_it(
     ) -> None:
         seen.append((signature, policy.minimum_speedup, torch.is_grad_enabled()))
 
-    monkeypatch.setattr("frx_graph.autopilot.try_graph", try_graph)
+    monkeypatch.setattr("frx_graph.autopilot.search.try_graph", try_graph)
     found = autopilot_case.run(asked(tmp_path, train=train))
     assert found == Found(graphs={seen[0][0]: None}, warned=(), error=None)
     assert seen == [(seen[0][0], 0.07, train)]
@@ -72,7 +72,7 @@ def test_what_does_not_run_says_so(fresh: None, tmp_path: Path, monkeypatch: pyt
     def fails(*_: Any, **__: Any) -> None:
         raise TravelError("an operator of the script")
 
-    monkeypatch.setattr("frx_graph.autopilot.try_graph", fails)
+    monkeypatch.setattr("frx_graph.autopilot.search.try_graph", fails)
     monkeypatch.setattr(autopilot_case, "write_graph", fails)
     found = autopilot_case.run(asked(tmp_path))
     assert list(found.graphs.values()) == ["an operator of the script"]

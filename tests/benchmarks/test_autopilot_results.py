@@ -27,7 +27,7 @@ from autopilot_tables import WIDTH, print_results
 
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.records import Candidate
-from frx_graph.reports.trial_document import TrialDocument
+from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.verdict import Outcome
 

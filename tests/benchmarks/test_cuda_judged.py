@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cuda_judged import _share, findings, judgments
 
-from frx_graph.passes.cuda import CUDA_DETECTORS
+from frx_graph.analyzers.cuda import CUDA_DETECTORS
 
 
 def test_every_judgment_names_a_rule_and_a_place() -> None:

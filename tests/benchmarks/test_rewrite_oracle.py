@@ -13,8 +13,8 @@ from rewrite_oracle import STORED, Outcome, check_program
 from smallest_program import smallest
 from torch import fx
 
-from frx_graph import weight_preparation
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.prepack import prepare
 from frx_graph.records import Candidate
 
 PROGRAM = RandomProgram(
@@ -38,8 +38,8 @@ def plant(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
         change(module.graph)
         return ()
 
-    monkeypatch.setattr("frx_graph.rewriting.REWRITES", (Rewrite("planted", propose, apply),))
-    monkeypatch.setattr("frx_graph.current_plan.ALL_REWRITES", ("planted",))
+    monkeypatch.setattr("frx_graph.compiler.rewrite_pipeline.REWRITES", (Rewrite("planted", propose, apply),))
+    monkeypatch.setattr("frx_graph.compiler.plans.ALL_REWRITES", ("planted",))
 
 
 def _after(graph: fx.Graph, target: torch._ops.OpOverload, insert: Callable[[fx.Node], fx.Node]) -> None:
@@ -365,7 +365,7 @@ STRIDES_ASKED = RandomProgram(
 def test_weights_stored_anew_where_the_program_sees_it_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = check_program(STRIDES_ASKED, STORED)
     assert (verdict.outcome is not Outcome.WRONG, verdict.applied["preconvert_weights"]) == (True, 0)
-    monkeypatch.setattr(weight_preparation, "computes_otherwise", lambda *_args: None)
+    monkeypatch.setattr(prepare, "computes_otherwise", lambda *_args: None)
     verdict = check_program(STRIDES_ASKED, STORED)
     assert (verdict.outcome, verdict.applied["preconvert_weights"]) == (Outcome.WRONG, 2)
     assert "value of output 0 in step 0" in verdict.problems

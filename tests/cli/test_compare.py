@@ -16,7 +16,7 @@ from ncu_exports import SOL, Launch, long_export, metric
 
 from frx_graph.cli import compare as module
 from frx_graph.cli.main import run
-from frx_graph.reports.compare_document import compare_schema
+from frx_graph.reports.kernels.compare_document import compare_schema
 
 FAKE_NCU = Path(__file__).parent / "fake_ncu.py"
 DATA = Path(__file__).parent.parent / "data"

@@ -6,9 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from frx_graph.check import Check, Status
 from frx_graph.cli import doctor as command
 from frx_graph.reports.doctor_document import doctor_schema
+from frx_graph.support.check import Check, Status
 
 app = typer.Typer()
 app.command()(command.doctor)

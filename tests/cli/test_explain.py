@@ -10,7 +10,7 @@ import pytest
 from ncu_exports import SOL, Launch, long_export, metric
 
 from frx_graph.cli.main import run
-from frx_graph.reports.explain_document import explain_schema
+from frx_graph.reports.kernels.explain_document import explain_schema
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = ["frx_evidence.json", "frx_llm_prompt.txt", "frx_summary.txt"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from frx_graph.cli.fastest_promotion import Promoted, fastest_promoted_again
+from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import Location, parse_location
-from frx_graph.ledger.opening import open_ledger
 
 HERE = ("5" * 16, "e" * 16)
 FAST, SLOW, OTHERS = ("1" * 16, "2" * 16, "3" * 16)

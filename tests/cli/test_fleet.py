@@ -13,7 +13,7 @@ import pytest
 from written_runs import WrittenRun, waiting_run
 
 from frx_graph.cli.main import run
-from frx_graph.reports.fleet_document import FleetDocument, fleet_schema
+from frx_graph.reports.runs.fleet_document import FleetDocument, fleet_schema
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_fleet_v1.schema.json").read_text(encoding="utf-8")
 

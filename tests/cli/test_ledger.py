@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from frx_graph.cli.main import run
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.schema import LedgerDocument
 from frx_graph.ledger.store import Ledger
 

@@ -127,7 +127,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("name", ["typer", "numpy", "torch._C", "torch._refs", "frx_graph.advisor", "sympy.core"])
+@pytest.mark.parametrize(
+    "name", ["typer", "numpy", "torch._C", "torch._refs", "frx_graph.advisor.advisor", "sympy.core"]
+)
 def test_an_interrupt_while_modules_are_imported_is_one_line(name: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", IMPORTED.format(name=name)],

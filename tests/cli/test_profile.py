@@ -23,7 +23,7 @@ from trial_writer import MARK, seconds_until_gone
 
 from frx_graph.cli.main import run
 from frx_graph.evidence.ncu import profiler
-from frx_graph.reports.explain_document import explain_schema
+from frx_graph.reports.kernels.explain_document import explain_schema
 
 FAKE = Path(__file__).parent / "fake_ncu.py"
 PTX = Path(__file__).parent.parent / "data" / "ptx" / "kernels_sm80.ptx"

@@ -47,7 +47,7 @@ def test_without_its_packages_it_says_what_to_install(capsys, monkeypatch):
             raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
         return real(name, *arguments, **options)
 
-    monkeypatch.delitem(sys.modules, "frx_graph.service.connection", raising=False)
+    monkeypatch.delitem(sys.modules, "frx_graph.service.http.connection", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     assert run(["serve"]) == 2
     assert "pip install 'frx-graph[serve]'" in capsys.readouterr().err

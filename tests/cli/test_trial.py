@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph import trial_matrix
+from frx_graph.autopilot import trial_matrix
+from frx_graph.autopilot.target_trial import Tried
 from frx_graph.cli.main import run
+from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger
 from frx_graph.ledger.store import Ledger
 from frx_graph.ledger.verification import verify
 from frx_graph.records import Candidate
-from frx_graph.reports.trial_document import TrialDocument
-from frx_graph.target_trial import Tried
+from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun

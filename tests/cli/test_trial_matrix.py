@@ -15,20 +15,20 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
+from frx_graph.autopilot.target_trial import Tried
+from frx_graph.autopilot.trial_matrix import TrialJob, matrix
 from frx_graph.cli import trial
 from frx_graph.cli.main import run
+from frx_graph.compiler.environment_key import environment_key
 from frx_graph.engines.engine import Finished, Holding, Placed
-from frx_graph.environment_key import environment_key
 from frx_graph.errors import FrxError, TrialError
+from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger
 from frx_graph.records import Candidate
-from frx_graph.reports.trial_document import TrialDocument
-from frx_graph.reports.trial_matrix_document import TrialMatrixDocument, matrix_schema
-from frx_graph.target_trial import Tried
-from frx_graph.trial_matrix import TrialJob, matrix
-from frx_graph.trial_workload import load_workload
+from frx_graph.reports.trials.trial_document import TrialDocument
+from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument, matrix_schema
+from frx_graph.trial_worker.workload import load_workload
 from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.executor import TrialRun

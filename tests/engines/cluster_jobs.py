@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frx_graph.arms import where_this_is
 from frx_graph.errors import TrialError
+from frx_graph.trial_worker.launch import where_this_is
 from frx_graph.trials.arm_process import ArmProcess
 
 if TYPE_CHECKING:

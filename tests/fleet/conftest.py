@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from written_runs import waiting_run
 
+from frx_graph.analyze.run import analyse_files
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.fleet.reader import Reader
-from frx_graph.reports.run_document import summary_text
-from frx_graph.run_advice import analyse_files
+from frx_graph.reports.runs.run_document import summary_text
 
 RESNET = Path(__file__).parents[1] / "data" / "traces" / "kineto_resnet50_two_steps.pt.trace.json.gz"
 

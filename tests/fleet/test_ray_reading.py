@@ -17,7 +17,7 @@ from frx_graph.fleet import ray_reading
 from frx_graph.fleet.fleet import read_here, summarise
 from frx_graph.fleet.reader import Failure, ReadRun
 from frx_graph.fleet.reading_task import ReadingTask
-from frx_graph.reports.fleet_document import FleetDocument
+from frx_graph.reports.runs.fleet_document import FleetDocument
 from frx_graph.version import __version__
 
 pytest.importorskip("ray", reason="needs the [ray] extra")

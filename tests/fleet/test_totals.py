@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
 from frx_graph.fleet.run_tables import ROWS, RowFiles, database_in, write_parquet
 from frx_graph.fleet.totals import LISTED, fleet_document
-from frx_graph.reports.fleet_document import CostPart, FleetDocument
-from frx_graph.reports.fleet_report import render_fleet
+from frx_graph.reports.runs.fleet_document import CostPart, FleetDocument
+from frx_graph.reports.runs.fleet_report import render_fleet
 
 pytest.importorskip("duckdb")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.verification import Verification, verify
 
 FULL_DISK = """
@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 
 def limited(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -56,7 +56,7 @@ from pathlib import Path
 from frx_graph.errors import FrxError
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 
 def propose(ledger):
     ledger.append([Decision(Kind.PROPOSED, *("a" * 16,) * 3, "r", "ada", "here", 1, datetime.now(UTC))])

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
+from frx_graph.ledger.active_plans import Step, fold
 from frx_graph.ledger.canonical_json import canonical
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.event_document import NO_EVENT, record
 from frx_graph.ledger.event_text import render_event, render_list
-from frx_graph.ledger.standing import Step, fold
 from frx_graph.ledger.trial_text import trial_summary
 from frx_graph.records import Candidate
 

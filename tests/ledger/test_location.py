@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from frx_graph.errors import LedgerError
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import choose_location, parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
 
 
 def test_the_command_line_counts_before_the_variable_before_the_file(tmp_path, monkeypatch):

@@ -21,9 +21,9 @@ import pytest
 
 from frx_graph.errors import LedgerError, LedgerUncertainError
 from frx_graph.ledger import chain
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import Location, parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.verification import Verification, verify
 
 HERE = Path(__file__).parent

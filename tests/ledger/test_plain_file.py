@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frx_graph.arms import where_this_is
 from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger import plain_file as module
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.fast_path import append, promotions, stands_only_elsewhere
 from frx_graph.ledger.location import Location, parse_location
-from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.plain_file import NotPlainError, plain_file
-from frx_graph.ledger.quickly import append, promotions, stands_only_elsewhere
 from frx_graph.ledger.verification import verify
+from frx_graph.trial_worker.launch import where_this_is
 
 pytestmark = pytest.mark.in_a_file
 
@@ -146,15 +146,15 @@ def test_the_short_way_imports_no_database(location, promoted) -> None:
     append(location, promoted())
     script = (
         "import sys\n"
-        "from frx_graph.promoted_plan import PromotedPlans\n"
+        "from frx_graph.promotion.lookup import PromotedPlans\n"
         "from frx_graph.ledger.location import parse_location\n"
-        "from frx_graph.ledger.quickly import append, promotions\n"
+        "from frx_graph.ledger.fast_path import append, promotions\n"
         "from frx_graph.ledger.decision import Kind\n"
         "place = parse_location(sys.argv[1])\n"
         f"(found,) = promotions(place, {GRAPH!r}, {HERE!r})\n"
         "import dataclasses\n"
         "append(place, [dataclasses.replace(found.decision, kind=Kind.APPLIED)])\n"
-        "heavy = {'sqlalchemy', 'alembic', 'psycopg', 'scipy.stats', 'frx_graph.autopilot'} & set(sys.modules)\n"
+        "heavy = {'sqlalchemy', 'alembic', 'psycopg', 'scipy.stats', 'frx_graph.autopilot.search'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     command = [sys.executable, "-c", script, str(location.file)]

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from frx_graph.errors import LedgerError, LedgerMissingError, LedgerUnreachableError
-from frx_graph.ledger import engine, postgres_engine, transaction
-from frx_graph.ledger.access import WRITING, Access
-from frx_graph.ledger.database_errors import explained, was_lost
+from frx_graph.ledger.database import engine, postgres_engine, transaction
+from frx_graph.ledger.database.access import WRITING, Access
+from frx_graph.ledger.database.database_errors import explained, was_lost
+from frx_graph.ledger.database.opening import check_writable, open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import check_writable, open_ledger, open_to_read
 from frx_graph.ledger.verification import Verification, verify
 
 

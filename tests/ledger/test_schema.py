@@ -9,11 +9,11 @@ import jsonschema
 import pytest
 
 from frx_graph.ledger import schema
+from frx_graph.ledger.active_plans import Step, fold
 from frx_graph.ledger.canonical_json import canonical
+from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Recorded
 from frx_graph.ledger.event_document import CandidateModel, EventModel, exported
-from frx_graph.ledger.opening import open_ledger
-from frx_graph.ledger.standing import Step, fold
 from frx_graph.records import Candidate
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_ledger_v1.schema.json").read_text(encoding="utf-8")

@@ -13,9 +13,9 @@ import ledger_kills
 import pytest
 import trial_writer
 
-from frx_graph.arms import where_this_is
-from frx_graph.ledger.opening import open_to_read
+from frx_graph.ledger.database.opening import open_to_read
 from frx_graph.ledger.verification import Verification, verify
+from frx_graph.trial_worker.launch import where_this_is
 
 HERE = Path(__file__).parent
 

@@ -10,11 +10,11 @@ from sqlalchemy.pool import NullPool
 
 from frx_graph.errors import LedgerError
 from frx_graph.ledger import chain, store
+from frx_graph.ledger.active_plans import NOTHING, Step, elsewhere, fold
 from frx_graph.ledger.author import Author
+from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.ledger.opening import open_ledger, open_to_read
 from frx_graph.ledger.rollback import rollbacks
-from frx_graph.ledger.standing import NOTHING, Step, elsewhere, fold
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify
 

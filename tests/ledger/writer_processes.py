@@ -12,11 +12,11 @@ import os
 import sys
 from datetime import UTC, datetime
 
-from frx_graph.ledger.access import Access
+from frx_graph.ledger.database.access import Access
+from frx_graph.ledger.database.engine import ledger_engine
+from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.ledger.engine import ledger_engine
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.opening import open_ledger
 
 
 def write(ledger_name: str, number: int, events: int, start: int) -> None:

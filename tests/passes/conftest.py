@@ -12,9 +12,9 @@ from torch import Tensor, fx, nn
 from frx_graph.capture.captured_graph import CapturedGraph
 from frx_graph.capture.model import parameter_paths
 from frx_graph.capture.recorder import GraphRecorder
-from frx_graph.evidence.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.passes.analysis import Analysis
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 

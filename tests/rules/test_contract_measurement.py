@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from frx_graph.evidence.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.facts.layout import StridePattern
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.rules.contract_cases import Case, Operand
 from frx_graph.rules.contract_measurement import contract_rows, measure_contract, trials
 from frx_graph.rules.contract_table import CASES

@@ -6,8 +6,8 @@ from importlib import resources
 
 import pytest
 
+from frx_graph.analyzers.cuda import CUDA_DETECTORS
 from frx_graph.errors import ContractError
-from frx_graph.passes.cuda import CUDA_DETECTORS
 from frx_graph.rules.cuda_card import Category, cuda_cards, parse_cuda_card
 
 TEXT = resources.files("frx_graph.rules").joinpath("cuda/warp_divergence.yaml").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ def test_every_detector_has_a_card_and_no_card_is_without_one() -> None:
 
 def test_every_detector_stands_in_the_file_of_its_rule() -> None:
     for detector in CUDA_DETECTORS:
-        assert detector.detect.__module__ == f"frx_graph.passes.cuda.{detector.rule}"
+        assert detector.detect.__module__ == f"frx_graph.analyzers.cuda.{detector.rule}"
 
 
 def test_every_category_has_rules() -> None:

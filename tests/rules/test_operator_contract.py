@@ -5,8 +5,8 @@ import torch
 import yaml
 
 from frx_graph.errors import ContractError
-from frx_graph.evidence.operator_measurement import Mechanism
 from frx_graph.facts.layout import StridePattern
+from frx_graph.measure.operators.operator_measurement import Mechanism
 from frx_graph.rules.operator_contract import (
     ContractEntry,
     ContractRow,

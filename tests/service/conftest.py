@@ -23,7 +23,7 @@ from frx_graph.advice import Advice
 from frx_graph.cli.serve import listening
 from frx_graph.ledger.location import Location
 from frx_graph.service.app import create_app
-from frx_graph.service.connection import server_of
+from frx_graph.service.http.connection import server_of
 from frx_graph.service.settings import ServiceSettings
 
 START_SECONDS = 180.0

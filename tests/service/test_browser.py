@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import Location
-from frx_graph.ledger.opening import open_ledger
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = os.environ.get("FRX_CHROMIUM") or shutil.which("chromium")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import Location
-from frx_graph.ledger.opening import open_ledger
 from frx_graph.service.decisions import DecisionBook
-from frx_graph.service.problem import ProblemError
+from frx_graph.service.http.problem import ProblemError
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.reports.kernel_document import GpuPart, KernelPart
-from frx_graph.reports.run_parts import SummaryPart
-from frx_graph.reports.trace_parts import LayoutPart, SitePart
+from frx_graph.reports.kernels.kernel_document import GpuPart, KernelPart
+from frx_graph.reports.runs.run_parts import SummaryPart
+from frx_graph.reports.runs.trace_parts import LayoutPart, SitePart
 from frx_graph.service.bars import layout_bars, step_bars
 from frx_graph.service.kernel_roofline import kernel_roofline
 from frx_graph.service.trial_plot import trial_plot

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.reports.json_report import to_document
+from frx_graph.reports.advice.json_report import to_document
 from frx_graph.service.analysis import analyse
 from frx_graph.service.analysis_job import AnalysisJob, JobFile, Task
 from frx_graph.service.html_report import html_report

@@ -11,10 +11,10 @@ import pytest
 
 from frx_graph.errors import EvidenceError
 from frx_graph.records import Severity
-from frx_graph.reports.json_report import render_json
-from frx_graph.reports.trial_document import TrialDocument, as_json
-from frx_graph.reports.trial_matrix_document import MatrixEntry, matrix_document
-from frx_graph.reports.trial_matrix_document import as_json as matrix_as_json
+from frx_graph.reports.advice.json_report import render_json
+from frx_graph.reports.trials.trial_document import TrialDocument, as_json
+from frx_graph.reports.trials.trial_matrix_document import MatrixEntry, matrix_document
+from frx_graph.reports.trials.trial_matrix_document import as_json as matrix_as_json
 
 mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
 TESTS = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from frx_graph import answering_arm
+from frx_graph.trial_worker import worker
 
 STEP_SECONDS = 0.010
 
@@ -202,7 +202,7 @@ def _on_a_simulated_clock(seconds: float) -> tuple[nn.Module, tuple[Tensor]]:
         _now += seconds * (1 + 0.001 * ((_calls * 7919) % 13 - 6))
 
     time.perf_counter = lambda: _now
-    answering_arm.block_watch = _nothing_disturbs
+    worker.block_watch = _nothing_disturbs
     return _made(effect=work)
 
 

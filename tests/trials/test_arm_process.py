@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frx_graph import arms
-from frx_graph.arms import where_this_is
+from frx_graph.trial_worker import launch
+from frx_graph.trial_worker.launch import where_this_is
 from frx_graph.trials import arm_process
 from frx_graph.trials.arm_connection import connection
 from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits
@@ -262,7 +262,7 @@ def test_the_kernel_ends_it_before_others(start) -> None:
 
 def test_an_arm_has_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than torch takes to be imported."""
-    monkeypatch.setattr(arms, "available_memory", lambda: 50 * 2**20)
+    monkeypatch.setattr(launch, "available_memory", lambda: 50 * 2**20)
     question = {
         "ask": "load",
         "workload": {"kind": "graph", "folder": "-"},
@@ -270,7 +270,7 @@ def test_an_arm_has_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> No
         "inner": "eager",
         "seed": 0,
     }
-    with arms.start_arm() as arm, pytest.raises(ArmError) as failure:
+    with launch.start_arm() as arm, pytest.raises(ArmError) as failure:
         arm.ask(question, seconds=60)
     assert failure.value.cause is Cause.OUT_OF_MEMORY
     assert "may use 40" in failure.value.message
@@ -323,7 +323,7 @@ def test_it_goes_when_whoever_has_started_it_was_killed_before_it_was_ready(tmp_
 
 
 def test_an_arm_is_bound_before_it_imports_torch() -> None:
-    program = "import sys, frx_graph.arm_start; sys.exit('torch' in sys.modules)"
+    program = "import sys, frx_graph.trial_worker.__main__; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, **where_this_is()})
 
 

@@ -9,10 +9,10 @@ from typing import TypeVar
 import pytest
 import torch
 
-from frx_graph.evidence import processor_state
-from frx_graph.evidence.device_state import ThrottleReading
-from frx_graph.evidence.disturbance import DISTURBED_SHARE, OthersLoad
-from frx_graph.evidence.processor_state import CpuThrottling
+from frx_graph.measure.machine import processor_state
+from frx_graph.measure.machine.device_state import ThrottleReading
+from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad
+from frx_graph.measure.machine.processor_state import CpuThrottling
 from frx_graph.trials import block_watch as module
 from frx_graph.trials.block_watch import Watched, block_watch, watched
 from frx_graph.trials.samples import Cause, Disturbance

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from frx_graph.evidence.device_state import DeviceState
-from frx_graph.evidence.measurement_environment import MeasurementEnvironment
-from frx_graph.evidence.processor_state import CpuThrottling, ProcessorState
+from frx_graph.measure.machine.device_state import DeviceState
+from frx_graph.measure.machine.measurement_environment import MeasurementEnvironment
+from frx_graph.measure.machine.processor_state import CpuThrottling, ProcessorState
 from frx_graph.trials import environment
 from frx_graph.trials.environment import TrialEnvironment, TrialSetup, trial_environment, trial_setup
 

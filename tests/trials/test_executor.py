@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from frx_graph.capture.capture_facts import CaptureFacts
 from frx_graph.errors import TrialError
-from frx_graph.evidence.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
-from frx_graph.evidence.memory_use import MemoryRecord, MemoryUse, StepMemory
+from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory
+from frx_graph.measure.operators.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import (
     QUESTION,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from frx_graph.capture.capture_facts import Break, CaptureFacts, CompiledFrame, RecompiledFrame
-from frx_graph.evidence.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
-from frx_graph.evidence.memory_use import MemoryRecord, MemoryUse, StepMemory
+from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory
+from frx_graph.measure.operators.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
 from frx_graph.records import Candidate
 from frx_graph.trials import gate_evidence
 from frx_graph.trials.arm_messages import Judged

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph.arms import start_arm
+from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits
 from frx_graph.trials.executor import Programs, TrialRun, run_trial

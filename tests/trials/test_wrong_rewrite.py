@@ -13,7 +13,7 @@ import pytest
 import torch
 from unproved_promotions import everything_made
 
-from frx_graph.arms import start_arm, where_this_is
+from frx_graph.trial_worker.launch import start_arm, where_this_is
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits
 from frx_graph.trials.executor import Programs, TrialRun, run_trial

@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, fx, nn
 
-from frx_graph import rewriting
-from frx_graph.arm_start import main
+from frx_graph.compiler import rewrite_pipeline
 from frx_graph.passes.rewrites import propagate_layout
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate
+from frx_graph.trial_worker.__main__ import main
 
 
 def build() -> tuple[nn.Module, tuple[Tensor]]:
@@ -49,7 +49,7 @@ def spoiled(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidat
 
 if __name__ == "__main__":
     wrong_rewrite = replace(propagate_layout.REWRITE, apply=spoiled)
-    rewriting.REWRITES = tuple(
-        wrong_rewrite if rewrite.name == propagate_layout.NAME else rewrite for rewrite in rewriting.REWRITES
+    rewrite_pipeline.REWRITES = tuple(
+        wrong_rewrite if rewrite.name == propagate_layout.NAME else rewrite for rewrite in rewrite_pipeline.REWRITES
     )
     main()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
-from frx_graph.termination import held_back
+from frx_graph.support.termination import held_back
 
 PERMISSION_HELP = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
 _GRACE_SECONDS = 5.0

@@ -26,7 +26,7 @@ from frx_graph.evidence.ncu.export import Form, NcuExport
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import known_metric
 from frx_graph.evidence.ncu.report_blocks import count_results
-from frx_graph.termination import held_back
+from frx_graph.support.termination import held_back
 
 INSTALL_HINT = "pip install 'frx-graph[ncu]', or export it: `ncu -i report.ncu-rep --csv --page raw`"
 _DAMAGED_HINT = "it is damaged: export it where it was made"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
-from frx_graph.termination import held_back
+from frx_graph.support.termination import held_back
 
 _LIMIT_SECONDS = 120.0
 _SUBJECT = re.compile(r"(?:Compiling entry function|Function properties for) '?([\w$%]+)'?")

@@ -1,11 +1,11 @@
-"""Alembic's environment: migrations are made in the transaction that `frx_graph.ledger.migration` has begun."""
+"""Alembic's environment: migrations are made in the transaction that `frx_graph.ledger.database.migration` has begun."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from frx_graph.ledger.migration import REVISION_TABLE
-from frx_graph.ledger.tables import METADATA
+from frx_graph.ledger.database.migration import REVISION_TABLE
+from frx_graph.ledger.database.tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_EXPANSION, MOST_MEMBERS, SMALLEST_EXPANDED
-from frx_graph.reports import explanation_texts
+from frx_graph.reports.kernels import explanation_texts
+from frx_graph.support.atomic_file import replaced_when_written
 
 FOLDERS: Final = (bundle_layout.EVENTS.parent, bundle_layout.SUMMARY.parent, bundle_layout.PROFILER)
 _FIRST: Final = (

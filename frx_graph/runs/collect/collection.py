@@ -15,18 +15,17 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel
 
-from frx_graph.atomic_file import write_all_atomically, write_atomically
+from frx_graph.analyze.run import analyse_files
+from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.errors import FrxError, first_line
-from frx_graph.evidence.device_state import loaded_nvml
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
-from frx_graph.passes.run.scopes import Scope
-from frx_graph.reports.explanation_texts import explanation_texts
-from frx_graph.reports.plain_text import encodable
-from frx_graph.reports.run_document import summary_text
-from frx_graph.reports.run_explanation import explain_run
-from frx_graph.reports.run_parts import RunDocument
-from frx_graph.run_advice import analyse_files
+from frx_graph.measure.machine.device_state import loaded_nvml
+from frx_graph.reports.kernels.explanation_texts import explanation_texts
+from frx_graph.reports.render.plain_text import encodable
+from frx_graph.reports.runs.run_document import summary_text
+from frx_graph.reports.runs.run_explanation import explain_run
+from frx_graph.reports.runs.run_parts import RunDocument
 from frx_graph.runs.collect import device_sampling, host_sampling
 from frx_graph.runs.collect.bundle_writing import bundle_files, make_folder, sha256_of, write_zip
 from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
@@ -43,7 +42,8 @@ from frx_graph.runs.collect.run_settings import RunSettings
 from frx_graph.runs.collect.sampling import Sampler
 from frx_graph.runs.workload.shown_command import without_secrets
 from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload
-from frx_graph.termination import cleaned_up_when_terminated
+from frx_graph.support.atomic_file import write_all_atomically, write_atomically
+from frx_graph.support.termination import cleaned_up_when_terminated
 
 NO_GPU = "no NVIDIA GPU was found: gpu_metrics.csv has no samples"
 NO_EVENTS = "the workload wrote no events: raw/trace.jsonl is what frx.init and frx.step_context write"

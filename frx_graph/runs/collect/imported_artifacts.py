@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from frx_graph.atomic_file import replaced_when_written
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.reports.quantities import plural
+from frx_graph.reports.render.quantities import plural
+from frx_graph.support.atomic_file import replaced_when_written
 
 MOST_IMPORTED: Final = 1 << 30
 """Bytes of all traces together: half of what a zip of the bundle may expand to."""

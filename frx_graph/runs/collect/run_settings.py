@@ -15,7 +15,7 @@ import yaml
 
 from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.reports.plain_text import encodable
+from frx_graph.reports.render.plain_text import encodable
 from frx_graph.runs.collect.run_metadata import Host
 
 DEFAULT_NAME: Final = "frx-run"

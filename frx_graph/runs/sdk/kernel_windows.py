@@ -7,7 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from frx_graph.atomic_file import replaced_when_written
 from frx_graph.errors import first_line
 from frx_graph.evidence.run.bundle_layout import PROFILER_TRACE
 from frx_graph.runs.sdk.event_lines import profiler_window
@@ -15,6 +14,7 @@ from frx_graph.runs.sdk.recorder import Recorder, launched_as
 from frx_graph.runs.sdk.recording_settings import output_dir as output_dir_now
 from frx_graph.runs.sdk.session import AutopilotSession
 from frx_graph.runs.sdk.stderr_warning import say_once
+from frx_graph.support.atomic_file import replaced_when_written
 
 if TYPE_CHECKING:
     from torch.profiler import profile

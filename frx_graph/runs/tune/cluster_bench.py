@@ -17,7 +17,6 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from frx_graph.atomic_file import write_atomically
 from frx_graph.engines.engine import Engine, Finished, NowhereError, Placed, Progress
 from frx_graph.engines.node_environment import node_environment
 from frx_graph.errors import FrxError, TrialError
@@ -26,6 +25,7 @@ from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
+from frx_graph.support.atomic_file import write_atomically
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
 
 EngineOn = Callable[[str | None], Engine]

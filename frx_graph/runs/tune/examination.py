@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from frx_graph.evidence.available_memory import available_memory
-from frx_graph.reports.quantities import finite
+from frx_graph.measure.machine.available_memory import available_memory
+from frx_graph.reports.render.quantities import finite
 from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm, ended_how
 from frx_graph.runs.tune.step_stream import EndedStep
 from frx_graph.runs.tune.watched_devices import device_figures, devices_sampled

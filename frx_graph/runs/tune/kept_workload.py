@@ -16,7 +16,7 @@ import psutil
 
 from frx_graph.errors import TrialError
 from frx_graph.runs.workload.guarded_process import GuardedProcess
-from frx_graph.termination import held_back
+from frx_graph.support.termination import held_back
 from frx_graph.trials.process_family import MARK, ProcessFamily
 
 _ANSWER_SECONDS = 10.0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frx_graph.evidence import processor_state
-from frx_graph.evidence.disturbance import DISTURBED_SHARE, OthersLoad, others_load
+from frx_graph.measure.machine import processor_state
+from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad, others_load
 from frx_graph.runs.tune.kept_workload import KeptWorkload, Moment
 from frx_graph.runs.tune.step_block import block_length, step_block
 from frx_graph.runs.tune.step_stream import EndedStep, StepStream

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from frx_graph.atomic_file import write_atomically
+from frx_graph.analyze.run import analyse_files
+from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 from frx_graph.errors import FrxError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
-from frx_graph.passes.run.scopes import Scope
-from frx_graph.passes.timeline.labels import INSUFFICIENT
-from frx_graph.run_advice import analyse_files
+from frx_graph.support.atomic_file import write_atomically
 
 
 def diagnose(folder: Path) -> str | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from frx_graph.reports.quantities import per_second
+from frx_graph.reports.render.quantities import per_second
 from frx_graph.runs.tune.bench import Variables
 from frx_graph.runs.tune.families.family import Family
 from frx_graph.runs.tune.settings import TuneSettings

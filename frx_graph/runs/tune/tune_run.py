@@ -7,9 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from frx_graph.atomic_file import write_atomically
-from frx_graph.reports.tune_document import RulePart, TuneDocument, as_json, winner_part
-from frx_graph.reports.tune_report import render_markdown_report
+from frx_graph.reports.trials.tune_document import RulePart, TuneDocument, as_json, winner_part
+from frx_graph.reports.trials.tune_report import render_markdown_report
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.cluster_bench import ClusterBench, EngineOn
 from frx_graph.runs.tune.examination import Diagnose
@@ -20,6 +19,7 @@ from frx_graph.runs.tune.search import Search, Searched
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder
 from frx_graph.runs.workload.shown_command import without_secrets
+from frx_graph.support.atomic_file import write_atomically
 from frx_graph.version import __version__
 
 REPORT, MARKDOWN = "autopilot_report.json", "report.md"

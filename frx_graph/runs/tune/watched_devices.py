@@ -9,9 +9,9 @@ from pathlib import Path
 from types import ModuleType
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.device_state import loaded_nvml
 from frx_graph.evidence.run.bundle_layout import GPU_METRICS
 from frx_graph.evidence.run.device_samples import read_device_samples
+from frx_graph.measure.machine.device_state import loaded_nvml
 from frx_graph.runs.collect.device_sampling import HEADER, device_rows, visible_devices
 from frx_graph.runs.collect.sampling import Sampler
 

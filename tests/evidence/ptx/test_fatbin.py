@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from frx_graph.analyze.ptx import analyze_ptx
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ptx.parsing import parse_ptx
 from frx_graph.evidence.ptx.ptxas import find_ptxas
-from frx_graph.ptx_advice import analyze_ptx
 
 ELF = "\nFatbin elf code:\n================\narch = sm_80\ncode version = [1,7]\nhost = linux\ncompile_size = 64bit\n"
 

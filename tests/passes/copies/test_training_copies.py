@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.capture.step import run_step
-from frx_graph.evidence.eager_observer import observe_eager
-from frx_graph.evidence.operator_probe import measure_operators
 from frx_graph.facts.build import build_graph_facts
+from frx_graph.measure.operators.eager_observer import observe_eager
+from frx_graph.measure.operators.operator_probe import measure_operators
 from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure
 from frx_graph.records import Copy, CopyKind, OperandRole
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frx_graph.evidence.device_profile import DeviceProfile
-from frx_graph.evidence.operator_measurement import LayoutTimes
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.operators.operator_measurement import LayoutTimes
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors import channels_last_opportunity
 from frx_graph.passes.detectors.channels_last_harmful import DETECTOR, detect

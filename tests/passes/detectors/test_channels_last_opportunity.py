@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frx_graph.evidence.device_profile import DeviceProfile
-from frx_graph.evidence.operator_measurement import LayoutTimes
-from frx_graph.evidence.operator_timing import time_layouts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.operators.operator_measurement import LayoutTimes
+from frx_graph.measure.operators.operator_timing import time_layouts
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors import channels_last_harmful

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from frx_graph.evidence.operator_measurement import OperatorMeasurement
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.measure.operators.operator_measurement import OperatorMeasurement
 from frx_graph.passes import confidence
 from frx_graph.passes.detectors.hidden_copy import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity

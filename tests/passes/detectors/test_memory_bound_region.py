@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes.detectors.memory_bound_region import DETECTOR
 from frx_graph.records import Finding, Refusal, Severity
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes.analysis import Analysis, PrecisionSettings
 from frx_graph.passes.costs.product_dimensions import Dimension, misaligned_on_cuda
 from frx_graph.passes.detectors.misaligned_dimension import DETECTOR

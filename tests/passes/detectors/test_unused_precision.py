@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frx_graph.evidence.device_profile import DeviceProfile
+from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes.analysis import PrecisionSettings
 from frx_graph.passes.detectors.unused_precision import DETECTOR
 from frx_graph.records import Finding, Refusal, Severity

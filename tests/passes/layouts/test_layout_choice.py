@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.operator_measurement import LayoutTimes
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.layout import Layout
+from frx_graph.measure.operators.operator_measurement import LayoutTimes
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE, cheapest_layouts, layout_changes, steady_layouts
 from frx_graph.passes.layouts.layout_problem import LayoutProblem, ValueCost, layout_problem
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator, layout_groups

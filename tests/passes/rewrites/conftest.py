@@ -13,11 +13,12 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 import frx_graph
-from frx_graph import backend, eager_plan
+from frx_graph import backend
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.current_plan import current_plan
-from frx_graph.eager_plan import EagerPlan
-from frx_graph.rewriting import RewrittenGraph, rewrite_graph
+from frx_graph.compiler import eager
+from frx_graph.compiler.eager import EagerPlan
+from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph
 
 _TOLERANCES = {torch.bfloat16: 1.6e-2}
 """`torch.testing`'s own for a format of 8 bits, of which less would ask for the same bits. Without
@@ -86,7 +87,7 @@ def rewrite(monkeypatch: pytest.MonkeyPatch) -> Rewrite:
             graphs.append(Rewritten(before, module.graph, done))
             return done
 
-        monkeypatch.setattr(eager_plan, "rewrite_graph", noted)
+        monkeypatch.setattr(eager, "rewrite_graph", noted)
 
         def never(error: Exception) -> None:
             raise error
@@ -164,14 +165,14 @@ def freeze(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Frozen]:
         torch._dynamo.reset()
         backend.clear()
         graphs: list[fx.Graph] = []
-        bind = eager_plan.bind
+        bind = eager.bind
 
         def noted(module: fx.GraphModule, constants: Any) -> None:
             bind(module, constants)
             graphs.append(module.graph)
 
-        monkeypatch.setattr(eager_plan, "bind", noted)
-        monkeypatch.setattr(eager_plan.EagerPlan, "__init__", _strict(eager_plan.EagerPlan.__init__))
+        monkeypatch.setattr(eager, "bind", noted)
+        monkeypatch.setattr(eager.EagerPlan, "__init__", _strict(eager.EagerPlan.__init__))
         compiled = frx_graph.compile(model.eval(), options={"inner": "eager", "plan": plan, "freeze": True}, **how)
 
         def run(*args: Tensor) -> None:

@@ -9,19 +9,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frx_graph import rewriting
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.current_plan import current_plan
-from frx_graph.eager_plan import EagerPlan
+from frx_graph.compiler import rewrite_pipeline
+from frx_graph.compiler.eager import EagerPlan
+from frx_graph.compiler.plans import current_plan
 from frx_graph.errors import RewriteError
-from frx_graph.passes.rewrites import order_choice, propagate_layout
+from frx_graph.passes.rewrites import propagate_layout
+from frx_graph.passes.rewrites.layout import assignment
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
 
 @pytest.fixture
 def no_backward(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "REWRITES", (propagate_layout.REWRITE,))
+    monkeypatch.setattr(rewrite_pipeline, "REWRITES", (propagate_layout.REWRITE,))
 
 
 def model() -> nn.Module:
@@ -40,7 +41,7 @@ def test_gradients_keep_their_strides(rewrite: Any) -> None:
 
 @pytest.mark.usefixtures("no_backward")
 def test_what_cannot_run_on_them_gets_them_as_they_were(rewrite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, failed = order_choice.relayout, list[bool]()
+    own, failed = assignment.relayout, list[bool]()
 
     def relayout(graph: Any, demands: Any, **how: Any) -> tuple[str, ...]:
         if how["given"]:
@@ -48,7 +49,7 @@ def test_what_cannot_run_on_them_gets_them_as_they_were(rewrite: Any, monkeypatc
             raise RewriteError("planted")
         return own(graph, demands, **how)
 
-    monkeypatch.setattr(order_choice, "relayout", relayout)
+    monkeypatch.setattr(assignment, "relayout", relayout)
     graph = rewrite(model(), torch.randn(2, 4, 6, 5), train=True).graph(Phase.BACKWARD)
     assert failed
     assert graph.done.conversions
@@ -105,7 +106,7 @@ def test_after_a_failure_of_ours_the_program_still_runs(monkeypatch: pytest.Monk
         yield from propagate_layout.propose(subject)
 
     planted = Rewrite(propagate_layout.NAME, propose, propagate_layout.REWRITE.apply)
-    monkeypatch.setattr(rewriting, "REWRITES", (planted,))
+    monkeypatch.setattr(rewrite_pipeline, "REWRITES", (planted,))
     failures: list[Exception] = []
     # In double precision, where orders of summing do not show.
     program, image = Viewing().double(), torch.randn(2, 4, 6, 5).double()

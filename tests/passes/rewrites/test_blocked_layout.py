@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frx_graph import anchor_times, rewriting
-from frx_graph.anchor_times import call_seconds
-from frx_graph.evidence.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
+from frx_graph.compiler import operator_times, rewrite_pipeline
+from frx_graph.compiler.operator_times import call_seconds
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.operators.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
@@ -384,9 +384,9 @@ def test_solved_packs_what_was_measured_to_be_faster(
         prices = {call: 0.5 if ("mkldnn" in call.target) == faster else 1.0 for call in calls}
         return prices | {call: 1e-6 for call in calls if call.target == "aten.clone.default"}
 
-    for module in (anchor_times, rewriting):
+    for module in (operator_times, rewrite_pipeline):
         monkeypatch.setattr(module, "call_seconds", seconds)
-    monkeypatch.setattr(anchor_times, "bandwidth_of", lambda _facts: 1e12)
+    monkeypatch.setattr(operator_times, "bandwidth_of", lambda _facts: 1e12)
     frozen = freeze(nn.Sequential(convolution(), nn.Conv2d(16, 8, 3)), plan="solved")
     frozen.run(IMAGE)
     assert frozen.targets().count(PACKED_CONVOLUTION) == (2 if faster else 0)
@@ -401,8 +401,8 @@ def test_packed_calls_can_be_timed(freeze: Freeze, monkeypatch: pytest.MonkeyPat
         seen.extend(timed)
         return dict(timed)
 
-    monkeypatch.setattr(anchor_times, "call_seconds", counted)
-    monkeypatch.setattr(rewriting, "call_seconds", counted)
+    monkeypatch.setattr(operator_times, "call_seconds", counted)
+    monkeypatch.setattr(rewrite_pipeline, "call_seconds", counted)
     model = nn.Sequential(nn.Conv2d(8, 4, 3), nn.ConvTranspose2d(4, 4, 2), nn.Flatten(), nn.Linear(484, 8))
     freeze(model, plan="solved").run(IMAGE)
     assert {PACKED_CONVOLUTION, PACKED_TRANSPOSED, PACKED_PRODUCT} <= {call.target for call in seen}

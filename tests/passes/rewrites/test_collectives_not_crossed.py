@@ -16,7 +16,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.build import _called
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import is_collective
-from frx_graph.passes.rewrites.stride_sensitivity import is_told_strides
+from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import is_told_strides
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed")
 

@@ -6,10 +6,11 @@ from torch import nn
 from torch._inductor.utils import fresh_cache
 
 import frx_graph
-from frx_graph import backend, inductor_plan
-from frx_graph.anchor_times import call_seconds
+from frx_graph import backend
+from frx_graph.compiler import inductor
+from frx_graph.compiler.operator_times import call_seconds
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.matrix_product import TARGET
+from frx_graph.ops.onednn_linear import TARGET
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
@@ -35,7 +36,7 @@ def test_packed_products_give_way_where_they_are_slower(monkeypatch: pytest.Monk
         asked.extend(call for group in groups for call in group)
         return {call: 1.0 + (call.target == TARGET) * (-0.2 if faster else 0.2) for call in asked}
 
-    monkeypatch.setattr(inductor_plan, "call_seconds", seconds)
+    monkeypatch.setattr(inductor, "call_seconds", seconds)
     model = nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 16, bias=False)).eval()
     x = torch.randn(20, 64)
     with torch.no_grad(), fresh_cache():
@@ -53,7 +54,7 @@ def test_the_calls_that_are_compared_can_be_timed(monkeypatch: pytest.MonkeyPatc
         seen.append((sum(map(len, groups)), len(timed)))
         return timed
 
-    monkeypatch.setattr(inductor_plan, "call_seconds", counted)
+    monkeypatch.setattr(inductor, "call_seconds", counted)
     with torch.no_grad(), fresh_cache():
         frozen(nn.Linear(64, 32).eval())(torch.randn(20, 64))
     assert seen == [(2, 2)]
@@ -64,7 +65,7 @@ def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch)
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(inductor_plan, "use_faster_products", broken)
+    monkeypatch.setattr(inductor, "use_faster_products", broken)
     model = nn.Linear(64, 32).eval()
     x = torch.randn(20, 64)
     with torch.no_grad(), fresh_cache(), pytest.warns(RuntimeWarning, match="a bug"):

@@ -13,10 +13,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from frx_graph.capture.aot_graph import captured_from_aot
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.passes.rewrites.anchor_calls import anchor_orders
 from frx_graph.passes.rewrites.generated_loops import loop_calls
-from frx_graph.passes.rewrites.order_choice import apply_orders, cheapest_orders, propose_orders, undecided_loops
-from frx_graph.passes.rewrites.order_problem import Surroundings, order_problem
+from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
+from frx_graph.passes.rewrites.layout.assignment import apply_orders, cheapest_orders, propose_orders, undecided_loops
+from frx_graph.passes.rewrites.layout.costs import Surroundings, order_problem
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import frx_graph
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.current_plan import current_plan
-from frx_graph.eager_plan import EagerPlan
-from frx_graph.rewriting import RewrittenGraph
+from frx_graph.compiler.eager import EagerPlan
+from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 
 REASON = "torch computes group norms less exactly in channels-last"
 

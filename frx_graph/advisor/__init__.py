@@ -1,0 +1,1 @@
+"""Turn one model into ranked findings: capture, facts, detectors."""

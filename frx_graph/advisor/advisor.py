@@ -1,0 +1,332 @@
+"""The street: a program is captured, its facts built, its copies predicted, its problems found and ranked."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from frx_graph.advice import Advice, GraphSummary, Timings, Totals, is_quick_win
+from frx_graph.advisor.environment import environment_of
+from frx_graph.advisor.evidence_files import read_run_file
+from frx_graph.advisor.observe import check_observable, observe_step
+from frx_graph.analyzers.sightings.corroboration import corroborated
+from frx_graph.analyzers.sightings.sighting import RunFile, Setting
+from frx_graph.capture.call_check import check_call
+from frx_graph.capture.captured_graph import Capture, CapturedGraph
+from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.model import capture_model
+from frx_graph.capture.versions import frame_of
+from frx_graph.errors import NOT_THE_MODELS, FrxError, first_line
+from frx_graph.facts.build import build_graph_facts
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.machine.device_calibration import device_profile
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.measurement_cache import MeasuredOperators
+from frx_graph.options import check_inner
+from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
+from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
+from frx_graph.passes.costs.operator_costs import roofline_points, step_traffic
+from frx_graph.passes.detectors import DETECTORS
+from frx_graph.passes.layouts.regions import anchor_signatures
+from frx_graph.passes.ranking import rank
+from frx_graph.passes.spans import layout_spans
+from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
+from frx_graph.reports.advice.advice_report import AdviceReport
+from frx_graph.rules.operator_contract import OperatorContract, load_contract
+
+_Known = TypeVar("_Known")
+
+Progress = Callable[[str], None]
+"""Called with a few words when a stage begins."""
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A graph's facts, the compiler that it runs under, and the calls to measure, by node name: those whose inner
+    copies have to be known, and the anchors that are timed in both layouts."""
+
+    facts: GraphFacts
+    inner: str
+    calls: Mapping[str, OperatorSignature]
+    anchors: Mapping[str, OperatorSignature]
+
+
+def advise(
+    model: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    train: bool = False,
+    observe: bool = False,
+    inner: str = "eager",
+    measure: bool = True,
+    target: str | None = None,
+    evidence: Sequence[str | Path] = (),
+    progress: Progress = lambda _stage: None,
+) -> AdviceReport:
+    """Ranked layout fixes for one call of `model(*args, **kwargs)`; nothing of the model is changed.
+
+    With `train` the backward is analysed, too; with `observe` one real step is run and its copies are shown beside the
+    predicted ones. `measure` lets operators be run by themselves for a moment where the operator layout contract does
+    not settle what they do. `inner` is the compiler that the program will run under. `evidence` are files of runs of
+    this program (profiler traces, Nsight Compute exports, oneDNN logs, code that Inductor has written): what they show
+    is led back to the findings, which become surer or less sure.
+
+    Raises `EvidenceError` for a file that cannot be read, `TargetError` if the model itself raises or the call cannot
+    be made, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner`.
+    """
+    check_inner(inner)
+    if observe:
+        check_observable(inner)
+    check_call(model, args, kwargs)
+    name = target or type(model).__name__
+    seen = []
+    for path in _distinct(evidence):
+        progress(f"reading {path}")
+        seen.append(read_run_file(path))
+    started = time.perf_counter()
+    progress("capturing the model")
+    capture = capture_model(model, args, kwargs, train=train, origin=name, as_eager=inner == "eager")
+    captured_s = time.perf_counter() - started
+    report = advise_capture(capture, target=name, inner=inner, measure=measure, evidence=seen, progress=progress)
+    advice = replace(report.advice, timings=replace(report.advice.timings, capture_s=captured_s))
+    if observe:
+        progress("observing one real step")
+        started = time.perf_counter()
+        try:
+            observed = observe_step(model, args, dict(kwargs or {}), train=train, inner=inner)
+        except FrxError:
+            raise
+        except NOT_THE_MODELS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the advice stands without it; what is missing is said
+            unseen = Refusal("observation", f"the step could not be watched: {first_line(error)}")
+            advice = replace(advice, refusals=(*advice.refusals, unseen))
+        else:
+            advice = replace(advice, observed=observed)
+        advice = replace(advice, timings=replace(advice.timings, observe_s=time.perf_counter() - started))
+    return AdviceReport(advice)
+
+
+def _distinct(files: Sequence[str | Path]) -> list[Path]:
+    """Each file once, under the name that was given first, however its path is spelled."""
+    by_place: dict[str, Path] = {}
+    for file in files:
+        by_place.setdefault(os.path.realpath(file), Path(file))
+    return list(by_place.values())
+
+
+def advise_capture(
+    capture: Capture,
+    *,
+    target: str,
+    inner: str = "eager",
+    measure: bool = True,
+    evidence: Sequence[RunFile] = (),
+    progress: Progress = lambda _stage: None,
+) -> AdviceReport:
+    """Advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
+
+    `inner` is the compiler of the graphs that do not name one themselves, `evidence` what files of runs show.
+    """
+    started = time.perf_counter()
+    with _collector_paused():
+        subjects = [_subject(graph, inner) for graph in capture.graphs]
+    device = _device(subject.facts for subject in subjects)
+    measured, measure_s = MeasuredOperators(device.type), None
+    if measure:
+        progress("measuring operators")
+        begin = time.perf_counter()
+        measured.measure(
+            (signature for subject in subjects for signature in subject.calls.values()),
+            (signature for subject in subjects for signature in subject.anchors.values()),
+        )
+        measure_s = time.perf_counter() - begin
+    profile, no_profile = _profile(device, measure=measure)
+    contract = load_contract(device.type, torch.__version__)
+
+    progress("looking for layout problems")
+    with _collector_paused():
+        analyses = _analyses(subjects, capture, measured, profile, contract)
+        outcomes = [outcome for analysis in analyses for outcome in _outcomes(analysis)]
+        summaries = tuple(map(_summary, analyses))
+    findings = [outcome for outcome in outcomes if isinstance(outcome, Finding)]
+    graphs = {subject.facts.graph_id: subject.facts for subject in subjects}
+    findings, belonging_to_none = corroborated(findings, graphs, evidence, Setting(device.type, inner == "inductor"))
+    refusals = [
+        *(Refusal(failure.subject, failure.reason, site=failure.site) for failure in capture.failures),
+        *_between_graphs(capture),
+        *_unmeasured(measured),
+        *no_profile,
+        *(outcome for outcome in outcomes if isinstance(outcome, Refusal)),
+        *belonging_to_none,
+    ]
+    elapsed = time.perf_counter() - started
+    inners = ", ".join(dict.fromkeys(subject.inner for subject in subjects)) or inner
+    return AdviceReport(
+        Advice(
+            target=target,
+            environment=environment_of(device, profile, inner=inners, contract=contract.name if contract else None),
+            graphs=summaries,
+            findings=rank(findings),
+            refusals=tuple(dict.fromkeys(refusals)),
+            copies=tuple(copy for analysis in analyses for copy in analysis.copies),
+            totals=_totals(analyses, findings),
+            timings=Timings(capture_s=None, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
+        )
+    )
+
+
+def _between_graphs(capture: Capture) -> list[Refusal]:
+    """Each place where the program leaves its graphs, once; several without a known line are told apart by reason."""
+    places: dict[tuple[object, ...], Refusal] = {}
+    for found in capture.breaks:
+        reason = short_reason(found.reason)
+        refusal = Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site)
+        places.setdefault(found.site.location if found.site.line else (reason,), refusal)
+    return list(places.values())
+
+
+def _device(graphs: Iterable[GraphFacts]) -> torch.device:
+    """The accelerator if any value lies on one, else the CPU."""
+    devices = {value.device for facts in graphs for value in facts.values.values()}
+    accelerators = sorted((d for d in devices if d.type not in ("cpu", "meta")), key=str)
+    return accelerators[0] if accelerators else torch.device("cpu")
+
+
+def _profile(device: torch.device, *, measure: bool) -> tuple[DeviceProfile | None, list[Refusal]]:
+    try:
+        return device_profile(device, measure=measure), []
+    except FrxError as error:
+        return None, [Refusal("device profile", str(error))]
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without searches for cyclic garbage: facts and findings are millions of small objects without cycles, and the
+    searches among them would take a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _subject(graph: CapturedGraph, inner: str) -> _Subject:
+    facts = build_graph_facts(graph)
+    compiler = graph.inner or inner
+    return _Subject(facts, compiler, signatures_to_measure(facts, compiler), anchor_signatures(facts))
+
+
+def _analyses(
+    subjects: Sequence[_Subject],
+    capture: Capture,
+    measured: MeasuredOperators,
+    profile: DeviceProfile | None,
+    contract: OperatorContract | None,
+) -> list[Analysis]:
+    skips = _cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
+    events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
+    # What happened to a frame is told once, by the last of its versions.
+    speaks_for_frame = {frame_of(subject.facts.graph_id): subject for subject in subjects}
+    measurements = [_known(subject.calls, measured.measurement) for subject in subjects]
+    copies = [
+        predict_copies(subject.facts, known, contract, subject.inner)
+        for subject, known in zip(subjects, measurements, strict=True)
+    ]
+    step_bytes = sum(
+        subject.facts.calls * step_traffic(subject.facts)
+        + sum(copy.bytes for copy in predicted if copy.kind in HIDDEN_KINDS)
+        for subject, predicted in zip(subjects, copies, strict=True)
+    )
+    return [
+        Analysis(
+            facts=subject.facts,
+            copies=predicted,
+            step_bytes=step_bytes,
+            inner=subject.inner,
+            device=profile,
+            layout_times=_known(subject.anchors, measured.layout_times),
+            measurements=known,
+            events=events if speaks_for_frame[frame_of(subject.facts.graph_id)] is subject else CompileEvents(),
+            precision=PrecisionSettings.current(_device([subject.facts]).type),
+            contract=contract,
+        )
+        for subject, known, predicted in zip(subjects, measurements, copies, strict=True)
+    ]
+
+
+def _known(
+    calls: Mapping[str, OperatorSignature], lookup: Callable[[OperatorSignature], _Known | None]
+) -> dict[str, _Known]:
+    """What was measured, by node name."""
+    found = {node: lookup(signature) for node, signature in calls.items()}
+    return {node: known for node, known in found.items() if known is not None}
+
+
+def _outcomes(analysis: Analysis) -> Iterator[Finding | Refusal]:
+    yield from _unknown(analysis)
+    for detector in DETECTORS:
+        for outcome in detector.detect(analysis):
+            if isinstance(outcome, Finding):
+                yield replace(outcome, graph_id=analysis.facts.graph_id)
+            else:
+                yield outcome
+
+
+def _summary(analysis: Analysis) -> GraphSummary:
+    facts = analysis.facts
+    return GraphSummary(
+        graph_id=facts.graph_id,
+        origin=facts.origin,
+        train=facts.train,
+        ops=len(facts.ops),
+        spans=layout_spans(facts, analysis.copies, analysis.costs),
+        roofline=roofline_points(facts, costs=analysis.costs),
+    )
+
+
+def _unmeasured(measured: MeasuredOperators) -> Iterator[Refusal]:
+    for signature, reason in measured.failures.items():
+        yield Refusal(signature.target, f"could not be run by itself to see what it copies: {reason}")
+
+
+def _unknown(analysis: Analysis) -> list[Refusal]:
+    """What is counted as no copy although nothing is known about it."""
+    strides = "whether it copies such strides is not known here: it is counted as no copy"
+    inside = "what it copies inside is not known: it is counted as no copy"
+    by_operator: dict[tuple[str, str], list[str]] = {}
+    for op in unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
+        by_operator.setdefault((op.operator, strides), []).append(op.node)
+    for op in analysis.facts.ops:
+        if op.opaque:
+            by_operator.setdefault((op.operator, inside), []).append(op.node)
+    return [Refusal(operator, reason, tuple(nodes)) for (operator, reason), nodes in by_operator.items()]
+
+
+def _cudagraph_skips() -> int:
+    return int(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])
+
+
+def _totals(analyses: Sequence[Analysis], findings: Sequence[Finding]) -> Totals:
+    copies = [copy for analysis in analyses for copy in analysis.copies]
+    copy_bytes = sum(copy.bytes for copy in copies)
+    step_bytes = analyses[0].step_bytes if analyses else 0
+    return Totals(
+        ops_scanned=sum(len(analysis.facts.ops) for analysis in analyses),
+        copies_per_step=sum(copy.count for copy in copies),
+        copy_bytes_per_step=copy_bytes,
+        bandwidth_overhead_pct=100.0 * copy_bytes / step_bytes if step_bytes else None,
+        quick_wins=sum(map(is_quick_win, findings)),
+    )

@@ -1,0 +1,45 @@
+"""Files of a run, read for what they show of layout work, whatever has written them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from frx_graph.analyzers.sightings.generated_sightings import generated_sightings
+from frx_graph.analyzers.sightings.ncu_sightings import NcuSightings
+from frx_graph.analyzers.sightings.onednn_sightings import onednn_sightings
+from frx_graph.analyzers.sightings.sighting import RunFile
+from frx_graph.analyzers.sightings.trace_sightings import trace_sightings
+from frx_graph.analyzers.trace.analysis import analyse_trace
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.ncu.csv_file import read_ncu_csv
+from frx_graph.evidence.ncu.report_file import read_ncu_report
+from frx_graph.evidence.run_log import LogKind, log_kind, read_inductor_file, read_onednn_log
+from frx_graph.evidence.trace.torch_trace import read_torch_trace
+from frx_graph.support.gc_paused import uncollected
+
+EXPECTED = (
+    "a torch.profiler trace, an Nsight Compute report or CSV export, a oneDNN verbose log, or code that Inductor has "
+    "written"
+)
+
+
+def read_run_file(path: Path) -> RunFile:
+    """What the file at `path` shows; its content tells what it is. Raises `EvidenceError` for one that cannot be read,
+    or is of another kind."""
+    match log_kind(path):
+        case LogKind.ONEDNN:
+            return onednn_sightings(read_onednn_log(path), str(path))
+        case LogKind.INDUCTOR:
+            return generated_sightings(read_inductor_file(path), str(path))
+    kind = file_kind(path, EXPECTED)
+    if kind is FileKind.TRACE:
+        trace = read_torch_trace(path)
+        with uncollected():
+            return trace_sightings(analyse_trace(trace))
+    if kind in (FileKind.NCU_CSV, FileKind.NCU_REPORT):
+        gathered = NcuSightings()
+        read = read_ncu_report if kind is FileKind.NCU_REPORT else read_ncu_csv
+        read(path, gathered.add)
+        return gathered.run_file(str(path))
+    raise EvidenceError(f"{path}: shows no run of a program, expected {EXPECTED}")

@@ -1,0 +1,61 @@
+"""Runs one real step and turns the copies that it made into records, beside the predicted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from frx_graph.capture.step import run_step
+from frx_graph.errors import OptionError
+from frx_graph.measure.inductor.inductor_observer import observe_inductor
+from frx_graph.measure.operators.eager_observer import observe_eager
+from frx_graph.measure.operators.observed_copy import ObservedCopy
+from frx_graph.records import Basis, Copy, CopyKind, OperandRole
+
+OBSERVABLE = ("eager", "inductor")
+
+
+def check_observable(inner: str) -> None:
+    """Raise `OptionError` for an inner compiler whose copies nothing here can see."""
+    if inner not in OBSERVABLE:
+        raise OptionError(f"the copies of inner {inner!r} cannot be observed", f"use {' or '.join(OBSERVABLE)}")
+
+
+def observe_step(
+    model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool, inner: str
+) -> tuple[Copy, ...]:
+    """The layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler whose
+    copies nothing here can see, and whatever the model raises."""
+    check_observable(inner)
+    args, kwargs = pytree.tree_map_only(Tensor, _own_leaf, (tuple(args), dict(kwargs)))
+    if inner == "eager":
+        module = model if isinstance(model, nn.Module) else None
+        seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module)
+    else:
+        seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train))
+    return tuple(observed_record(copy) for copy in seen)
+
+
+def _own_leaf(tensor: Tensor) -> Tensor:
+    """The tensor, without the caller's graph behind it: the backward of the step ends where the step began."""
+    return tensor if tensor.is_leaf else tensor.detach().requires_grad_()
+
+
+def observed_record(copy: ObservedCopy) -> Copy:
+    """One observed copy as a record; it has no node, because no graph was looked at."""
+    return Copy(
+        node="",
+        site=copy.site,
+        operator=copy.operator,
+        kind=CopyKind(copy.kind),
+        role=OperandRole(copy.role),
+        value="x".join(str(size) for size in copy.shape),
+        bytes=copy.bytes,
+        count=1,
+        phase=copy.phase,
+        basis=Basis.OBSERVED,
+        cause=f"{copy.operator.removeprefix('aten.')} converts {copy.source} to {copy.target}",
+    )

@@ -1,0 +1,148 @@
+"""What held a run back, from its bundle.
+
+The best source comes first: `derived/summary.json`, if it is of these very files and of this version of the analysis;
+else events (`raw/trace.jsonl`), beside which a profiler's trace tells of devices; else that trace with samples of
+devices. A summary without the files that it was made of is taken as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from frx_graph.analyze.run_summary import Role, kept_summary, raw_in, source_part
+from frx_graph.analyze.trace import TraceEvidence, analyze_run
+from frx_graph.analyzers.run.analysis import RunRecord, analyse_record
+from frx_graph.analyzers.run.steps import Activity
+from frx_graph.errors import EvidenceError
+from frx_graph.evidence.run import bundle_layout
+from frx_graph.evidence.run.bundle import OpenBundle, open_bundle
+from frx_graph.evidence.run.device_samples import read_device_samples
+from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
+from frx_graph.evidence.run.events import GpuSample, RunWarning
+from frx_graph.reports.render.quantities import plural
+from frx_graph.reports.render.source_path import checkout_root
+from frx_graph.reports.runs.run_document import run_document
+from frx_graph.reports.runs.run_parts import RunDocument, SourcePart
+from frx_graph.reports.runs.trace_document import trace_document
+from frx_graph.reports.runs.trace_parts import MissingPart, TraceResult
+
+_MOST_WARNINGS = 20
+_ONE_TRACE = "one trace is read, the first by name that can be: `frx analyze` on this one tells of it"
+_COLLECT = "frx collect -- python train.py writes a bundle"
+
+
+@dataclass(frozen=True, slots=True)
+class RunAdvice:
+    """The document of a run, and where it comes from, in words."""
+
+    document: RunDocument
+    read_from: str
+
+
+def analyze_bundle(path: Path) -> RunAdvice:
+    """What the bundle at `path`, a folder or a zip, says. Raises `EvidenceError` for what is no bundle, or in which
+    nothing can be read."""
+    with open_bundle(path) as bundle:
+        return advise_on_run(bundle)
+
+
+def advise_on_run(bundle: OpenBundle) -> RunAdvice:
+    """The same of a bundle that is open."""
+    kept, why_not = kept_summary(bundle)
+    if kept is not None:
+        return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
+    if why_not and not any(raw_in(bundle)):
+        raise EvidenceError(f"{bundle_layout.SUMMARY}: {why_not}", _COLLECT)
+    document = analyse_files(bundle)
+    read = ", ".join(source.path for source in document.result.sources)
+    return RunAdvice(document, f"{read} ({why_not})" if why_not else read)
+
+
+def analyse_files(bundle: OpenBundle) -> RunDocument:
+    """What events, trace and samples say, whatever was said of them before: what `derived/summary.json` is made of."""
+    unread: list[MissingPart] = []
+    errors: list[EvidenceError] = []
+    sources: list[SourcePart] = []
+    stream = EventStream(())
+    samples: tuple[GpuSample, ...] = ()
+    traced: TraceEvidence | None = None
+    for role, path in raw_in(bundle):
+        if role == "trace" and traced is not None:
+            unread.append(MissingPart(subject=bundle.inside(path), reason=_ONE_TRACE))
+            continue
+        try:
+            match role:
+                case "events":
+                    stream = read_event_stream(path)
+                case "trace":
+                    traced = analyze_run(path)
+                case "samples":
+                    samples = read_device_samples(path)
+        except EvidenceError as error:
+            errors.append(error)
+            unread.append(MissingPart(subject=bundle.inside(path), reason=_said(bundle, error)))
+            continue
+        sources.append(source_part(bundle, role, path))
+    if not sources and errors:
+        raise EvidenceError(_said(bundle, errors[0]), errors[0].hint)
+    record = analyse_record(stream.events, samples, None if traced is None else traced.run)
+    there = {role for role, _ in raw_in(bundle)}
+    missing = [*_of_stream(stream), *_of_record(record), *_of_sources(there)]
+    warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
+    trace = _trace(bundle, traced)
+    return run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
+
+
+def _said(bundle: OpenBundle, error: EvidenceError) -> str:
+    """Its message without the folder into which a zip is unpacked, and which is gone when it is read."""
+    return error.message.replace(f"{bundle.root}/", "")
+
+
+def _trace(bundle: OpenBundle, traced: TraceEvidence | None) -> TraceResult | None:
+    if traced is None:
+        return None
+    document = trace_document(traced.trace, traced.run, traced.findings, checkout_root(Path.cwd()))
+    return document.result.model_copy(update={"source": bundle.inside(Path(document.result.source))})
+
+
+def _of_stream(stream: EventStream) -> Iterator[MissingPart]:
+    """What is not in the events that were read."""
+    if stream.unreadable:
+        yield MissingPart(
+            subject="events", reason=f"{plural(stream.unreadable, 'line')} could not be read: {stream.first_problem}"
+        )
+    if stream.torn:
+        yield MissingPart(subject="events", reason="the last line is torn: the program was ended while it wrote")
+    if stream.left_out:
+        yield MissingPart(subject="events", reason=f"{stream.left_out:,} at the end are more than can be kept")
+    if stream.foreign:
+        yield MissingPart(subject="events", reason=f"{stream.foreign:,} are of kinds that are not read here")
+    dropped = sum(event.dropped or 0 for event in stream.events if isinstance(event, RunWarning))
+    if dropped:
+        yield MissingPart(subject="events", reason=f"{dropped:,} were dropped by the program")
+
+
+def _of_record(record: RunRecord) -> Iterator[MissingPart]:
+    """What is odd about its steps."""
+    if record.clock_changes:
+        yield MissingPart(subject="time", reason=f"the clock went back {plural(record.clock_changes, 'time')}")
+    if record.unfinished:
+        yield MissingPart(subject="steps", reason=f"{plural(record.unfinished, 'step')} began and did not end")
+    if not record.run.figures.steps:
+        yield MissingPart(subject="steps", reason="none is marked: `frx.step_context` does, or `profiler.step()`")
+    elif Activity.LOADER not in record.run.figures.means:
+        yield MissingPart(
+            subject="waits for input", reason="not recorded: `frx_graph.instrument_dataloader(loader)` does"
+        )
+    if record.from_trace and record.run.figures.steps:
+        yield MissingPart(subject="whole run", reason="only the profiled steps are known: the program wrote no events")
+
+
+def _of_sources(there: Set[Role]) -> Iterator[MissingPart]:
+    """What the bundle does not have; of what cannot be read it is said why not."""
+    if "samples" not in there:
+        yield MissingPart(subject="samples of devices", reason=f"no {bundle_layout.GPU_METRICS}")
+    if "trace" not in there:
+        yield MissingPart(subject="profiler's trace", reason="none, so kernels, launches and conversions are not seen")

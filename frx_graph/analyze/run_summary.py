@@ -1,0 +1,86 @@
+"""Whether the summary in a bundle may be used: if this version of frx made it of the very files that are there now."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import ValidationError
+
+from frx_graph.evidence.run import bundle_layout
+from frx_graph.evidence.run.bundle import OpenBundle
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.runs.run_parts import RunResult, SourcePart
+from frx_graph.version import __version__
+
+Role = Literal["events", "trace", "samples"]
+LONGEST_SUMMARY: Final = 64 << 20
+TOO_LONG: Final = f"the summary is longer than {LONGEST_SUMMARY:,} bytes"
+_ROOT_TRACE: Final = bundle_layout.PROFILER_TRACE.name
+_PROFILE = re.compile(rf"{re.escape(str(bundle_layout.PROFILER))}/[^/]+\.json(?:\.gz)?", re.DOTALL)
+
+
+def raw_in(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
+    """What can be analysed, the best first."""
+    if (events := bundle.find(bundle_layout.EVENTS)) is not None and events.stat().st_size:
+        yield "events", events
+    for trace in bundle.traces():
+        yield "trace", trace
+    if (samples := bundle.find(bundle_layout.GPU_METRICS)) is not None and samples.stat().st_size:
+        yield "samples", samples
+
+
+def source_part(bundle: OpenBundle, role: Role, path: Path) -> SourcePart:
+    """A file of the bundle, as a summary has it."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return SourcePart(role=role, path=bundle.inside(path), bytes=path.stat().st_size, sha256=digest)
+
+
+def kept_summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
+    """The summary that is in the bundle, if it may be used, and what is to be said of it."""
+    path = bundle.find(bundle_layout.SUMMARY)
+    if path is None:
+        return None, ""
+    if path.stat().st_size > LONGEST_SUMMARY:
+        return None, TOO_LONG
+    files = {bundle.inside(file): (role, file) for role, file in raw_in(bundle)}
+    raw = [(role, name) for name, (role, _) in files.items()]
+    return kept_result(path.read_bytes(), raw, lambda source: source_part(bundle, *files[source.path]) == source)
+
+
+def raw_files(sizes: Mapping[str, int]) -> tuple[tuple[Role, str], ...]:
+    """The same of a bundle that is not open, from the bytes of its files by their names."""
+    first = (str(bundle_layout.PROFILER_TRACE), _ROOT_TRACE)
+    traces = [name for name in first if name in sizes]
+    traces += sorted(name for name in sizes if name not in first and _PROFILE.fullmatch(name))
+    found: list[tuple[Role, str]] = [("trace", name) for name in traces]
+    if sizes.get(str(bundle_layout.EVENTS)):
+        found.insert(0, ("events", str(bundle_layout.EVENTS)))
+    if sizes.get(str(bundle_layout.GPU_METRICS)):
+        found.append(("samples", str(bundle_layout.GPU_METRICS)))
+    return tuple(found)
+
+
+def kept_result(
+    text: bytes, raw: Sequence[tuple[Role, str]], still: Callable[[SourcePart], bool]
+) -> tuple[RunResult | None, str]:
+    """What the summary `text` holds, None where it may not be used, and what is to be said of it.
+
+    `raw` is what could be analysed instead, by its name in the bundle; `still` says whether such a file is as it was.
+    """
+    try:
+        kept = RunResult.model_validate_json(text)
+    except ValidationError:
+        return None, "the summary is none that this version of frx has written"
+    unread = {part.subject for part in kept.unread}
+    now = [(role, name) for role, name in raw if name not in unread]
+    if not now:
+        return kept, "" if kept.frx_version == __version__ else f", as frx-graph {kept.frx_version} wrote it"
+    if kept.frx_version != __version__:
+        return None, f"analysed anew: frx-graph {one_line(kept.frx_version, 40)} wrote the summary"
+    same = [(source.role, source.path) for source in kept.sources] == now and all(map(still, kept.sources))
+    return (kept, "") if same else (None, "analysed anew: the summary is of other files than these")

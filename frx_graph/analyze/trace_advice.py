@@ -1,0 +1,95 @@
+"""Advice on a program that was only seen through a profiler trace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from frx_graph.advice import Advice, Environment, GraphSummary, RooflinePoint, Timings, Totals, is_quick_win
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, analyse_trace, per_step
+from frx_graph.analyzers.trace.findings import GRAPH_ID, copy_findings, observed_copies
+from frx_graph.analyzers.trace.gaps import device_name, gaps
+from frx_graph.analyzers.trace.memory_bound import memory_bound_findings
+from frx_graph.analyzers.trace.permutes import permute_findings
+from frx_graph.analyzers.trace.roofline import roofline_points, work_of
+from frx_graph.evidence.trace.torch_trace import read_torch_trace
+from frx_graph.passes.ranking import rank
+from frx_graph.records import Finding
+from frx_graph.rules.gpu_profile import find_gpu
+from frx_graph.version import __version__
+
+UNKNOWN = "unknown"
+
+
+def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
+    """The layout findings that the torch.profiler trace at `path` alone can support, ranked.
+
+    `model_name` names the program in the report; without it the file does. Raises `EvidenceError` for a file that is
+    missing, truncated, hostile or not such a trace.
+    """
+    path = Path(path)
+    started = time.perf_counter()
+    trace = read_torch_trace(path)
+    read_s = time.perf_counter() - started
+    analysis = analyse_trace(trace)
+    gpu = find_gpu(device_name(analysis))
+    peaks = None if gpu is None else gpu.peaks
+    work = work_of(analysis)
+    findings = [
+        *copy_findings(analysis),
+        *permute_findings(analysis),
+        *memory_bound_findings(analysis, work, peaks),
+    ]
+    return Advice(
+        target=model_name or path.name,
+        environment=_environment(analysis),
+        graphs=(_summary(analysis, roofline_points(analysis, work)),),
+        findings=rank(findings),
+        refusals=gaps(analysis, peaks),
+        copies=observed_copies(analysis, analysis.copies),
+        totals=_totals(analysis, findings),
+        timings=Timings(capture_s=read_s, analysis_s=time.perf_counter() - started - read_s),
+    )
+
+
+def _environment(analysis: TraceAnalysis) -> Environment:
+    return Environment(
+        frx_version=__version__,
+        torch_version=UNKNOWN,
+        python_version=UNKNOWN,
+        platform=UNKNOWN,
+        # torch calls AMD's devices "cuda", too.
+        device="cuda" if analysis.on_device else "cpu",
+        device_name=device_name(analysis),
+        inner="inductor" if analysis.compiled else "eager",
+        threads=None,
+    )
+
+
+def _summary(analysis: TraceAnalysis, roofline: tuple[RooflinePoint, ...]) -> GraphSummary:
+    return GraphSummary(
+        graph_id=GRAPH_ID,
+        origin=analysis.tree.trace.path.name,
+        train=any(sequence is not None for sequence in analysis.tree.backward_of),
+        ops=_scanned_per_step(analysis),
+        roofline=roofline,
+    )
+
+
+def _scanned_per_step(analysis: TraceAnalysis) -> int:
+    """Operators; in a trace that holds nothing but a device's work, the pieces of that work."""
+    return per_step(len(analysis.scanned or analysis.work), analysis.steps)
+
+
+def _totals(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Totals:
+    sizes = [copy.bytes for copy in analysis.copies]
+    known = sum(size for size in sizes if size is not None)
+    return Totals(
+        ops_scanned=_scanned_per_step(analysis),
+        copies_per_step=per_step(len(sizes), analysis.steps),
+        copy_bytes_per_step=known // len(analysis.steps) if None not in sizes else None,
+        # What a step moves in all is not in a trace.
+        bandwidth_overhead_pct=None,
+        quick_wins=sum(map(is_quick_win, findings)),
+    )

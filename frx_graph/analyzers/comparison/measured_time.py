@@ -1,0 +1,101 @@
+"""Which side is faster, by what Nsight Compute has measured of the same work.
+
+That the work is the same is known of a kernel that both sides launch as often. Where kernels have no counterpart, or
+are launched more often on one side, times can be read in several ways: all kernels, the matched ones alone, a launch of
+each. Where these agree, that is the answer; where they do not, only who knows what was profiled can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from frx_graph.analyzers.comparison.matching import Matching
+from frx_graph.analyzers.comparison.sides import Winner, less_is_better
+from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
+
+TIME_BAND = 0.02
+"""Times within it are equal. Nsight Compute times a launch once, at locked clocks; it gives no interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Seconds of both sides, of what `of` says."""
+
+    of: str
+    a: float
+    b: float
+
+    @property
+    def winner(self) -> Winner:
+        """The faster one."""
+        return less_is_better(self.a, self.b, TIME_BAND)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTime:
+    """`winner` is UNKNOWN where the readings do not agree, or `gpus` are not the same."""
+
+    winner: Winner
+    readings: tuple[Reading, ...]
+    gpus_a: tuple[str, ...]
+    gpus_b: tuple[str, ...]
+
+    @property
+    def same_gpus(self) -> bool:
+        """As far as the files say which they are."""
+        return not self.gpus_a or not self.gpus_b or self.gpus_a == self.gpus_b
+
+
+def measured_time(matching: Matching[KernelSummary], *, whole_runs: bool) -> MeasuredTime | None:
+    """None where there are no times of both. `whole_runs`: both sides have every kernel of a run of the program, so all
+    of them together are the same work, however it is divided up."""
+    readings = tuple(reading for reading in _readings(matching, whole_runs) if reading.a > 0 and reading.b > 0)
+    if not readings:
+        return None
+    ours = [pair.a for pair in matching.pairs] + list(matching.only_a)
+    theirs = [pair.b for pair in matching.pairs] + list(matching.only_b)
+    gpus = _gpus(ours, theirs)
+    found = MeasuredTime(Winner.UNKNOWN, readings, *gpus)
+    winners = {reading.winner for reading in readings}
+    if len(winners) > 1 or not found.same_gpus:
+        return found
+    return MeasuredTime(winners.pop(), readings, *gpus)
+
+
+def _readings(matching: Matching[KernelSummary], whole_runs: bool) -> Iterator[Reading]:
+    pairs = matching.pairs
+    total_a = _seconds([*(pair.a for pair in pairs), *matching.only_a])
+    total_b = _seconds([*(pair.b for pair in pairs), *matching.only_b])
+    if (whole_runs or pairs) and total_a is not None and total_b is not None:
+        yield Reading("all kernels", total_a, total_b)
+    if whole_runs:
+        return
+    paired_a, paired_b = _seconds(pair.a for pair in pairs), _seconds(pair.b for pair in pairs)
+    if paired_a is None or paired_b is None:
+        return
+    if not matching.complete:
+        yield Reading("matched kernels", paired_a, paired_b)
+    if any(pair.a.launches != pair.b.launches for pair in pairs):
+        means = [(pair, (pair.a.launches + pair.b.launches) / 2) for pair in pairs]
+        yield Reading(
+            "matched kernels, a launch of each",
+            math.fsum((pair.a.seconds or 0.0) / pair.a.launches * mean for pair, mean in means),
+            math.fsum((pair.b.seconds or 0.0) / pair.b.launches * mean for pair, mean in means),
+        )
+
+
+def _seconds(kernels: Iterable[KernelSummary]) -> float | None:
+    found = [kernel.seconds for kernel in kernels]
+    known = [seconds for seconds in found if seconds is not None]
+    return math.fsum(known) if found and len(known) == len(found) else None
+
+
+def _gpus(a: Iterable[KernelSummary], b: Iterable[KernelSummary]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """By their names, or else their compute capabilities, whichever both sides have."""
+    ours, theirs = list(a), list(b)
+    names = [sorted({kernel.device_name for kernel in side if kernel.device_name}) for side in (ours, theirs)]
+    if not all(names):
+        names = [sorted({kernel.compute_capability for kernel in side} - {""}) for side in (ours, theirs)]
+    return tuple(names[0]), tuple(names[1])

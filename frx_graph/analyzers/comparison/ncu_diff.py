@@ -1,0 +1,175 @@
+"""What changed from one measurement to another: time first, then what the counters say of where it went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.comparison.finding_changes import FindingChange, Found, KnownKernel, finding_changes
+from frx_graph.analyzers.comparison.matching import MatchedBy, Matching, Pair, match_kernels
+from frx_graph.analyzers.comparison.measured_time import TIME_BAND
+from frx_graph.analyzers.comparison.sides import Change, Winner, less_is_better
+from frx_graph.analyzers.kernels.analysis import LabelledKernel
+from frx_graph.analyzers.kernels.gpu_view import dram_bytes
+from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
+from frx_graph.analyzers.kernels.labels import INSUFFICIENT
+from frx_graph.analyzers.kernels.metric_levels import measured_values
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.layers import NcuLayer
+
+_WHAT_IT_IS = frozenset({INSUFFICIENT, "memory_bandwidth_bound"})
+"""Says what a kernel is limited by: that it moves memory as fast as the device can is what many are mended for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NcuKernelDiff:
+    """Two versions of a kernel, all launches of each together. `changes` and `stalls` have what is equal, too; a metric
+    that neither has is left out. `faster` goes by the time of all launches, as far as that is known."""
+
+    kernel_a: str
+    kernel_b: str
+    matched_by: MatchedBy
+    device_a: str
+    device_b: str
+    launches_a: int
+    launches_b: int
+    seconds_a: float | None
+    seconds_b: float | None
+    bound_a: Bound
+    bound_b: Bound
+    faster: Winner
+    changes: tuple[Change, ...]
+    stalls: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NcuDiff:
+    """Two measurements; kernels that took longest first."""
+
+    kernels: tuple[NcuKernelDiff, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    findings: tuple[FindingChange, ...]
+
+
+def match_measured(a: NcuLayer, b: NcuLayer) -> Matching[KernelSummary]:
+    """The kernels of both; those of one name on several devices by the device."""
+    ours, theirs = ([kernel.summary for kernel in layer.analysis.kernels] for layer in (a, b))
+    return match_kernels(ours, theirs, lambda one: one.kernel, lambda one: (one.device, one.compute_capability))
+
+
+def ncu_diff(a: NcuLayer, b: NcuLayer, matching: Matching[KernelSummary]) -> NcuDiff:
+    """What differs between them; `matching` is what `match_measured` says."""
+    known = matching.map(_known_by)
+    kernels = tuple(sorted(map(_kernel_diff, matching.pairs), key=_longest_first))
+    faster = {
+        (KnownKernel(one.kernel_a, one.device_a), KnownKernel(one.kernel_b, one.device_b)): one.faster
+        for one in kernels
+    }
+    return NcuDiff(
+        kernels=kernels,
+        only_a=tuple(kernel.name for kernel in known.only_a),
+        only_b=tuple(kernel.name for kernel in known.only_b),
+        findings=tuple(
+            change
+            for change in finding_changes("ncu", known, _found(a.analysis.kernels), _found(b.analysis.kernels))
+            if not _outrun(change, faster)
+        ),
+    )
+
+
+def _known_by(kernel: KernelSummary) -> KnownKernel:
+    return KnownKernel(kernel.kernel, kernel.device)
+
+
+def _outrun(change: FindingChange, faster: Mapping[tuple[KnownKernel, KnownKernel], Winner]) -> bool:
+    """What holds the faster version back now is what is left, and no defect that it has got."""
+    if change.kernel_a is None or change.kernel_b is None:
+        return False
+    has_more = Winner.A if change.a > change.b else Winner.B
+    return faster[change.kernel_a, change.kernel_b] is has_more
+
+
+def _longest_first(kernel: NcuKernelDiff) -> tuple[float, list[str], list[str]]:
+    names = sorted((kernel.kernel_a, kernel.kernel_b))
+    return -max(kernel.seconds_a or 0.0, kernel.seconds_b or 0.0), names, sorted((kernel.device_a, kernel.device_b))
+
+
+def _found(kernels: Sequence[LabelledKernel]) -> tuple[Found, ...]:
+    return tuple(
+        Found(label.label, _known_by(kernel.summary), label.label not in _WHAT_IT_IS)
+        for kernel in kernels
+        for label in kernel.labels
+    )
+
+
+def _kernel_diff(pair: Pair[KernelSummary]) -> NcuKernelDiff:
+    a, b = pair.a, pair.b
+    ours, theirs = _numbers(a), _numbers(b)
+    stalls_a, stalls_b = (warp_stalls(one.values) for one in (a, b))
+    shares_a, shares_b = ({} if stalls is None else stalls.shares for stalls in (stalls_a, stalls_b))
+    return NcuKernelDiff(
+        kernel_a=a.kernel,
+        kernel_b=b.kernel,
+        matched_by=pair.by,
+        device_a=a.device,
+        device_b=b.device,
+        launches_a=a.launches,
+        launches_b=b.launches,
+        seconds_a=a.seconds,
+        seconds_b=b.seconds,
+        bound_a=speed_of_light(a.values).bound,
+        bound_b=speed_of_light(b.values).bound,
+        faster=less_is_better(a.seconds, b.seconds, TIME_BAND),
+        changes=tuple(
+            Change(name, title, unit, ours.get(name), theirs.get(name))
+            for name, title, unit in _METRICS
+            if name in ours or name in theirs
+        ),
+        stalls=tuple(
+            Change(reason, reason, "%", _pct(shares_a.get(reason)), _pct(shares_b.get(reason)))
+            for reason in sorted(
+                shares_a.keys() | shares_b.keys(),
+                key=lambda one: (-max(shares_a.get(one, 0.0), shares_b.get(one, 0.0)), one),
+            )
+        ),
+    )
+
+
+_METRICS = (
+    ("seconds_per_launch", "Time of a launch", "s"),
+    ("sm_frequency", "SM clock", "hz"),
+    ("compute_throughput", "Compute throughput", "%"),
+    ("memory_throughput", "Memory throughput", "%"),
+    ("dram_throughput", "DRAM throughput", "%"),
+    ("dram_bandwidth", "DRAM bandwidth", "byte/s"),
+    ("dram_bytes", "DRAM traffic", "byte"),
+    ("l1_hit_rate", "L1 hit rate", "%"),
+    ("l2_hit_rate", "L2 hit rate", "%"),
+    ("sectors_per_load", "Sectors a global load", ""),
+    ("sectors_per_store", "Sectors a global store", ""),
+    ("shared_bank_conflicts", "Shared bank conflicts", ""),
+    ("issue_slots_busy", "Issue slots busy", "%"),
+    ("eligible_warps", "Warps ready to issue", ""),
+    ("tensor_pipe", "Tensor pipe", "%"),
+    ("achieved_occupancy", "Achieved occupancy", "%"),
+    ("theoretical_occupancy", "Theoretical occupancy", "%"),
+    ("waves", "Waves", ""),
+    ("registers_per_thread", "Registers a thread", ""),
+    ("static_shared_memory", "Static shared memory of a block", "byte"),
+    ("dynamic_shared_memory", "Dynamic shared memory of a block", "byte"),
+)
+
+
+def _numbers(kernel: KernelSummary) -> Mapping[str, float]:
+    values = kernel.values
+    derived = {
+        "seconds_per_launch": None if kernel.seconds is None else kernel.seconds / kernel.launches,
+        "dram_bytes": dram_bytes(values),
+    }
+    return {**measured_values(values), **{name: value for name, value in derived.items() if value is not None}}
+
+
+def _pct(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share

@@ -1,0 +1,85 @@
+"""One thing that a score is made of, and how numbers of several kernels become one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from frx_graph.analyzers.kernels.analysis import LabelledKernel
+from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
+from frx_graph.analyzers.layers import NcuLayer
+
+Evidence = Literal["ncu", "ptxas", "ptx", "source"]
+COVERED = 0.9
+"""Part of the time that kernels with a metric need to have for it to be known of the side: the rate of hits is `n/a` of
+a kernel that reads nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A score of each side, 0..1, None where it is not known, and what it rests on there."""
+
+    name: str
+    a: float | None
+    b: float | None
+    evidence_a: Evidence
+    evidence_b: Evidence
+
+
+def component(name: str, evidence: Evidence, a: float | None, b: float | None) -> Component:
+    """One of which both sides know by the same evidence; scores are kept within 0..1."""
+    return Component(name, clamped(a), clamped(b), evidence, evidence)
+
+
+def clamped(score: float | None) -> float | None:
+    """Nsight Compute reports hit rates of 100.39 %."""
+    return None if score is None else min(1.0, max(0.0, score))
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """None where there is no value, or one of them is not known."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return average([(1.0, value) for value in known]) if found and len(known) == len(found) else None
+
+
+def average(weighted: Sequence[tuple[float, float]]) -> float:
+    """Of pairs of weight and value; exactly the value where all are equal."""
+    values = {value for _, value in weighted}
+    if len(values) == 1:
+        return values.pop()
+    return math.fsum(weight * value for weight, value in weighted) / math.fsum(weight for weight, _ in weighted)
+
+
+def measured(layer: NcuLayer | None, value: Callable[[KernelSummary], float | None]) -> float | None:
+    """What `value` says of all kernels together, by their time, or by launches where times were not measured of all."""
+    if layer is None:
+        return None
+    kernels = layer.analysis.kernels
+    weighted = [(weight, value(kernel.summary)) for kernel, weight in zip(kernels, _weights(kernels), strict=True)]
+    known = [(weight, found) for weight, found in weighted if found is not None and weight > 0]
+    covered = math.fsum(weight for weight, _ in known)
+    if not known or covered < COVERED * math.fsum(weight for weight, _ in weighted):
+        return None
+    return average(known)
+
+
+def metric(layer: NcuLayer | None, name: str) -> float | None:
+    """A metric by its name, of all kernels together."""
+    return measured(layer, lambda kernel: kernel.values.get(name))
+
+
+def percentage(layer: NcuLayer | None, name: str) -> float | None:
+    """The same of one in percent, as a fraction."""
+    found = metric(layer, name)
+    return None if found is None else found / 100.0
+
+
+def _weights(kernels: Sequence[LabelledKernel]) -> list[float]:
+    seconds = [kernel.summary.seconds for kernel in kernels]
+    timed = [found for found in seconds if found is not None]
+    if len(timed) == len(seconds) and math.fsum(timed) > 0:
+        return timed
+    return [float(kernel.summary.launches) for kernel in kernels]

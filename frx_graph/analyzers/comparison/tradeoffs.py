@@ -1,0 +1,149 @@
+"""What speaks against the verdict, or has to be known to trust it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.comparison.matching import MatchedBy
+from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
+from frx_graph.analyzers.comparison.ptx_diff import PtxDiff
+from frx_graph.analyzers.comparison.scorecard import Dimension
+from frx_graph.analyzers.comparison.sides import Change, Winner, less_is_better
+from frx_graph.analyzers.comparison.source_diff import SourceDiff
+from frx_graph.analyzers.comparison.verdict import Basis, Verdict
+
+OCCUPANCY_POINTS = 10.0
+"""Of achieved occupancy: a shift that large should show in the time, one way or the other."""
+CLOCK_BAND = 0.05
+"""Nsight Compute locks clocks by default; then they are within a percent."""
+_SAME = 1e-9
+
+
+class Kind(enum.StrEnum):
+    """What conflicts with what."""
+
+    TIME_AGAINST_SCORES = "time_against_scores"
+    DIMENSIONS = "dimensions_disagree"
+    REGISTERS_AGAINST_OCCUPANCY = "registers_against_occupancy"
+    SPILLS_AGAINST_OCCUPANCY = "spills_against_occupancy"
+    OCCUPANCY_SHIFT = "large_occupancy_shift"
+    SLOWER_KERNELS = "kernels_slower_than_all"
+    CLOCKS = "clocks_differ"
+    NOT_MATCHED = "kernels_not_matched"
+    OTHER_NAMES = "kernels_of_other_names"
+    LAUNCHES = "launch_counts_differ"
+    GPUS = "gpus_differ"
+
+
+@dataclass(frozen=True, slots=True)
+class Tradeoff:
+    """One of them. `winner` is the side that is better by what is named first; UNKNOWN where none is. `changes` are
+    the numbers, `only_a` and `only_b` names of that side, `kernel_a` and `kernel_b` the kernel that it is about."""
+
+    kind: Kind
+    winner: Winner = Winner.UNKNOWN
+    changes: tuple[Change, ...] = ()
+    kernel_a: str | None = None
+    kernel_b: str | None = None
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+
+
+def tradeoffs(
+    verdict: Verdict,
+    dimensions: Sequence[Dimension],
+    source: SourceDiff | None,
+    ptx: PtxDiff | None,
+    ncu: NcuDiff | None,
+) -> tuple[Tradeoff, ...]:
+    """All of them, those about the verdict first."""
+    return (
+        *_of_scores(verdict, dimensions),
+        *(() if ncu is None else _of_measurement(verdict, ncu)),
+        *(() if ptx is None or ncu is None else _spills(ptx, ncu)),
+        *_of_kernels(source, ptx, ncu),
+    )
+
+
+def _of_scores(verdict: Verdict, dimensions: Sequence[Dimension]) -> Iterator[Tradeoff]:
+    scored = verdict.score_winner
+    if verdict.basis is Basis.TIME and scored not in (verdict.winner, Winner.UNKNOWN):
+        scores = Change("score", "Weighted score", "", verdict.score_a, verdict.score_b)
+        yield Tradeoff(Kind.TIME_AGAINST_SCORES, verdict.winner, (scores,))
+    won = {dimension.winner for dimension in dimensions}
+    if {Winner.A, Winner.B} <= won:
+        changes = tuple(
+            Change(one.name, one.name, "", one.score_a, one.score_b)
+            for one in dimensions
+            if one.winner in (Winner.A, Winner.B)
+        )
+        yield Tradeoff(Kind.DIMENSIONS, changes=changes)
+
+
+def _of_measurement(verdict: Verdict, ncu: NcuDiff) -> Iterator[Tradeoff]:
+    time = verdict.time
+    if time is not None and not time.same_gpus:
+        yield Tradeoff(Kind.GPUS, only_a=time.gpus_a, only_b=time.gpus_b)
+    for kernel in ncu.kernels:
+        known = {change.metric: change for change in kernel.changes}
+        names = kernel.kernel_a, kernel.kernel_b
+        registers, occupancy = known.get("registers_per_thread"), known.get("achieved_occupancy")
+        if registers is not None and occupancy is not None:
+            fewer = less_is_better(registers.a, registers.b, _SAME)
+            if _conflict(fewer, _lower(occupancy)):
+                yield Tradeoff(Kind.REGISTERS_AGAINST_OCCUPANCY, fewer, (registers, occupancy), *names)
+        if occupancy is not None and time is None and abs(occupancy.delta or 0.0) >= OCCUPANCY_POINTS:
+            yield Tradeoff(Kind.OCCUPANCY_SHIFT, _other(_lower(occupancy)), (occupancy,), *names)
+        clock = known.get("sm_frequency")
+        if clock is not None and less_is_better(clock.a, clock.b, CLOCK_BAND) in (Winner.A, Winner.B):
+            yield Tradeoff(Kind.CLOCKS, _other(less_is_better(clock.a, clock.b, CLOCK_BAND)), (clock,), *names)
+        if verdict.winner in (Winner.A, Winner.B) and kernel.faster is _other(verdict.winner):
+            seconds = Change("seconds", "Time of all launches", "s", kernel.seconds_a, kernel.seconds_b)
+            yield Tradeoff(Kind.SLOWER_KERNELS, kernel.faster, (seconds,), *names)
+        if kernel.launches_a != kernel.launches_b:
+            launches = Change("launches", "Launches", "", kernel.launches_a, kernel.launches_b)
+            yield Tradeoff(Kind.LAUNCHES, Winner.UNKNOWN, (launches,), *names)
+
+
+def _spills(ptx: PtxDiff, ncu: NcuDiff) -> Iterator[Tradeoff]:
+    """Of one kernel alone: PTX has mangled names, and of several it is not sure which is which."""
+    if len(ptx.kernels) != 1 or len(ncu.kernels) != 1:
+        return
+    stores = next(one for one in ptx.kernels[0].changes if one.metric == "spill_stores")
+    occupancy = next((one for one in ncu.kernels[0].changes if one.metric == "achieved_occupancy"), None)
+    fewer = less_is_better(stores.a, stores.b, _SAME)
+    if occupancy is not None and _conflict(fewer, _lower(occupancy)):
+        names = ncu.kernels[0].kernel_a, ncu.kernels[0].kernel_b
+        yield Tradeoff(Kind.SPILLS_AGAINST_OCCUPANCY, fewer, (stores, occupancy), *names)
+
+
+def _of_kernels(source: SourceDiff | None, ptx: PtxDiff | None, ncu: NcuDiff | None) -> Iterator[Tradeoff]:
+    """By the layer that was measured, else by the most exact one."""
+    diff = ncu or ptx or source
+    if diff is None:
+        return
+    if diff.only_a or diff.only_b:
+        yield Tradeoff(Kind.NOT_MATCHED, only_a=diff.only_a, only_b=diff.only_b)
+    for kernel in diff.kernels:
+        if kernel.matched_by is MatchedBy.ONLY_KERNEL:
+            yield Tradeoff(Kind.OTHER_NAMES, kernel_a=kernel.kernel_a, kernel_b=kernel.kernel_b)
+
+
+def _lower(occupancy: Change) -> Winner:
+    """The side with less of it, by a point at least."""
+    delta = occupancy.delta
+    if delta is None:
+        return Winner.UNKNOWN
+    if abs(delta) < 1.0:
+        return Winner.TIE
+    return Winner.A if delta > 0 else Winner.B
+
+
+def _conflict(better: Winner, worse: Winner) -> bool:
+    return better is worse and better in (Winner.A, Winner.B)
+
+
+def _other(winner: Winner) -> Winner:
+    return {Winner.A: Winner.B, Winner.B: Winner.A}.get(winner, Winner.UNKNOWN)

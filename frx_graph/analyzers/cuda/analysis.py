@@ -1,0 +1,53 @@
+"""What CUDA source says of its kernels and launches: the findings of all detectors, the gravest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from frx_graph.analyzers.cuda import CUDA_DETECTORS
+from frx_graph.analyzers.cuda.finding import CudaDetector, DeviceDetector, Sight
+from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice, launch_advice
+from frx_graph.evidence.cuda.source import Access, CudaSource
+from frx_graph.rules.cuda_card import CudaCard, Severity, cuda_cards
+from frx_graph.rules.gpu_profile import GpuProfile
+
+_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class CudaFinding:
+    """A card, and where it applies; `access` is what it is about, None if that is no single access."""
+
+    card: CudaCard
+    kernel: str
+    line: int
+    seen: str
+    access: Access | None
+
+
+@dataclass(frozen=True, slots=True)
+class CudaAnalysis:
+    """All of one file; `gpu` is the one that it was asked for."""
+
+    findings: tuple[CudaFinding, ...]
+    launches: tuple[LaunchAdvice, ...]
+    gpu: GpuProfile | None
+
+
+def analyse_cuda(source: CudaSource, gpu: GpuProfile | None = None) -> CudaAnalysis:
+    """Everything that follows from the source alone, on `gpu`, or on any. Nothing of it was measured."""
+    cards = cuda_cards()
+    found = [
+        CudaFinding(cards[detector.rule], sight.kernel, sight.line, sight.seen, sight.access)
+        for detector in CUDA_DETECTORS
+        for sight in _sights(detector, source, gpu)
+    ]
+    found.sort(key=lambda one: (_ORDER[one.card.severity], one.line, one.card.id))
+    return CudaAnalysis(tuple(found), launch_advice(source, gpu), gpu)
+
+
+def _sights(detector: CudaDetector | DeviceDetector, source: CudaSource, gpu: GpuProfile | None) -> Iterable[Sight]:
+    if isinstance(detector, DeviceDetector):
+        return detector.detect(source, gpu)
+    return detector.detect(source)

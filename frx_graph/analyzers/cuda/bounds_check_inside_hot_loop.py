@@ -1,0 +1,38 @@
+"""A loop asks in each turn whether the thread has anything to do at all, and the answer is always the same.
+
+Certain of a loop without loops in it, all of whose accesses are below one condition on the thread's place that nothing
+in the loop changes. Silent where a barrier is in the loop, which all threads have to come by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.evidence.cuda.source import Access, Barrier, Branch, Call, CudaSource, Kernel
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a condition."""
+    for kernel in source.kernels:
+        loops = kernel.loops
+        for event in kernel.events:
+            if not isinstance(event, Branch) or not event.invariant or event.arms > 1 or not event.step.loops:
+                continue
+            loop = loops.get(event.step.loops[-1])
+            if loop is None or not loop.innermost or loop.count == 1:
+                continue
+            if event.condition.bounds and event.condition.thread and _whole_body(kernel, loop.number, event):
+                said = f"`{event.condition.text}` says the same in each turn of the loop in line {loop.step.line}"
+                yield Sight(kernel.name, event.step.line, said)
+
+
+def _whole_body(kernel: Kernel, loop: int, branch: Branch) -> bool:
+    inside = [event for event in kernel.events if loop in event.step.loops and event is not branch]
+    work = [event for event in inside if isinstance(event, Access)]
+    if not work or any(isinstance(event, (Barrier, Call)) for event in inside):
+        return False
+    return all((branch.number, 0) in event.step.arms for event in work)
+
+
+DETECTOR = CudaDetector("bounds_check_inside_hot_loop", detect)

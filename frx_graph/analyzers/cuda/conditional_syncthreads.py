@@ -1,0 +1,48 @@
+"""A barrier of the whole block stands where not all threads of the block come by: they wait for each other forever, or
+go on with half of the data.
+
+Certain where the condition, or how often a loop goes around, depends on `threadIdx` by arithmetic alone; who goes on
+behind a `continue` or `break` is below its condition too. Silent behind an early `return`: a barrier does not wait for
+threads that have ended. Silent where loaded data decides, which may be the same for all, where the other arm has a
+barrier too, and where the blocks that the file launches are no wider than the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, launches_of
+from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, Kernel
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a barrier."""
+    for kernel in source.kernels:
+        blocks = [one for one in kernel.barriers if one.kind is BarrierKind.BLOCK]
+        waiting = {arm for one in blocks for arm in one.step.arms}
+        for barrier in blocks:
+            # The other arm has a barrier of its own: the hardware counts threads, and not where they wait.
+            if any((branch, 1 - arm) in waiting for branch, arm in barrier.step.arms):
+                continue
+            split = next(
+                (
+                    one
+                    for one in barrier.step.conditions
+                    if one.thread and not one.data and not one.early and not _for_all(source, kernel, one)
+                ),
+                None,
+            )
+            if split is not None:
+                said = f"`{barrier.text}` stands below `{split.text}`, which differs between threads of a block"
+                yield Sight(kernel.name, barrier.step.line, said)
+
+
+def _for_all(source: CudaSource, kernel: Kernel, condition: Condition) -> bool:
+    """True of `threadIdx.x < 256` in blocks that are no wider, where the file launches it."""
+    widths = [launch.block.sizes[0] for launch in launches_of(source, kernel)]
+    return bool(widths) and all(
+        width is not None and condition.width is not None and width <= condition.width for width in widths
+    )
+
+
+DETECTOR = CudaDetector("conditional_syncthreads", detect)

@@ -1,0 +1,38 @@
+"""A tile is loaded for the tensor cores from rows that are not a multiple of 16 bytes apart.
+
+`wmma::load_matrix_sync` demands it of its leading dimension (8 elements of half precision, 4 of single):
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/#warp-matrix-functions.
+Certain where that is a number, and the type
+of the element is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.evidence.cuda.constants import TYPE_BYTES
+from frx_graph.evidence.cuda.source import Call, CudaSource
+
+ALIGNMENT = 16
+"""Bytes."""
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a load or store of a fragment."""
+    for kernel in source.kernels:
+        for call in kernel.calls:
+            short = call.name.rsplit("::", 1)[-1]
+            if short not in ("load_matrix_sync", "store_matrix_sync") or len(call.values) < 3:
+                continue
+            element = call.elements[1] if short.startswith("load") else call.elements[0]
+            size, leading = TYPE_BYTES.get(element or ""), call.values[2]
+            if size is not None and leading is not None and leading * size % ALIGNMENT:
+                yield Sight(kernel.name, call.step.line, _said(call, leading, size))
+
+
+def _said(call: Call, leading: int, size: int) -> str:
+    return f"`{call.name}` with rows {leading} elements of {size} bytes apart, no multiple of {ALIGNMENT} bytes"
+
+
+DETECTOR = CudaDetector("dimensions_not_tensor_core_friendly", detect)

@@ -1,0 +1,36 @@
+"""A chain of four arms and more that the threads of one warp take each: the warp goes through all of them.
+
+Certain where the condition is arithmetic on the thread's place that differs within a warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.evidence.cuda.source import Branch, CudaSource
+
+MANY = 4
+"""Arms, of a remainder: with two, `warp_divergence` says it, and predicated instructions have fewer."""
+_OF_BORDERS = 6
+"""Arms of any other condition: of four that tell the borders of a tile apart, a warp takes two."""
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a chain; its later arms are chains of their own, and not said again."""
+    for kernel in source.kernels:
+        last = 0
+        for event in kernel.events:
+            if not isinstance(event, Branch) or event.arms < MANY or not event.condition.lane or event.condition.data:
+                continue
+            if any(branch == last for branch, _ in event.step.arms):
+                last = event.number
+                continue
+            last = event.number
+            if event.arms < _OF_BORDERS and not event.condition.modulo:
+                continue
+            said = f"`{event.condition.text}` and what follows: {event.arms} arms that threads of one warp take"
+            yield Sight(kernel.name, event.step.line, said)
+
+
+DETECTOR = CudaDetector("excessive_branching", detect)

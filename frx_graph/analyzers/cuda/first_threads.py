@@ -1,0 +1,264 @@
+"""Whether a thread reads what another has written, tried out with the first threads of a block.
+
+What a launch or the build gives is taken for large, so that borders are far away and no two places meet by chance; a
+condition that some sizes fulfil is taken to hold; and where the file does not say how large blocks are, two threads
+must meet in each of some.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from frx_graph.analyzers.cuda.windows import Windows
+from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Threads, Truth, both, column, either
+from frx_graph.evidence.cuda.source import Access, Condition, Kernel, Launch, Loop, Use
+from frx_graph.evidence.cuda.values import WARP
+
+_MOST_THREADS = 256
+"""That are tried of a block whose size is known: eight warps, as most launches have."""
+_LINES = (64, 256)
+_WIDEST = 1024
+_PLANES = ((8, 8), (16, 16), (32, 32))
+"""Blocks that are tried where nothing is known; their first 64 threads, or 8 by 8."""
+_MOST_TRIED = 32_000
+"""Threads of a kernel, at each of its accesses; real ones need a tenth."""
+_LARGE = 1 << 16
+_UNTOLD = 4
+"""Threads of which it cannot be told where they are; the first may be before the first element."""
+_PLACE = frozenset(["x", "y", "z"])
+_EARLY = frozenset[str]()
+"""No loop that is in its second turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Its size, and how many of its threads are tried along x and y."""
+
+    width: int
+    height: int
+    columns: int
+    rows: int
+
+
+@dataclass(slots=True)
+class FirstThreads:
+    """Of a kernel and its launches in the file."""
+
+    kernel: Kernel
+    launches: Sequence[Launch]
+    windows: Windows = field(init=False)
+    _sizes: Sequence[_Block] = field(init=False, default=())
+    _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
+    _by_element: dict[tuple[int, frozenset[str], int, int], Mapping[int, set[int]]] = field(
+        init=False, default_factory=dict
+    )
+    _tried: dict[tuple[frozenset[str], int], _Worlds] = field(init=False, default_factory=dict)
+    _left: int = field(init=False, default=_MOST_TRIED)
+
+    def __post_init__(self) -> None:
+        self.windows = Windows(self.kernel)
+
+    def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
+        """True if one reads what another has written, and not itself; of a `loop`, in the turn before. None where it
+        cannot be told which elements that are."""
+        wide = (write.element_bytes, read.element_bytes)
+        if write.element != read.element and None in wide:
+            return None
+        if _contradict(write, read):
+            return False
+        shared = set(write.step.loops)
+        inner = frozenset(self._name(number) for number in read.step.loops if number not in shared)
+        outer = frozenset({self._name(loop.number)} if loop is not None else ())
+        again = frozenset(self._name(number) for number in write.step.loops if number not in read.step.loops)
+        found: bool | None = None
+        for late, wrote in dict.fromkeys(((outer, _EARLY), (outer | inner, _EARLY), (outer, again))):
+            met = [self._meet(write, wrote, read, late, written, block) for block in range(len(self._blocks))]
+            if all(met):
+                return True
+            if None not in met:
+                found = False
+        return found
+
+    def _meet(
+        self,
+        write: Access,
+        again: frozenset[str],
+        read: Access,
+        late: frozenset[str],
+        written: Collection[Access],
+        block: int,
+    ) -> bool | None:
+        # What others add to an element after it is another's too.
+        atomic = Use.ATOMIC in (write.use, read.use)
+        unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
+        at = self._places(read, late, block)
+        if not at or not self._places(write, again, block):
+            return None
+        writers = self._writers(write, again, block, unit)
+        met = [
+            thread
+            for thread, element in _elements(at, read, unit)
+            if element in writers and (thread not in writers[element] or (atomic and len(writers[element]) > 1))
+        ]
+        if atomic:
+            return bool(met)
+        for one in written if met else ():
+            if one.element == read.element:
+                own = self._places(one, _EARLY, block)
+                met = [thread for thread in met if not own or own[thread] != at[thread]]
+        return bool(met)
+
+    def _writers(self, write: Access, late: frozenset[str], block: int, unit: int) -> Mapping[int, set[int]]:
+        """Of each element the threads that write it."""
+        key = (write.step.order, late, block, unit)
+        if key not in self._by_element:
+            found = self._by_element[key] = dict[int, set[int]]()
+            for thread, element in _elements(self._places(write, late, block), write, unit):
+                found.setdefault(element, set()).add(thread)
+        return self._by_element[key]
+
+    def _places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
+        """Of each thread the element, None of those that do not come by; nothing if it cannot be told."""
+        key = (access.step.order, late, block)
+        if key not in self._seen:
+            size = self._blocks[block].columns * self._blocks[block].rows
+            self._left -= size
+            self._seen[key] = () if self._left < 0 else self._found(access, late, block)
+        return self._seen[key]
+
+    @property
+    def _blocks(self) -> Sequence[_Block]:
+        # Most kernels never ask.
+        if not self._sizes:
+            self._sizes = _blocks(self.kernel, self.launches)
+        return self._sizes
+
+    def _found(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
+        worlds = self._worlds(late, block)
+        size = self._blocks[block].columns * self._blocks[block].rows
+        worth = column(worlds.given.worth(access.offset), size)
+        if all(one is None for one in worth[: _UNTOLD + 1]):
+            return ()
+        goes: Truth = True
+        for condition in access.step.conditions:
+            if condition.tests is not None and goes is not False:
+                goes = both(goes, worlds.may_hold(condition))
+        return [place if comes is not False else None for place, comes in zip(worth, column(goes, size), strict=True)]
+
+    def _worlds(self, late: frozenset[str], block: int) -> _Worlds:
+        if (late, block) not in self._tried:
+            self._tried[late, block] = _Worlds.of(self.kernel, late, self._blocks[block])
+        return self._tried[late, block]
+
+    def _name(self, number: int) -> str:
+        return f"loop:{self.kernel.loops[number].step.line}" if number in self.kernel.loops else ""
+
+
+@dataclass(slots=True)
+class _Worlds:
+    """A block's first threads, where what a launch gives is large, where it is large otherwise, and where it is not
+    known."""
+
+    given: Threads
+    otherwise: Threads
+    strict: Threads
+    _known: dict[int, Truth] = field(default_factory=dict)
+    """By identity of a condition, which is that of all that stands below it."""
+
+    @staticmethod
+    def of(kernel: Kernel, late: frozenset[str], block: _Block) -> _Worlds:
+        threads = range(block.columns * block.rows)
+        place = {
+            "threadIdx.x": tuple(thread % block.columns for thread in threads),
+            "threadIdx.y": tuple(thread // block.columns for thread in threads) if block.rows > 1 else 0,
+            "threadIdx.z": 0,
+            "blockDim.x": block.width,
+            "blockDim.y": block.height,
+            "blockDim.z": 1,
+        }
+        given, otherwise, strict = (
+            Threads(place, kernel.made, kernel.turns, late, given) for given in (_given, _given_otherwise, _not_given)
+        )
+        return _Worlds(given, otherwise, strict)
+
+    def may_hold(self, condition: Condition) -> Truth:
+        """False for those that it keeps away; what differs between threads holds if it does in one of two worlds."""
+        known = self._known
+        if id(condition) not in known:
+            tests = condition.tests
+            assert tests is not None
+            known[id(condition)] = self._in_one(tests) if condition.varies & _PLACE else self.strict.holds(tests)
+        return known[id(condition)]
+
+    def _in_one(self, tests: Test | Several) -> Truth:
+        if isinstance(tests, Test):
+            return either(self.given.holds(tests), self.otherwise.holds(tests))
+        together = both if tests.all else either
+        return functools.reduce(together, map(self._in_one, tests.tests))
+
+
+def _blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Block]:
+    """Those that are tried."""
+    plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.symbols())
+    sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in launches}
+    ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
+    if width and height:
+        columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
+        rows = min(height, _MOST_THREADS // columns) if plane else 1
+        return [_Block(width, height, columns, rows)]
+    if plane:
+        return [_Block(*size, 8, 8) for size in _PLANES]
+    if width:
+        return [_Block(width, 1, min(width, _MOST_THREADS), 1)]
+    # `threadIdx.x < 512` is asked where there are more.
+    limits = {one.width or 0 for access in kernel.accesses for one in access.step.conditions}
+    wide = min(_WIDEST, 2 * max(limits, default=0))
+    return [_Block(size, 1, max(_LINES[0], wide), 1) for size in sorted({max(size, wide) for size in _LINES})]
+
+
+def _contradict(write: Access, read: Access) -> bool:
+    """True if one is there only when the other is not, whatever a launch gives."""
+    known, asked = (
+        [one.tests for one in access.step.conditions if isinstance(one.tests, Test) and not one.varies & _PLACE]
+        for access in (write, read)
+    )
+    return any(Test(OPPOSITE[one.sign], one.difference) in known for one in asked)
+
+
+def _given(symbol: str) -> int | None:
+    """What a launch or the build gives."""
+    return _large(symbol, mirrored=False)
+
+
+def _given_otherwise(symbol: str) -> int | None:
+    """The same, so that of two that were smaller and larger each is the other."""
+    return _large(symbol, mirrored=True)
+
+
+def _not_given(symbol: str) -> int | None:
+    return 0 if symbol.startswith("blockIdx.") else None
+
+
+def _large(symbol: str, *, mirrored: bool) -> int | None:
+    if symbol.startswith("blockIdx."):
+        return 0
+    if "#" in symbol:
+        return None
+    more = zlib.crc32(symbol.encode()) % _LARGE
+    return 2 * _LARGE - more if mirrored else _LARGE + more
+
+
+def _elements(places: Sequence[int | None], access: Access, unit: int) -> Iterator[tuple[int, int]]:
+    """Threads and what they touch, in pieces of `unit` bytes; 0: elements are alike."""
+    if not unit:
+        return ((thread, place) for thread, place in enumerate(places) if place is not None)
+    size = access.element_bytes or unit
+    return (
+        (thread, piece)
+        for thread, place in enumerate(places)
+        if place is not None
+        for piece in range(place * size // unit, (place * size + size - 1) // unit + 1)
+    )

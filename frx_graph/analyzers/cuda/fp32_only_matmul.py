@@ -1,0 +1,31 @@
+"""A product of matrices in single precision, term by term, past the tensor cores.
+
+Certain where a sum over products has one factor that is the same along x, and one that is the same along y, both of
+`float`, and the kernel uses neither `wmma` nor inline assembly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.matrix_products import matrix_products, uses_tensor_cores
+from frx_graph.evidence.cuda.source import CudaSource
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a kernel."""
+    for kernel in source.kernels:
+        if uses_tensor_cores(kernel):
+            continue
+        for product in matrix_products(kernel):
+            if product.left.element == product.right.element == "float":
+                said = (
+                    f"`{product.left.text}` times `{product.right.text}` is added up in FP32, a multiplication at a "
+                    "time"
+                )
+                yield Sight(kernel.name, product.step.line, said, product.left)
+                break
+
+
+DETECTOR = CudaDetector("fp32_only_matmul", detect)

@@ -1,0 +1,40 @@
+"""Arrays of each thread that cannot all be in registers, so that they lie in memory.
+
+Certain where their sizes are numbers, and are more than the registers that a thread can have: 255, or fewer where
+`__launch_bounds__` promises so many threads that those of a multiprocessor do not last. How many registers a kernel
+really takes only the assembler knows (`frx analyze kernel.ptx`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight
+from frx_graph.analyzers.cuda.target_limits import target_limits
+from frx_graph.evidence.cuda.source import CudaSource, Kernel, Space
+from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
+
+_BYTES = 4
+
+
+def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Sight]:
+    """One sight for a kernel."""
+    targets = target_limits(gpu).values()
+    for kernel in source.kernels:
+        arrays = [one for one in kernel.arrays if one.space is Space.LOCAL and one.bytes is not None]
+        total = sum(one.bytes or 0 for one in arrays)
+        most = max(_registers(kernel, limits) for limits in targets)
+        if total > most * _BYTES:
+            largest = max(arrays, key=lambda one: one.bytes or 0)
+            said = f"arrays of {total:,} bytes a thread, `{largest.name}` the largest, for {most} registers of 4 bytes"
+            yield Sight(kernel.name, largest.line, said)
+
+
+def _registers(kernel: Kernel, limits: SmLimits) -> int:
+    bounds = kernel.launch_bounds
+    if bounds is None or not bounds.threads or bounds.threads < 0:
+        return limits.thread_registers
+    return max(1, min(limits.thread_registers, limits.registers // (bounds.threads * max(1, bounds.blocks or 1))))
+
+
+DETECTOR = DeviceDetector("high_register_pressure", detect)

@@ -1,0 +1,39 @@
+"""So much shared memory a block that few blocks, or one, fit on a multiprocessor.
+
+Certain where the sizes of all static arrays are numbers. Of a GPU that was named, few blocks are fewer than three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight
+from frx_graph.evidence.cuda.source import CudaSource, Space
+from frx_graph.rules.gpu_profile import GpuProfile
+
+LARGE = 32 << 10
+"""Bytes. Of the 64 KiB of sm_75 and the 100 KiB of sm_86 and sm_89 more than this leaves room for 1 and 3 blocks; a
+block may have 48 KiB without asking."""
+FEW = 3
+
+
+def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Sight]:
+    """One sight for a kernel."""
+    large = _large(gpu)
+    for kernel in source.kernels:
+        arrays = [one for one in kernel.arrays if one.space is Space.SHARED and one.bytes]
+        total = sum(one.bytes or 0 for one in arrays)
+        if total > large:
+            largest = max(arrays, key=lambda one: one.bytes or 0)
+            said = f"{total:,} bytes of shared memory a block, `{largest.name}` the largest"
+            yield Sight(kernel.name, largest.line, said)
+
+
+def _large(gpu: GpuProfile | None) -> int:
+    if gpu is None or gpu.architecture.limits is None:
+        return LARGE
+    limits = gpu.architecture.limits
+    return limits.shared_bytes // FEW - limits.reserved_shared_bytes
+
+
+DETECTOR = DeviceDetector("large_static_shared_memory", detect)

@@ -1,0 +1,117 @@
+"""What each launch says of its block: its threads, its warps, and how far it can fill a multiprocessor."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+from frx_graph.analyzers.cuda.target_limits import target_limits
+from frx_graph.analyzers.kernels.occupancy_limit import Limiter
+from frx_graph.analyzers.kernels.occupancy_model import WARP, block_limits
+from frx_graph.evidence.cuda.source import CudaSource, Kernel, Launch, Space
+from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
+
+MOST_THREADS = 1024
+"""Of a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/, technical specifications per capability."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """How much of a block finds place on one multiprocessor at most: registers are not known, and not in it.
+
+    `occupancy` is 0..1, and `limiter` what ends it, None where every warp finds place. `waves` is how often the grid
+    fills the whole GPU, None where its size, or the number of multiprocessors, is not known."""
+
+    gpu: str
+    blocks: int
+    occupancy: float
+    limiter: Limiter | None
+    waves: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchAdvice:
+    """`threads` of a block and `shared` bytes, None where they are no numbers; `residency` is on the GPU that was
+    named, or on each compute capability, and empty where it cannot be told; `suggestion` is None where nothing better
+    is certain."""
+
+    launch: Launch
+    threads: int | None
+    shared: int | None
+    residency: tuple[Residency, ...]
+    suggestion: str | None
+
+
+def launch_advice(source: CudaSource, gpu: GpuProfile | None) -> tuple[LaunchAdvice, ...]:
+    """One for each launch."""
+    kernels = {kernel.name.rsplit("::", 1)[-1]: kernel for kernel in source.kernels}
+    return tuple(_advice(launch, kernels.get(launch.name), gpu) for launch in source.launches)
+
+
+def shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
+    """Bytes of shared memory of a block, None where one of its arrays, or what the launch adds, is no number."""
+    if kernel is None:
+        return None
+    static = [array.bytes for array in kernel.arrays if array.space is Space.SHARED and not array.dynamic]
+    if launch is None or any(size is None for size in static):
+        return None
+    dynamic = 0 if launch.shared is None else launch.shared_bytes
+    return None if dynamic is None else sum(size for size in static if size is not None) + dynamic
+
+
+def _advice(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | None) -> LaunchAdvice:
+    threads, shared = launch.block.count, shared_bytes(kernel, launch)
+    found: tuple[Residency, ...] = ()
+    if threads is not None and 0 < threads <= MOST_THREADS and shared is not None:
+        found = tuple(
+            replace(one, waves=_waves(launch, one.blocks, gpu)) if gpu is not None else one
+            for one in _residencies(gpu, threads, shared)
+        )
+    return LaunchAdvice(launch, threads, shared, found, _suggestion(launch, threads, shared, gpu))
+
+
+@functools.lru_cache(maxsize=1024)
+def _residencies(gpu: GpuProfile | None, threads: int, shared: int) -> tuple[Residency, ...]:
+    """Without `waves`. Most launches have one of a few sizes of block."""
+    return tuple(_residency(name, limits, threads, shared) for name, limits in target_limits(gpu).items())
+
+
+def _residency(name: str, limits: SmLimits, threads: int, shared: int) -> Residency:
+    by_resource = dict(block_limits(limits, threads, 0, shared))
+    del by_resource[Limiter.REGISTERS]
+    limiter = min(by_resource, key=lambda one: by_resource[one])
+    blocks = by_resource[limiter]
+    occupancy = blocks * -(-threads // WARP) / (limits.threads // WARP)
+    return Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, None)
+
+
+def _waves(launch: Launch, blocks: int, gpu: GpuProfile) -> float | None:
+    sms, grid = None if gpu.product is None else gpu.product.sms, launch.grid.count
+    return None if sms is None or grid is None or grid <= 0 or not blocks else grid / (blocks * sms)
+
+
+def _suggestion(launch: Launch, threads: int | None, shared: int | None, gpu: GpuProfile | None) -> str | None:
+    if threads is None or threads <= 0 or launch.grid.count == 1:
+        return None
+    if threads > MOST_THREADS:
+        return f"{threads} threads are more than the {MOST_THREADS:,} that a block may have"
+    whole = -(-threads // WARP) * WARP
+    if threads % WARP:
+        return f"take {whole} threads: the last warp has {threads % WARP} of {WARP} at work"
+    if gpu is None:
+        return None
+    # A block with shared memory would need more of it if it grew.
+    fuller = _fuller_block(target_limits(gpu)[gpu.name], threads) if shared == 0 else None
+    if fuller is not None:
+        return f"take {fuller} threads: so small, as many blocks as {gpu.name} holds leave warps' places empty"
+    sms, grid = None if gpu.product is None else gpu.product.sms, launch.grid.count
+    if sms is not None and grid is not None and 0 < grid < sms:
+        return f"{grid} blocks: {sms - grid} of the {sms} multiprocessors of {gpu.name} get none"
+    return None
+
+
+def _fuller_block(limits: SmLimits, threads: int) -> int | None:
+    """Threads of the smallest block that fills a multiprocessor, if blocks of `threads` are too small to."""
+    if block_limits(limits, threads, 0, 0)[Limiter.WARPS] <= limits.blocks:
+        return None
+    return -(-limits.threads // limits.blocks // WARP) * WARP

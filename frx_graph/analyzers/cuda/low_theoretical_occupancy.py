@@ -1,0 +1,34 @@
+"""So much shared memory, or so few threads a block, that a multiprocessor stays more than half empty on any device,
+or on the one that was named.
+
+Certain where the launch says in numbers how many threads a block has, and how much shared memory all its arrays take. A
+grid of one block does not fill a device anyway, and is not meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight
+from frx_graph.analyzers.cuda.launch_advice import launch_advice
+from frx_graph.evidence.cuda.source import CudaSource
+from frx_graph.rules.gpu_profile import GpuProfile
+
+LOW = 0.5
+"""Below it, latency of memory is rarely hidden: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy"""
+
+
+def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Sight]:
+    """One sight for a launch."""
+    where = "any device" if gpu is None else gpu.name
+    for advice in launch_advice(source, gpu):
+        if not advice.residency or advice.launch.grid.count == 1:
+            continue
+        best = max(one.occupancy for one in advice.residency)
+        if best < LOW:
+            most = f"at most {best:.0%} of the warps on {where}" if best else f"such a block fits on no part of {where}"
+            said = f"{advice.threads} threads a block with {advice.shared:,} bytes of shared memory: {most}"
+            yield Sight(advice.launch.kernel, advice.launch.line, said)
+
+
+DETECTOR = DeviceDetector("low_theoretical_occupancy", detect)

@@ -1,0 +1,62 @@
+"""Threads write to an array by their place in the grid, and nothing stops those behind its end.
+
+Certain of a write below no condition and in no loop that depends on the thread or the block, in a kernel that the same
+file launches with a grid rounded up (so that the last block has threads without work), or does not launch, and that has
+a parameter for the size and never reads it. A kernel that is only launched with what fits needs no guard, and the rule
+is silent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, launches_of
+from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, Use
+
+_SIZE = re.compile(r"(?:n|N|len|length|size|count|total|num\w*|n_\w+|numElements)$")
+_INTEGERS = frozenset(
+    ["int", "unsigned", "unsigned int", "uint", "size_t", "long", "long long", "int64_t", "uint32_t", "int32_t"]
+)
+_THREADS = frozenset(["x", "y", "z", "block", "data"])
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a kernel."""
+    for kernel in source.kernels:
+        if not kernel.complete or _guards(kernel):
+            continue
+        write = next((access for access in kernel.accesses if _by_place(access)), None)
+        why = _why(source, kernel)
+        if write is not None and why is not None:
+            yield Sight(kernel.name, write.step.line, f"`{write.text}` is written whatever its index: {why}", write)
+
+
+def _guards(kernel: Kernel) -> bool:
+    """True if anything in the kernel depends on a comparison with a thread's place, or may."""
+    return any(condition.varies & _THREADS for event in kernel.events for condition in event.step.conditions) or any(
+        event.name.startswith("assert") or not event.pure for event in kernel.calls
+    )
+
+
+def _by_place(access: Access) -> bool:
+    if access.space is not Space.GLOBAL or access.use is Use.READ or "data" in access.varies:
+        return False
+    slope = access.offset.slope("threadIdx.x")
+    placed = any("blockIdx.x" in name for name in access.offset.terms)
+    return slope is not None and bool(slope.terms) and placed
+
+
+def _why(source: CudaSource, kernel: Kernel) -> str | None:
+    launches = launches_of(source, kernel)
+    for launch in launches:
+        if launch.grid.rounded_up and launch.grid.count is None:
+            return f"the grid is rounded up in line {launch.line}"
+    # Launched in this file with a grid that is not rounded up, it may be with what fits.
+    for one in kernel.parameters if not launches else ():
+        if not one.pointer and one.type in _INTEGERS and _SIZE.match(one.name) and one.name not in kernel.read:
+            return f"the parameter `{one.name}` is never read"
+    return None
+
+
+DETECTOR = CudaDetector("missing_obvious_bounds_guard", detect)

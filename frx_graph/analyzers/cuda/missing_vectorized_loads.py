@@ -1,0 +1,72 @@
+"""A thread reads 2, 4 or more elements that lie side by side, one load each, where one load would do.
+
+Certain where the reads of one array differ by 0, 1, … up to the stride between neighbouring threads, and all parts of
+the index are multiples of it, so that the address is aligned whatever the names in it stand for. Silent for elements of
+16 bytes, and where the pointer itself is offset by something that is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, Use
+
+WIDEST = 16
+"""Bytes of the widest load of a thread: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#vectorized-memory-access"""
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for an array of a kernel."""
+    for kernel in source.kernels:
+        seen = set()
+        reads = [one for one in kernel.accesses if one.space is Space.GLOBAL and one.use is Use.READ]
+        for read in reads:
+            width = _width(read)
+            if read.base in seen or width is None or _has_vectors(read, reads):
+                continue
+            if len(_side_by_side(read, reads, width)) == width or _loops_over(kernel, read, width):
+                seen.add(read.base)
+                elements = f"{width} elements of {read.element_bytes} bytes"
+                said = f"each thread reads {elements} of `{read.base}` that lie side by side"
+                yield Sight(kernel.name, read.step.line, said, read)
+
+
+def _width(read: Access) -> int | None:
+    width = read.stride.elements
+    if read.element_bytes is None or width not in (2, 4, 8, 16) or read.step.single:
+        return None
+    return width if read.element_bytes < WIDEST else None
+
+
+def _has_vectors(read: Access, reads: Sequence[Access]) -> bool:
+    """True if the kernel reads the same array by wider elements too: what is read one by one is its end."""
+    return any(one.base == read.base and one.element != read.element for one in reads)
+
+
+def _side_by_side(read: Access, reads: Sequence[Access], width: int) -> set[int]:
+    """The places in a row of `width` that are read in one go, counted from an aligned one."""
+    if any(times % width for name, times in read.offset.terms.items() if name):
+        return set()
+    places = set()
+    for other in reads:
+        if other.base == read.base and other.step.loops == read.step.loops and other.step.arms == read.step.arms:
+            apart = (other.offset - read.offset).constant
+            first = read.offset.terms.get((), 0)
+            if apart is not None and (first + apart) // width == first // width and other.element == read.element:
+                places.add((first + apart) % width)
+    return places
+
+
+def _loops_over(kernel: Kernel, read: Access, width: int) -> bool:
+    """True of a loop of `width` turns that takes the next element with each."""
+    if not read.step.loops:
+        return False
+    loop = kernel.loops.get(read.step.loops[-1])
+    if loop is None or loop.count != width:
+        return False
+    ones = [name for name, times in read.offset.terms.items() if times % width]
+    return len(ones) == 1 and ones[0] == (f"loop:{loop.step.line}",) and read.offset.terms[ones[0]] == 1
+
+
+DETECTOR = CudaDetector("missing_vectorized_loads", detect)

@@ -1,0 +1,32 @@
+"""A product of matrices of half precision, which tensor cores take, is computed term by term.
+
+Certain as `fp32_only_matmul` is, for operands of `half` or `bfloat16`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.matrix_products import matrix_products, uses_tensor_cores
+from frx_graph.evidence.cuda.source import CudaSource
+
+_HALVES = frozenset(["half", "__half", "nv_bfloat16", "__nv_bfloat16", "half2", "__half2", "__nv_bfloat162"])
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a kernel."""
+    for kernel in source.kernels:
+        if uses_tensor_cores(kernel):
+            continue
+        for product in matrix_products(kernel):
+            if product.left.element in _HALVES and product.right.element in _HALVES:
+                said = (
+                    f"`{product.left.text}` times `{product.right.text}`, both {product.left.element}, is added up a "
+                    "multiplication at a time"
+                )
+                yield Sight(kernel.name, product.step.line, said, product.left)
+                break
+
+
+DETECTOR = CudaDetector("missing_wmma_mma_path", detect)

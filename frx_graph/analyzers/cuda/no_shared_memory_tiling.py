@@ -1,0 +1,33 @@
+"""A product of matrices reads both operands from global memory for every element of the result.
+
+Each row is read again by all threads of its row, each column by those of its column, though a tile of both fits into
+shared memory. Certain where one factor is the same for all threads along x, the other along y, and the kernel has no
+shared memory at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.matrix_products import matrix_products, uses_tensor_cores
+from frx_graph.evidence.cuda.source import CudaSource, Space
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a kernel."""
+    for kernel in source.kernels:
+        if any(array.space is Space.SHARED for array in kernel.arrays) or uses_tensor_cores(kernel):
+            continue
+        if any(access.space is Space.SHARED for access in kernel.accesses):
+            continue
+        for product in matrix_products(kernel):
+            said = (
+                f"`{product.left.text}` and `{product.right.text}` are read from global memory for every element of "
+                "the result, by a whole row and a whole column of threads"
+            )
+            yield Sight(kernel.name, product.step.line, said, product.left)
+            break
+
+
+DETECTOR = CudaDetector("no_shared_memory_tiling", detect)

@@ -1,0 +1,40 @@
+"""All threads of a launch do the same to the same element.
+
+Certain of a kernel that names neither `threadIdx` nor `blockIdx` nor a cooperative group, calls nothing that could,
+writes to global memory, and is launched in the same file with a block of more than one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, launches_of
+from frx_graph.evidence.cuda.source import CudaSource, Kernel, Space, Use
+
+_PLACES = frozenset(
+    ["threadIdx", "blockIdx", "this_thread_block", "this_grid", "tiled_partition", "coalesced_threads", "this_cluster"]
+)
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a kernel."""
+    for kernel in source.kernels:
+        if not kernel.complete or kernel.read & _PLACES or _may_hide(kernel):
+            continue
+        written = [one for one in kernel.accesses if one.space is Space.GLOBAL and one.use is Use.WRITE]
+        if not written or any(one.varies for one in kernel.accesses):
+            continue
+        launches = launches_of(source, kernel)
+        several = next((one for one in launches if (one.block.count or 0) > 1), None)
+        if several is not None:
+            threads = f"{several.block.count} threads (launch in line {several.line})"
+            said = f"`{written[0].text}` is written by each of {threads}"
+            yield Sight(kernel.name, written[0].step.line, said, written[0])
+
+
+def _may_hide(kernel: Kernel) -> bool:
+    """A macro or a function that is not known may ask for the thread's place."""
+    return any(not call.pure for call in kernel.calls) or any(name.isupper() and len(name) > 1 for name in kernel.read)
+
+
+DETECTOR = CudaDetector("no_thread_indexing_detected", detect)

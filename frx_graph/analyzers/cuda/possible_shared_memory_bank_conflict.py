@@ -1,0 +1,96 @@
+"""Threads of a warp want different words of the same bank of shared memory, which serves one at a time.
+
+Certain where the stride between neighbouring threads is a number (32 for a column of `tile[32][32]`), or a multiple of
+an even one; and where quotients, remainders and bits of the place alone choose the element, which is tried thread by
+thread. Silent where a part of a warp is at work, where the stride cannot be told, where a thread uses all that lies
+between, and where no more than the rows of threads in a warp meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.uncoalesced_access import steps_by_one
+from frx_graph.evidence.cuda.source import Access, CudaSource, Space, StrideKind
+
+_WIDEST = 16
+"""Bytes that one access of a thread may have."""
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for an array and stride in a kernel."""
+    for kernel in source.kernels:
+        seen: set[tuple[str, str | None]] = set()
+        for access in kernel.accesses:
+            key = (access.base, access.stride.text or access.text)
+            if access.space is not Space.SHARED or access.conflict is None or access.conflict < 2:
+                continue
+            if key in seen or _slight(access) or _partly(access) or _side_by_side(access, kernel.accesses):
+                continue
+            seen.add(key)
+            yield Sight(kernel.name, access.step.line, _said(access), access)
+
+
+def _said(access: Access) -> str:
+    if access.stride.text in (None, "0"):
+        return f"`{access.text}`: {access.conflict} threads of a warp want different words of the same bank"
+    least = "at least " if access.stride.kind is StrideKind.SYMBOLIC else ""
+    size = f" of {access.element_bytes} bytes" if access.element_bytes is not None else ""
+    if not size:
+        least = "at least "
+    return (
+        f"`{access.text}`: neighbouring threads are {access.stride.text} elements{size} apart, "
+        f"{least}{access.conflict} of a warp in the same bank"
+    )
+
+
+def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
+    """True if the thread uses all that lies between its element and its neighbour's, or goes on to the next one in a
+    loop: the compiler makes one access of 8 or 16 bytes of them, and an odd number of these apart is no conflict."""
+    step = access.stride.elements
+    if access.element_bytes is None:
+        return False
+    if not step:
+        # In accesses of 16 bytes a quarter of the threads goes at once.
+        return access.stride.kind is not StrideKind.SYMBOLIC and (access.conflict or 0) < 8 and _steps(access, accesses)
+    wide, rest = divmod(abs(step) * access.element_bytes, _WIDEST)
+    if rest == 0 and wide % 2 and steps_by_one(access):
+        return True
+    if step * access.element_bytes > _WIDEST:
+        return False
+    places = set()
+    for other in accesses:
+        if other.base == access.base and other.use is access.use and other.step.arms == access.step.arms:
+            if other.stride.elements == step and steps_by_one(other):
+                return True
+            apart = (other.offset - access.offset).constant
+            if apart is not None:
+                places.add(apart % step)
+    return len(places) == step
+
+
+def _slight(access: Access) -> bool:
+    """True where only the rows of threads in a warp meet, in a bank or two, as where a row is padded by one."""
+    if access.stride.kind is StrideKind.SYMBOLIC or (access.conflict or 0) >= 4:
+        return False
+    step = access.stride.elements
+    return not step or step % 2 == 1
+
+
+def _steps(access: Access, accesses: Sequence[Access]) -> bool:
+    """True if the thread uses its element's neighbour too."""
+    return steps_by_one(access) or any(
+        other.base == access.base and other.use is access.use and (other.offset - access.offset).constant in (1, -1)
+        for other in accesses
+    )
+
+
+def _partly(access: Access) -> bool:
+    """True where a part of a warp is at work, or may be that has no conflict: of 16 threads two take no bank twice."""
+    below = access.step.conditions
+    few = (access.conflict or 0) < 4 and access.stride.kind is not StrideKind.SYMBOLIC
+    return any(one.single or one.lane or (few and one.thread and "block" not in one.varies) for one in below)
+
+
+DETECTOR = CudaDetector("possible_shared_memory_bank_conflict", detect)

@@ -1,0 +1,274 @@
+"""A thread reads from shared memory what another has written, and nothing makes it wait.
+
+Certain only where the two places are known to be different threads': the same array, at offsets that differ by less
+than a warp is wide, by the counter of a loop, or by how they follow the thread's place (a row and a column); what one
+thread alone has written; what others update atomically; or where two of the first threads of a block meet when it is
+tried out. In a loop the next turn reads what the last has written.
+Silent as soon as anything stands between that may be a barrier: any barrier of any group, a function or macro that is
+not known, inline assembly; and where only one of the two can be on a thread's way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, by_loop, launches_of
+from frx_graph.analyzers.cuda.first_threads import FirstThreads
+from frx_graph.evidence.cuda.polynomial import Polynomial, named, number
+from frx_graph.evidence.cuda.source import (
+    Access,
+    Barrier,
+    Call,
+    CudaSource,
+    Event,
+    Kernel,
+    Loop,
+    Space,
+    Step,
+    StrideKind,
+    Use,
+    WarpOperation,
+)
+
+_MOST_PENDING = 256
+"""Writes of one array between two barriers that a read is compared with: the last ones."""
+WARP = 32
+"""Threads that any block may be taken to have."""
+_MOST_THREADS = 1024
+"""Of a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
+_LAST = named("blockDim.x") - number(1)
+"""The place of a block's last thread."""
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for an array of a kernel: the first read."""
+    for kernel in source.kernels:
+        for write, read in races(source, kernel, volatile=False):
+            said = (
+                f"`{read.text}` is read without a barrier after line {write.step.line}, where other threads write "
+                f"`{write.text}`"
+            )
+            yield Sight(kernel.name, read.step.line, said, read)
+
+
+def races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[tuple[Access, Access]]:
+    """The write, `volatile` or not, and the read, once for each array; loops are gone around twice."""
+    events = _events(kernel, volatile)
+    if not events:
+        return
+    done: set[str] = set()
+    threads = FirstThreads(kernel, launches_of(source, kernel))
+    yield from _races((), events, done, None, threads, volatile)
+    inside = by_loop(events)
+    for loop in kernel.loops.values():
+        if body := inside.get(loop.number):
+            yield from _races(body, body, done, loop, threads, volatile)
+
+
+def _events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
+    """What is done to arrays that are both written so and read, and what threads wait at; nothing if there are no such
+    arrays."""
+    shared = [one for one in kernel.accesses if one.space is Space.SHARED or _in_step(one)]
+    written = {one.base for one in shared if one.use is not Use.READ and one.volatile is volatile}
+    both = {one.base for one in shared if one.use is not Use.WRITE and one.base in written}
+    if not both:
+        return ()
+    asked = {one.step.order for one in shared if one.base in both}
+    return [
+        event
+        for event in kernel.events
+        if (event.step.order in asked if isinstance(event, Access) else _is_waited_at(event))
+    ]
+
+
+def _races(
+    before: Sequence[Event],
+    events: Sequence[Event],
+    done: set[str],
+    loop: Loop | None,
+    threads: FirstThreads,
+    volatile: bool,
+) -> Iterator[tuple[Access, Access]]:
+    """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
+    pending: dict[str, deque[Access]] = {}
+    for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
+        if not isinstance(event, Access):
+            _part(pending, event.step)
+        else:
+            written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
+            if event.use is not Use.WRITE and turn:
+                for write in written:
+                    if (
+                        write.volatile is volatile
+                        and write.base not in done
+                        and (
+                            _others(write, event, written, loop, threads)
+                            or _tried(write, event, written, loop, threads)
+                        )
+                    ):
+                        done.add(write.base)
+                        yield write, event
+            if event.use is not Use.READ and not (turn and before):
+                written.append(event)
+
+
+def _is_waited_at(event: Event) -> bool:
+    """True of barriers, and of calls that may have one: where not all threads come by there can be none for them."""
+    if isinstance(event, Call):
+        below = event.step.conditions
+        return not event.pure and not any(one.thread and not one.early and not one.data for one in below)
+    return isinstance(event, WarpOperation) or (isinstance(event, Barrier) and not event.alone)
+
+
+def _part(pending: dict[str, deque[Access]], step: Step) -> None:
+    """Whoever has come by there has waited; not who has taken the other arm of a branch."""
+    for written in pending.values():
+        stay = [write for write in written if not _on_one_way(write.step, step)]
+        written.clear()
+        written.extend(stay)
+
+
+def _in_step(access: Access) -> bool:
+    """True of global memory that is `volatile` for other threads' sake."""
+    return access.volatile and access.space is Space.GLOBAL
+
+
+def _tried(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
+    """The same, of places that no stride tells of."""
+    if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
+        return False
+    if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_polls(one) for one in (write, read))):
+        return False
+    return not _excluded(write.step, read.step) and threads.meet(write, read, written, loop) is True
+
+
+def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
+    """True if a thread reads here what another has written there, of a `loop` in the turn before."""
+    # Offsets in elements of two sizes tell nothing of each other.
+    alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
+    if not alike or not _on_one_way(write.step, read.step):
+        return False
+    if Use.ATOMIC in (write.use, read.use):
+        return loop is None and write.use is not read.use and _around_atomic(write, read)
+    if "data" in write.varies | read.varies:
+        return _by_data(write, read)
+    apart = read.offset - write.offset
+    if apart.constant == 0 and _whoever(write) and not _whoever(read):
+        ways = set(read.step.conditions)
+        written_too = any(one.offset == read.offset and ways.issuperset(one.step.conditions) for one in written)
+        return not written_too and write.stride.kind is read.stride.kind is StrideKind.BROADCAST
+    if write.step.single:
+        if read.step.single:
+            return False
+        if apart.constant == 0:
+            # Whoever has written, the others have not.
+            return _only_single(write) and read.stride.kind is StrideKind.BROADCAST
+        # Of each warp one thread, or one thread for all: what lies elsewhere is another's.
+        several = "x" in write.varies or any(name.startswith("loop:") for name in write.offset.symbols())
+        return several and write.stride.kind is StrideKind.BROADCAST and _by_place(apart)
+    own, reads = write.stride.elements, read.stride.elements
+    if not own or any(one.offset == read.offset and not one.step.single for one in written):
+        return False
+    if read.step.single:
+        known = reads == 0 and "loop:" in str(read.offset) and _by_place(apart)
+        return known and threads.meet(write, read, written, loop) is not False
+    if apart.constant is not None:
+        # What lies between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
+        # there may be no thread.
+        if apart.constant == 0 or apart.constant % own or abs(apart.constant // own) >= WARP:
+            return False
+        # In `if (i < 4) x[i] += x[i + 4]` nobody reads what another writes.
+        few = any("x" in one.varies for one in (*write.step.conditions, *read.step.conditions))
+        return not (few or threads.launches) or threads.meet(write, read, written, loop) is not False
+    if reads is None:
+        return False
+    if reads != own:
+        # Below a condition on the place, those may read who do not write, and the other way round.
+        if any("x" in one.varies and not one.ragged for one in write.step.conditions):
+            return False
+        return _by_place(apart) or (reads == 0 and read.offset == _LAST)
+    bordered = all(one.ragged or "x" not in one.varies for one in (*write.step.conditions, *read.step.conditions))
+    if loop is None and abs(own) == 1 and bordered and threads.windows.lead_to_neighbours(write, read, apart):
+        return True
+    ((name, times), *more) = apart.terms.items()
+    if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
+        return False
+    # In `if (i < s) x[i] += x[i + s]` nobody reads what another writes, before `s` changes.
+    if loop is not None:
+        return name[0].startswith(f"loop:{loop.step.line}:")
+    return write.step.loops != read.step.loops
+
+
+def _polls(access: Access) -> bool:
+    """True of what is set or looked at when data say so: with atomics around it that is a queue, or a lock."""
+    return access.use is not Use.ATOMIC and any(one.data for one in access.step.conditions)
+
+
+def _around_atomic(write: Access, read: Access) -> bool:
+    """Between what all may update and what one thread sets or looks at there is an order only with a barrier."""
+    atomic, plain = (read, write) if read.use is Use.ATOMIC else (write, read)
+    if "data" in plain.varies:
+        return False
+    if (read.offset - write.offset).constant == 0:
+        return atomic.stride.kind is StrideKind.BROADCAST and not atomic.step.single
+    # An element that data chooses is another thread's.
+    return (
+        "data" in atomic.varies
+        and bool(plain.varies & {"x", "y"})
+        and not plain.step.single
+        and _by_place(plain.offset)
+    )
+
+
+def _by_place(apart: Polynomial) -> bool:
+    """True of a distance that is made of threads' places and counters alone: in memory that several arrays share, it
+    leads from one to the other otherwise."""
+    near = abs(apart.terms.get((), 0)) < _MOST_THREADS
+    return near and all(_is_place(name) for name in apart.terms if name)
+
+
+def _by_data(write: Access, read: Access) -> bool:
+    """True where each thread has written its own element, and reads one that data choose alone."""
+    chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
+    return (
+        chosen
+        and "data" not in write.varies
+        and bool(write.stride.elements)
+        and not write.step.single
+        and not read.step.single
+        and _by_place(write.offset)
+    )
+
+
+def _is_place(product: Sequence[str]) -> bool:
+    """True of a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
+    # A pointer that a loop changes leads from one array to another.
+    own = [name for name in product if "threadIdx." in name or (name.startswith("loop:") and ":*" not in name)]
+    return bool(own) and all(name in own or name.startswith("blockDim.") for name in product)
+
+
+def _whoever(access: Access) -> bool:
+    """True of what a thread does if the data that it has loaded for itself say so: `if (x[i] > 0) found = 1`."""
+    return any(one.data and "x" in one.varies and "z" not in one.varies for one in access.step.conditions)
+
+
+def _only_single(write: Access) -> bool:
+    return write.step.single and write.stride.kind in (StrideKind.BROADCAST, StrideKind.COALESCED)
+
+
+def _on_one_way(one: Step, other: Step) -> bool:
+    """False for two arms of the same branch, and for two remainders, which may exclude each other."""
+    if _excluded(one, other):
+        return False
+    first, second = set(one.conditions), set(other.conditions)
+    return not (any(c.modulo for c in first - second) and any(c.modulo for c in second - first))
+
+
+def _excluded(one: Step, other: Step) -> bool:
+    """True for two arms of the same branch."""
+    arms = dict(one.arms)
+    return any(arms.get(branch, arm) != arm for branch, arm in other.arms)
+
+
+DETECTOR = CudaDetector("shared_memory_without_barrier", detect)

@@ -1,0 +1,47 @@
+"""A loop that does next to nothing between two barriers of the whole block.
+
+So tree reductions and scans in shared memory are written: each turn all warps wait, for an addition. Certain of a loop
+without loops in it, with a barrier of the block in each turn, no global memory, and 4 accesses of shared memory a
+barrier at most. Loops over tiles load from global memory and are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, by_loop
+from frx_graph.evidence.cuda.source import Access, Barrier, BarrierKind, Call, CudaSource, Event, Kernel, Loop, Space
+
+FEW = 4
+"""Accesses: `a[i] += a[i + s]` has 3, a step of a scan 4."""
+
+MOST = 2
+"""Barriers in a turn: one after the read, one after the write. With more it is another algorithm."""
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a loop."""
+    for kernel in source.kernels:
+        inside = by_loop(kernel.events)
+        for loop in kernel.loops.values():
+            if loop.innermost:
+                yield from _tight(kernel, loop, inside.get(loop.number, ()))
+
+
+def _tight(kernel: Kernel, loop: Loop, inside: Sequence[Event]) -> Iterator[Sight]:
+    barriers = [one for one in inside if isinstance(one, Barrier) and one.kind is BarrierKind.BLOCK]
+    accesses = [one for one in inside if isinstance(one, Access)]
+    shared = [one for one in accesses if one.space is Space.SHARED]
+    if not 0 < len(barriers) <= MOST or not shared or len(shared) != len(accesses) or len(shared) > FEW * len(barriers):
+        return
+    if any(isinstance(one, Call) and not one.pure for one in inside):
+        return
+    times = "once" if len(barriers) == 1 else f"{len(barriers)} times"
+    said = (
+        f"the loop while `{loop.text}` waits for the whole block {times} a turn, "
+        f"for {len(shared)} accesses of shared memory"
+    )
+    yield Sight(kernel.name, barriers[0].step.line, said)
+
+
+DETECTOR = CudaDetector("sync_inside_tight_loop", detect)

@@ -1,0 +1,99 @@
+"""Neighbouring threads of a warp use elements of global memory that lie apart, each in a sector of its own.
+
+Certain only of a stride that is a number, or a product of names with whole factors: that a matrix is one column wide
+nobody writes a kernel for. Silent where one thread of a warp is at work, where the accesses of a thread together use
+all that lies between (then a vector would do, see `missing_vectorized_loads`), and where the stride cannot be told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, StrideKind
+
+SECTOR = 32
+"""Bytes that are moved at once: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#coalesced-access-to-global-memory"""
+_OF_A_LINE = 4 * SECTOR
+"""Bytes of a cache line. What a thread skips of it, it finds there in its next turn."""
+_LEAST = 8
+"""Bytes from thread to thread: a warp of elements of 4 bytes side by side takes 4 sectors."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_FLAG = re.compile(r"(?:^|_)(?:is|has|use|do|inc)(?:_|$)|^inc[a-z]$")
+"""Factors that are 0 or 1, or mostly: of `x[i * scale_is_vector]`, and the increments of BLAS."""
+_SIZES = frozenset(["blockDim", "gridDim"])
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for an array and stride in a kernel."""
+    for kernel in source.kernels:
+        seen: set[tuple[str, str | None]] = set()
+        accesses = [access for access in kernel.accesses if access.space is Space.GLOBAL]
+        for access in accesses:
+            key = (access.base, access.stride.text)
+            if key in seen or not _apart(access) or _together(kernel, access, accesses):
+                continue
+            seen.add(key)
+            yield Sight(kernel.name, access.step.line, _said(access), access)
+
+
+def _apart(access: Access) -> bool:
+    if access.step.single:
+        return False
+    stride = access.stride
+    if stride.kind is StrideKind.SYMBOLIC:
+        return not any(_FLAG.search(name) for name in _NAME.findall(stride.text or ""))
+    # Of a type whose size is not known, two elements are taken for far enough.
+    apart = abs(stride.elements or 0) * (access.element_bytes or _LEAST // 2)
+    return stride.kind is StrideKind.STRIDED and apart >= _LEAST
+
+
+def _together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> bool:
+    """True if what is skipped is used by the same thread soon: of a stride of 3 elements at least 2, or one after the
+    other in a loop."""
+    elements = access.stride.elements
+    if elements is None:
+        return _is_fixed(kernel, access) and steps_by_one(access)
+    if abs(elements) * (access.element_bytes or 1) > _OF_A_LINE:
+        return False
+    places = set()
+    for other in accesses:
+        if other.base == access.base and other.stride.elements == elements:
+            if steps_by_one(other):
+                return True
+            apart = other.offset - access.offset
+            if apart.constant is not None:
+                places.add(apart.constant % abs(elements))
+            elif other.step.loops == access.step.loops and not any("loop:" in name for name in apart.symbols()):
+                # `a[3*i + stride]`, which is next to it if the stride is 1.
+                return True
+    return 2 * len(places) > abs(elements)
+
+
+def _is_fixed(kernel: Kernel, access: Access) -> bool:
+    """True of a stride that the compiler knows: it may be as small as a vector."""
+    given = {one.name for one in kernel.parameters}
+    names = _NAME.findall(access.stride.text or "")
+    return not any(name in given or name in _SIZES for name in names)
+
+
+def steps_by_one(access: Access) -> bool:
+    """True of one that goes on to the next element with each turn of a loop."""
+    turns = (
+        access.offset.terms.get((symbol,)) for symbol in set(access.offset.symbols()) if symbol.startswith("loop:")
+    )
+    return any(step in (1, -1) for step in turns)
+
+
+def _said(access: Access) -> str:
+    stride = access.stride
+    size = "" if access.element_bytes is None else f" of {access.element_bytes} bytes"
+    bytes_apart = (
+        f", {stride.elements * access.element_bytes} bytes" if stride.elements and access.element_bytes else ""
+    )
+    verb = "written" if access.use.value == "write" else "read" if access.use.value == "read" else "updated"
+    return f"`{access.text}` is {verb} by neighbouring threads {stride.text} elements{size} apart{bytes_apart}"
+
+
+DETECTOR = CudaDetector("uncoalesced_access", detect)

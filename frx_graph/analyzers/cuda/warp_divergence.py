@@ -1,0 +1,45 @@
+"""Every second, third, … thread of a warp goes another way, and the warp goes both.
+
+Certain of a remainder that does not fall together with a warp (`threadIdx.x % 2 == 0`), where either both ways have
+work, or it is done over and over in a loop. Silent on the choice of one thread of a warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.excessive_branching import MANY
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.evidence.cuda.source import Access, Branch, Call, CudaSource, Kernel, Loop, Product
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a condition."""
+    for kernel in source.kernels:
+        chains: set[int] = set()
+        for event in kernel.events:
+            if not isinstance(event, Branch):
+                continue
+            if event.arms >= MANY or any((chain, 1) in event.step.arms for chain in chains):
+                # A chain is said once, by `excessive_branching`.
+                chains.add(event.number)
+                continue
+            condition = event.condition
+            if not condition.modulo or condition.data or condition.single:
+                continue
+            if (event.arms > 1 and _works(kernel, event, 0) and _works(kernel, event, 1)) or (
+                event.step.loops and not event.invariant and _works(kernel, event, 0)
+            ):
+                said = f"`{condition.text}` holds for some threads of each warp, and the others wait"
+                yield Sight(kernel.name, event.step.line, said)
+
+
+def _works(kernel: Kernel, branch: Branch, arm: int) -> bool:
+    """True if a branch does more than set a variable, which is no branch once compiled."""
+    return any(
+        (branch.number, arm) in event.step.arms and isinstance(event, (Access, Call, Loop, Product))
+        for event in kernel.events
+    )
+
+
+DETECTOR = CudaDetector("warp_divergence", detect)

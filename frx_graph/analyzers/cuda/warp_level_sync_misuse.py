@@ -1,0 +1,47 @@
+"""Threads of a warp are taken to run in step, which they need not since compute capability 7.0.
+
+Certain of three: shuffles and votes without a mask (`__shfl_down`), which are gone there; those with the mask of a
+whole warp below a condition that holds for a part of it, as `i < n` does for the last; and memory that is `volatile` so
+that a warp sees the writes of its other threads, without `__syncwarp()` between the write and the read. Silent
+behind an early `return`, and on the arm of an `#if` whose other arm has a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.shared_memory_without_barrier import races
+from frx_graph.evidence.cuda.source import CudaSource, WarpOperation
+
+
+def detect(source: CudaSource) -> Iterator[Sight]:
+    """One sight for a kernel and kind."""
+    for kernel in source.kernels:
+        operations = [event for event in kernel.events if isinstance(event, WarpOperation)]
+        legacy = next((one for one in operations if one.mask is None and not _built_instead(one, operations)), None)
+        if legacy is not None:
+            said = f"`{legacy.name}` has no mask: CUDA 9 has replaced it by `{legacy.name}_sync`"
+            yield Sight(kernel.name, legacy.step.line, said)
+        for one in operations:
+            split = next((c for c in one.step.conditions if (c.lane or c.ragged) and not c.early and not c.data), None)
+            if one.full and split is not None:
+                said = f"`{one.name}` wants all lanes below `{split.text}`, which may hold for a part of a warp"
+                yield Sight(kernel.name, one.step.line, said)
+                break
+        for write, read in races(source, kernel, volatile=True):
+            said = (
+                f"`{read.text}` is read after other lanes write `{write.text}` (line {write.step.line}) without "
+                "`__syncwarp()`"
+            )
+            yield Sight(kernel.name, read.step.line, said, read)
+            break
+
+
+def _built_instead(legacy: WarpOperation, operations: Sequence[WarpOperation]) -> bool:
+    """True where the other arm of an `#if` or `if` has one with a mask, for the devices that need it."""
+    other = {(branch, 1 - arm) for branch, arm in legacy.step.arms}
+    return any(one.mask is not None and other & set(one.step.arms) for one in operations)
+
+
+DETECTOR = CudaDetector("warp_level_sync_misuse", detect)

@@ -1,0 +1,121 @@
+"""What an Nsight Compute export says: the limits of each kernel, the bottlenecks of all, and what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.kernels.attribution import Attribution, attributions
+from frx_graph.analyzers.kernels.gpu_view import GpuView, gpu_view
+from frx_graph.analyzers.kernels.headroom import most_speedup
+from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
+from frx_graph.analyzers.kernels.labels import INSUFFICIENT, Estimates, KernelLabel, kernel_labels
+from frx_graph.analyzers.kernels.metric_levels import measured_values
+from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.rules.gpu_profile import GpuProfile
+
+_CERTAIN, MEASURED, _UNSURE = 1.0, 0.9, 0.6
+_NAMED = 5
+"""Kernels of a bottleneck that are named, those that it weighs most in."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledKernel:
+    """A kernel with its own labels and its place among the others; `gpu` is None where the GPU is not known."""
+
+    summary: KernelSummary
+    labels: tuple[KernelLabel, ...]
+    attribution: Attribution
+    gpu: GpuView | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelAnalysis:
+    """All kernels of an export, those most worth looking at first. `timed` says that shares are of time; else each
+    kernel counts by its launches."""
+
+    kernels: tuple[LabelledKernel, ...]
+    bottlenecks: tuple[Bottleneck, ...]
+    recommendations: tuple[Recommendation, ...]
+    timed: bool
+    with_stalls: int
+    """Kernels of which warp stalls were measured."""
+
+    @property
+    def launches(self) -> int:
+        """Of all kernels."""
+        return sum(kernel.summary.launches for kernel in self.kernels)
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything is known of a kernel, be it that nothing holds it back."""
+        return any(
+            (kernel.gpu is not None and kernel.gpu.tells) or all(label.label != INSUFFICIENT for label in kernel.labels)
+            for kernel in self.kernels
+        )
+
+    @property
+    def primary(self) -> Bottleneck | None:
+        """The one with the highest score; None where nothing holds the kernels back, or nothing is known."""
+        return next((found for found in self.bottlenecks if found.label != INSUFFICIENT), None)
+
+
+def analyse_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
+    """Everything that follows from the counters of these kernels, and from what is known of the GPU: `gpu`, or the one
+    that the export names."""
+    views = [(summary, gpu_view(summary, gpu)) for summary in summaries]
+    labelled = [(summary, kernel_labels(summary, _estimates(view)), view) for summary, view in views]
+    known = {id(summary): (labels, view) for summary, labels, view in labelled}
+    kernels = []
+    for one in attributions(labelled):
+        labels, view = known[id(one.kernel)]
+        kernels.append(LabelledKernel(one.kernel, labels, one, view))
+    bottlenecks = _bottlenecks(kernels)
+    return KernelAnalysis(
+        kernels=tuple(kernels),
+        bottlenecks=bottlenecks,
+        recommendations=recommendations(bottlenecks),
+        timed=all(kernel.attribution.runtime_share_pct is not None for kernel in kernels),
+        with_stalls=sum(warp_stalls(summary.values) is not None for summary in summaries),
+    )
+
+
+def _estimates(view: GpuView | None) -> Estimates:
+    return Estimates() if view is None else Estimates(view.dram_pct, view.occupancy_pct, view.limiters)
+
+
+def _confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
+    """Measured, and the verdict lets it matter; less where it was not, or there is no verdict, as of an export of few
+    metrics."""
+    if label.label == INSUFFICIENT:
+        return _CERTAIN
+    unsure = label.estimated or speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN
+    return _UNSURE if unsure else MEASURED
+
+
+def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
+    launches = sum(kernel.summary.launches for kernel in kernels)
+    found: dict[str, list[tuple[float, LabelledKernel, KernelLabel]]] = {}
+    for kernel in kernels:
+        pct = kernel.attribution.runtime_share_pct
+        share = kernel.summary.launches / launches if pct is None else pct / 100.0
+        for label in kernel.labels:
+            found.setdefault(label.label, []).append((share * label.score, kernel, label))
+    bottlenecks = []
+    for name, seen in found.items():
+        seen.sort(key=lambda one: -one[0])
+        _, worst, its = seen[0]
+        bottlenecks.append(
+            Bottleneck(
+                label=name,
+                score=min(1.0, sum(score for score, _, _ in seen)),
+                evidence=tuple(said.evidence for _, _, said in seen[:_NAMED]),
+                kernels=tuple(kernel.summary.kernel for _, kernel, _ in seen[:_NAMED]),
+                values=measured_values(worst.summary.values),
+                most_speedup_pct=most_speedup(name, worst.summary.values),
+                confidence=_confidence(its, worst),
+            )
+        )
+    return tuple(sorted(bottlenecks, key=lambda one: (-one.score, one.label)))

@@ -1,0 +1,113 @@
+"""Which kernel is worth looking at first: its share of the time, and how much of that time it could lose.
+
+`opportunity_score` is share x severity x gap: a kernel's share of the time of all that were measured, how bad what
+limits it is, and the part of the device's arithmetic that it does not use. Without times there is no share, and scores
+of different kernels do not compare.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.kernels.arithmetic import computes_elsewhere
+from frx_graph.analyzers.kernels.gpu_view import GpuView
+from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
+from frx_graph.analyzers.kernels.labels import KernelLabel
+from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, Bound, speed_of_light
+
+_HIGH, _MEDIUM, _LOW = 0.3, 0.1, 0.02
+_REGIONS = {
+    Bound.MEMORY: "memory_bound",
+    Bound.COMPUTE: "compute_bound",
+    Bound.BALANCED: "balanced",
+    Bound.LATENCY: "latency_bound",
+    Bound.UNKNOWN: "unknown",
+}
+
+
+class Opportunity(enum.StrEnum):
+    """The score in a word."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """One kernel. `runtime_share_pct` is None where times were not measured of all, `mfu_pct` where its arithmetic,
+    tensor cores' among it, was not counted whole, or the device's peak is not known. `from_datasheet` says that
+    utilisation or region rest on peaks of a data sheet, where the export has no counters for them."""
+
+    kernel: KernelSummary
+    runtime_share_pct: float | None
+    mfu_pct: float | None
+    roofline_region: str
+    from_datasheet: bool
+    opportunity: Opportunity
+    score: float
+
+
+def attributions(
+    labelled: Sequence[tuple[KernelSummary, tuple[KernelLabel, ...], GpuView | None]],
+) -> tuple[Attribution, ...]:
+    """All kernels, the most promising first."""
+    times = [kernel.seconds for kernel, _, _ in labelled]
+    whole = sum(time for time in times if time is not None)
+    known = None not in times and whole > 0
+    found = [
+        _attribution(kernel, labels, gpu, (kernel.seconds or 0.0) / whole if known else None)
+        for kernel, labels, gpu in labelled
+    ]
+    return tuple(sorted(found, key=lambda one: -one.score))
+
+
+def _attribution(
+    kernel: KernelSummary, labels: Sequence[KernelLabel], gpu: GpuView | None, share: float | None
+) -> Attribution:
+    counted = None if computes_elsewhere(kernel.kernel, kernel.values) else fp32_utilisation_pct(kernel.values)
+    mfu = counted if counted is not None or gpu is None else gpu.mfu_pct
+    sol = speed_of_light(kernel.values)
+    region = _datasheet_region(gpu) if gpu is not None and sol.bound is Bound.UNKNOWN else None
+    severity = max((label.score for label in labels), default=0.0)
+    used = mfu if mfu is not None else max(sol.compute_pct or 0.0, kernel.values.get("tensor_pipe", 0.0))
+    score = (1.0 if share is None else share) * severity * (1 - min(used, 100.0) / 100.0)
+    return Attribution(
+        kernel=kernel,
+        runtime_share_pct=None if share is None else 100.0 * share,
+        mfu_pct=mfu,
+        roofline_region=region or _REGIONS[sol.bound],
+        from_datasheet=region is not None or (counted is None and mfu is not None),
+        opportunity=_opportunity(score),
+        score=score,
+    )
+
+
+def _datasheet_region(gpu: GpuView) -> str | None:
+    """What the data sheet's roofline says; None where it cannot. Without counted arithmetic only DRAM can be seen to be
+    the limit, by the line that the verdict draws."""
+    if gpu.region is not None:
+        return gpu.region
+    return _REGIONS[Bound.MEMORY] if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
+
+
+def _opportunity(score: float) -> Opportunity:
+    if score >= _HIGH:
+        return Opportunity.HIGH
+    if score >= _MEDIUM:
+        return Opportunity.MEDIUM
+    return Opportunity.LOW if score >= _LOW else Opportunity.NONE
+
+
+def fp32_utilisation_pct(values: Mapping[str, float]) -> float | None:
+    """Single-precision arithmetic over the device's peak, both as Nsight Compute's roofline counts them: additions,
+    multiplications, and twice the fused ones, each cycle. None where they were not counted, or there were none."""
+    names = ("fp32_add_per_cycle", "fp32_mul_per_cycle", "fp32_fma_per_cycle", "fp32_peak_fma_per_cycle")
+    if any(name not in values for name in names):
+        return None
+    add, mul, fma, peak = (values[name] for name in names)
+    done = add + mul + 2 * fma
+    return 100.0 * done / (2 * peak) if peak > 0 and done > 0 else None

@@ -1,0 +1,127 @@
+"""What is known of the GPU that a kernel ran on, and what that adds to the counters: occupancy that its limits allow,
+and where on the roofline of its data sheet the kernel lies.
+
+The GPU is the one that somebody names, else the one that the file names, else the architecture of the file's compute
+capability, of which limits are known and no peaks. One that is not listed is said to be unknown; another is never taken
+in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from frx_graph.analyzers.kernels.arithmetic import Arithmetic, arithmetic
+from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
+from frx_graph.analyzers.kernels.occupancy_limit import FULL_PCT, Limiter
+from frx_graph.analyzers.kernels.occupancy_model import block_limits, theoretical_occupancy_pct
+from frx_graph.rules.gpu_profile import GpuProfile, architecture_of_capability, find_gpu
+
+BY_OPTION = "--gpu-model"
+BY_NAME = "the file's device name"
+BY_CAPABILITY = "the file's compute capability"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One kernel on that GPU. Everything but the first two is None, or not there, where a metric that it needs was not
+    measured, or a number of the GPU is not known. `peak_pct` is arithmetic over the peak of its format; `mfu_pct` the
+    part of the time that all of it would take at these peaks; `flops_per_byte` all of it over DRAM traffic; `ridge` the
+    same where both would take as long; `dram_pct` traffic over the bandwidth, `launch_bytes` that of a launch."""
+
+    profile: GpuProfile
+    known_by: str
+    occupancy_pct: float | None
+    limiters: tuple[Limiter, ...]
+    peak_pct: Mapping[str, float]
+    mfu_pct: float | None
+    flops_per_byte: float | None
+    ridge: float | None
+    dram_pct: float | None
+    launch_bytes: float | None
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything follows from the GPU."""
+        return bool(self.peak_pct) or self.occupancy_pct is not None or self.dram_pct is not None
+
+    @property
+    def region(self) -> str | None:
+        """The roof above the kernel: of its intensity, where arithmetic was counted."""
+        if self.flops_per_byte is None or self.ridge is None:
+            return None
+        return "memory_bound" if self.flops_per_byte < self.ridge else "compute_bound"
+
+
+def gpu_view(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
+    """None where the GPU is not known; `given` is the one that somebody names."""
+    known = _profile(kernel, given)
+    if known is None:
+        return None
+    profile, known_by = known
+    limits = profile.architecture.limits
+    occupancy: float | None = None
+    limiters: tuple[Limiter, ...] = ()
+    if limits is not None and (needs := _needs(kernel)) is not None:
+        occupancy = theoretical_occupancy_pct(limits, *needs)
+        if occupancy < FULL_PCT:
+            by = block_limits(limits, *needs)
+            limiters = tuple(limiter for limiter, blocks in by.items() if blocks == min(by.values()))
+    counted = arithmetic(kernel.kernel, kernel.values)
+    by_format = {} if counted is None else _seconds_at_peak(counted, profile)
+    at_peak = _whole(counted, by_format)
+    seconds, moved, bandwidth = kernel.seconds, dram_bytes(kernel.values), profile.bandwidth_bytes_per_s
+    flops = None if counted is None else counted.whole
+    return GpuView(
+        profile=profile,
+        known_by=known_by,
+        occupancy_pct=occupancy,
+        limiters=limiters,
+        peak_pct={of: 100.0 * least / seconds for of, least in by_format.items() if least} if seconds else {},
+        mfu_pct=100.0 * at_peak / seconds if at_peak and seconds else None,
+        flops_per_byte=flops / moved if flops and moved else None,
+        ridge=flops / at_peak / bandwidth if flops and at_peak and bandwidth else None,
+        dram_pct=100.0 * moved / seconds / bandwidth if moved and seconds and bandwidth else None,
+        launch_bytes=None if moved is None else moved / kernel.launches,
+    )
+
+
+def _profile(kernel: KernelSummary, given: GpuProfile | None) -> tuple[GpuProfile, str] | None:
+    if given is not None:
+        return given, BY_OPTION
+    if (named := find_gpu(kernel.device_name)) is not None:
+        return named, BY_NAME
+    architecture = architecture_of_capability(kernel.compute_capability)
+    return None if architecture is None else (architecture, BY_CAPABILITY)
+
+
+def _needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
+    """Threads of a block, registers of a thread and shared bytes of a block; None where one of them is not known."""
+    names = ("registers_per_thread", "static_shared_memory", "dynamic_shared_memory")
+    if kernel.block is None or any(name not in kernel.values for name in names):
+        return None
+    registers, static, dynamic = (round(kernel.values[name]) for name in names)
+    x, y, z = kernel.block
+    threads = x * y * z
+    return (threads, registers, static + dynamic) if threads > 0 else None
+
+
+def _seconds_at_peak(counted: Arithmetic, profile: GpuProfile) -> Mapping[str, float]:
+    """How long the arithmetic of each format would take at the peak of the data sheet, as far as that has one."""
+    return {of: done / peak for of, done in counted.operations.items() if (peak := profile.peak_flops(of)) is not None}
+
+
+def _whole(counted: Arithmetic | None, by_format: Mapping[str, float]) -> float | None:
+    """Of all formats, which one unit after the other would take; None where something of it is not known."""
+    if counted is None or not counted.complete or counted.operations.keys() != by_format.keys():
+        return None
+    return sum(by_format.values())
+
+
+def dram_bytes(values: Mapping[str, float]) -> float | None:
+    """Bytes read and written, as they were counted; None where they were not."""
+    if "dram_bytes" in values:
+        return values["dram_bytes"]
+    if "dram_bytes_read" in values and "dram_bytes_written" in values:
+        return values["dram_bytes_read"] + values["dram_bytes_written"]
+    return None

@@ -1,0 +1,183 @@
+"""All launches of a kernel together, one after the other as they are read: nothing is kept of a single one.
+
+Percentages and rates are averaged by the time that each launch took: a thousand launches of 10 µs count as much as one
+of 10 ms. What was not measured of a launch is left out of the average, and never a zero in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from frx_graph.analyzers.kernels.occupancy_limit import Limiter, limiters
+from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
+from frx_graph.evidence.ncu.metrics import BY_NAME, Fold
+
+_MOST_RULES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSummary:
+    """`seconds` is the time of all launches, None where it was not measured of each. `values` are as those of a launch.
+    `limiters` say what share of the time, or of the launches, each was the one."""
+
+    kernel: str
+    device: str
+    device_name: str
+    compute_capability: str
+    launches: int
+    seconds: float | None
+    values: Mapping[str, float]
+    grid: Dimensions | None
+    block: Dimensions | None
+    limiters: Mapping[Limiter, float]
+    rules: tuple[NcuRule, ...]
+
+
+@dataclass(slots=True)
+class _Mean:
+    weighted: float = 0.0
+    weight: float = 0.0
+    timed: int = 0
+    plain: float = 0.0
+    count: int = 0
+
+    def add(self, value: float, seconds: float | None) -> None:
+        self.plain += value
+        self.count += 1
+        if seconds:
+            self.weighted += value * seconds
+            self.weight += seconds
+            self.timed += 1
+
+    @property
+    def value(self) -> float:
+        # What was measured once is that number, and no product and quotient of it.
+        by_time = self.count > 1 and self.timed == self.count and self.weight > 0
+        return self.weighted / self.weight if by_time else self.plain / self.count
+
+
+@dataclass(slots=True)
+class _Sum:
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, value: float, _seconds: float | None) -> None:
+        self.value += value
+        self.count += 1
+
+
+@dataclass(slots=True)
+class _Same:
+    value: float | None = None
+    seen: bool = False
+
+    def add(self, value: float, _seconds: float | None) -> None:
+        if not self.seen:
+            self.value, self.seen = value, True
+        elif value != self.value:
+            self.value = None
+
+
+_Folded = _Mean | _Sum | _Same
+_FOLDS: Mapping[Fold, type[_Folded]] = {Fold.MEAN: _Mean, Fold.SUM: _Sum, Fold.FIRST: _Same}
+
+
+@dataclass(slots=True)
+class _Shares:
+    """What was the one for how long, and in how many launches: the time tells only if it is known of all."""
+
+    seconds: dict[Limiter, float] = field(default_factory=dict)
+    launches: dict[Limiter, int] = field(default_factory=dict)
+
+    def add(self, key: Limiter, seconds: float | None) -> None:
+        self.launches[key] = self.launches.get(key, 0) + 1
+        self.seconds[key] = self.seconds.get(key, 0.0) + (seconds or 0.0)
+
+    def of(self, launches: int, seconds: float | None) -> dict[Limiter, float]:
+        if seconds:
+            return {key: time / seconds for key, time in self.seconds.items()}
+        return {key: count / launches for key, count in self.launches.items()}
+
+
+@dataclass(slots=True)
+class _Kernel:
+    first: KernelLaunch
+    launches: int = 0
+    timed: int = 0
+    seconds: float = 0.0
+    metrics: dict[str, _Folded] = field(default_factory=dict)
+    limiters: _Shares = field(default_factory=_Shares)
+    same_shape: bool = True
+    rules: dict[tuple[str, str], NcuRule] = field(default_factory=dict)
+
+
+class KernelTotals:
+    """Adds launches up by kernel, on each device."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[tuple[str, str, str], _Kernel] = {}
+
+    def add(self, launch: KernelLaunch) -> None:
+        """One more launch."""
+        key = (launch.kernel, launch.device, launch.compute_capability)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = _Kernel(launch)
+        seconds = launch.values.get("duration")
+        kernel.launches += 1
+        if seconds is not None:
+            kernel.timed += 1
+            kernel.seconds += seconds
+        kernel.same_shape &= launch.grid == kernel.first.grid and launch.block == kernel.first.block
+        metrics = kernel.metrics
+        for name, value in launch.values.items():
+            folded = metrics.get(name)
+            if folded is None:
+                folded = metrics[name] = _folded(name)
+            folded.add(value, seconds)
+        for limiter in limiters(launch.values):
+            kernel.limiters.add(limiter, seconds)
+        for rule in launch.rules:
+            if len(kernel.rules) < _MOST_RULES:
+                kernel.rules.setdefault((rule.name, rule.text), rule)
+
+    def summaries(self) -> tuple[KernelSummary, ...]:
+        """One for each kernel: those that took longest first, then in the order of their first launch."""
+        found = [_summary(kernel) for kernel in self._kernels.values()]
+        return tuple(sorted(found, key=lambda summary: -(summary.seconds or 0.0)))
+
+
+def _folded(name: str) -> _Folded:
+    metric = BY_NAME.get(name)
+    if metric is not None:
+        return _FOLDS[metric.fold]()
+    return _Sum() if name.startswith("stall_samples") else _Mean()
+
+
+def _is_partial(name: str, folded: _Folded, launches: int) -> bool:
+    """True of a sum over some launches, which is that of no whole. Of samples of stalls only shares are taken."""
+    return isinstance(folded, _Sum) and folded.count < launches and name in BY_NAME
+
+
+def _summary(kernel: _Kernel) -> KernelSummary:
+    values = {
+        name: folded.value
+        for name, folded in kernel.metrics.items()
+        if folded.value is not None and not _is_partial(name, folded, kernel.launches)
+    }
+    first = kernel.first
+    seconds = kernel.seconds if kernel.timed == kernel.launches else None
+    return KernelSummary(
+        kernel=first.kernel,
+        device=first.device,
+        device_name=first.device_name,
+        compute_capability=first.compute_capability,
+        launches=kernel.launches,
+        seconds=seconds,
+        values=values,
+        grid=first.grid if kernel.same_shape else None,
+        block=first.block if kernel.same_shape else None,
+        limiters=kernel.limiters.of(kernel.launches, seconds),
+        rules=tuple(kernel.rules.values()),
+    )

@@ -1,0 +1,98 @@
+"""How each of a kernel's headline metrics is, beside the line that labels are drawn by."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from frx_graph.analyzers.kernels import labels
+from frx_graph.analyzers.kernels.labels import issue_slots_busy, sectors_per_load, sectors_per_store
+from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, NEAR_PEAK_PCT
+
+
+class Level(enum.StrEnum):
+    """How bad a value is by itself; whether it matters is for the verdict to say."""
+
+    BAD = "bad"
+    DOUBTFUL = "doubtful"
+    GOOD = "good"
+    UNMEASURED = "unmeasured"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLevel:
+    """One metric; `value` is in `unit`, None where it was not measured. `line` says what it is judged by."""
+
+    name: str
+    title: str
+    value: float | None
+    unit: str
+    level: Level
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    name: str
+    title: str
+    doubtful: float
+    bad: float
+    unit: str = "%"
+    """Where `bad` is below `doubtful`, low values are the bad ones."""
+
+    def level(self, value: float | None) -> Level:
+        if value is None:
+            return Level.UNMEASURED
+        sign = -1.0 if self.bad < self.doubtful else 1.0
+        if sign * value >= sign * self.bad:
+            return Level.BAD
+        return Level.DOUBTFUL if sign * value >= sign * self.doubtful else Level.GOOD
+
+    @property
+    def text(self) -> str:
+        sign = "<=" if self.bad < self.doubtful else ">="
+        return f"[ !] {sign} {self.doubtful:g}, [!!] {sign} {self.bad:g}"
+
+
+_LINES = (
+    _Line("dram_throughput", "DRAM throughput", LATENCY_BELOW_PCT, NEAR_PEAK_PCT),
+    _Line("sectors_per_load", "Sectors a global load", labels.COALESCED_SECTORS + 0.1, 16.1, ""),
+    _Line("l1_hit_rate", "L1 hit rate", labels.L1_HIT_PCT, 10.0),
+    _Line("l2_hit_rate", "L2 hit rate", labels.L2_HIT_PCT, 10.0),
+    _Line("achieved_occupancy", "Achieved occupancy", labels.OCCUPANCY_PCT, labels.ADEQUATE_OCCUPANCY_PCT),
+    _Line("theoretical_occupancy", "Theoretical occupancy", labels.OCCUPANCY_PCT, labels.ADEQUATE_OCCUPANCY_PCT),
+    _Line("issue_slots_busy", "Issue slots busy", labels.ISSUE_PCT, labels.ISSUE_PCT / 2),
+    _Line("eligible_warps", "Warps ready to issue", labels.ELIGIBLE_WARPS, labels.ELIGIBLE_WARPS / 4, ""),
+)
+_TENSOR_PIPE = _Line("tensor_pipe", "Tensor pipe", labels.TENSOR_PIPE_PCT, labels.TENSOR_PIPE_PCT / 3)
+_FIGURES = (
+    ("compute_throughput", "Compute throughput"),
+    ("memory_throughput", "Memory throughput"),
+)
+"""Neither high nor low is bad of these: the verdict is made of both."""
+
+
+def measured_values(values: Mapping[str, float]) -> Mapping[str, float]:
+    """With what follows from others, where it was not measured itself."""
+    derived = {
+        "sectors_per_load": sectors_per_load(values),
+        "sectors_per_store": sectors_per_store(values),
+        "issue_slots_busy": issue_slots_busy(values),
+    }
+    return {**values, **{name: value for name, value in derived.items() if value is not None}}
+
+
+def metric_levels(kernel: str, values: Mapping[str, float]) -> tuple[MetricLevel, ...]:
+    """The headline metrics of the kernel of that name, the two that make the verdict first, and the tensor pipe last,
+    if it multiplies matrices."""
+    values = measured_values(values)
+    figures = tuple(
+        MetricLevel(name, title, values.get(name), "%", Level.GOOD if name in values else Level.UNMEASURED, "verdict")
+        for name, title in _FIGURES
+    )
+    lines = (*_LINES, _TENSOR_PIPE) if labels.multiplies_matrices(kernel, values) else _LINES
+    return figures + tuple(
+        MetricLevel(line.name, line.title, (value := values.get(line.name)), line.unit, line.level(value), line.text)
+        for line in lines
+    )

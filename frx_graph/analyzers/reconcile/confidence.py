@@ -1,0 +1,151 @@
+"""How sure several layers together make a diagnosis. All rules for that are here.
+
+    one layer, with a hint                     low        a hint goes with other things, too
+    one layer that is certain of the code      medium     so it is written; what it costs only a run tells
+    one that has counted or measured it        high       by one tool, which may be misread, or of another build
+    one layer more that agrees                 one more,  a parser, a compiler and a counter are mistaken in
+                                               to high    different ways
+    a counter, and another that is certain     confirmed  the cause stands in the code, the effect was measured
+
+What speaks against it is weighed by the same grades. Weaker than what speaks for it, it takes a step: somebody is
+mistaken. As strong, nothing is said: the layers disagree. Stronger, the diagnosis is refuted, as source that looks
+strided is by a counter of whole sectors. Layers meet only where they speak of the same side (`Signal.about`): a counter
+of loads neither confirms nor refutes what is said of stores.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from frx_graph.analyzers.reconcile.signal import EVERYTHING, Grade, Layer, Signal
+
+ConfidenceLabel = Literal["low", "medium", "high", "confirmed"]
+
+
+class Confidence(enum.IntEnum):
+    """Of a diagnosis that holds."""
+
+    LOW = 1
+    MEDIUM = 2
+    HIGH = 3
+    CONFIRMED = 4
+
+    @property
+    def label(self) -> ConfidenceLabel:
+        """In a word."""
+        return _LABELS[self]
+
+
+_LABELS: Mapping[Confidence, ConfidenceLabel] = {
+    Confidence.LOW: "low",
+    Confidence.MEDIUM: "medium",
+    Confidence.HIGH: "high",
+    Confidence.CONFIRMED: "confirmed",
+}
+
+
+class Standing(enum.StrEnum):
+    """What becomes of what layers say."""
+
+    HOLDS = "holds"
+    DISPUTED = "disputed"
+    """As much speaks against it as for it."""
+    REFUTED = "refuted"
+    UNSUPPORTED = "unsupported"
+    """What was seen has other causes, too, and no layer says that it is this one."""
+
+
+_ORDER = (Standing.HOLDS, Standing.DISPUTED, Standing.REFUTED, Standing.UNSUPPORTED)
+_BY_ITSELF = {
+    Grade.HINT: Confidence.LOW,
+    Grade.CERTAIN: Confidence.MEDIUM,
+    Grade.COUNTED: Confidence.HIGH,
+    Grade.MEASURED: Confidence.HIGH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a diagnosis; `confidence` is None where it does not hold. The signals are those that meet on it, each
+    strongest first."""
+
+    about: str
+    standing: Standing
+    confidence: Confidence | None
+    agreeing: tuple[Signal, ...]
+    contradicting: tuple[Signal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """All sides, the one that is surest first."""
+
+    sides: tuple[Side, ...]
+
+    @property
+    def standing(self) -> Standing:
+        """That of the surest."""
+        return self.sides[0].standing
+
+    @property
+    def confidence(self) -> Confidence | None:
+        """That of the surest; None where no side holds."""
+        return self.sides[0].confidence
+
+    @property
+    def agreeing(self) -> tuple[Signal, ...]:
+        """What the sides that hold rest on."""
+        return tuple(dict.fromkeys(signal for side in self._holding for signal in side.agreeing))
+
+    @property
+    def contradicting(self) -> tuple[Signal, ...]:
+        """What speaks against them."""
+        return tuple(dict.fromkeys(signal for side in self._holding for signal in side.contradicting))
+
+    @property
+    def _holding(self) -> tuple[Side, ...]:
+        return tuple(side for side in self.sides if side.standing is Standing.HOLDS)
+
+
+def judge(signals: Iterable[Signal]) -> Judgement | None:
+    """What these signals on one kernel make of one diagnosis; None where nothing speaks for it."""
+    known = sorted(signals, key=_strongest_first)
+    abouts = dict.fromkeys(one.about for one in known if one.supports)
+    sides = [_judge_side(about, known) for about in abouts]
+    sides.sort(key=lambda side: (_ORDER.index(side.standing), -(side.confidence or 0), side.about))
+    return Judgement(tuple(sides)) if sides else None
+
+
+def _strongest_first(signal: Signal) -> tuple[int, int, str, str, str, int, bool]:
+    place = list(Layer).index(signal.layer)
+    return -signal.grade, place, signal.label, signal.about, signal.evidence, signal.line or 0, signal.alone
+
+
+def _judge_side(about: str, known: Sequence[Signal]) -> Side:
+    mine = [one for one in known if one.about in (about, EVERYTHING)]
+    agreeing = tuple(one for one in mine if one.supports)
+    contradicting = tuple(one for one in mine if not one.supports)
+    if not any(one.alone for one in agreeing):
+        return Side(about, Standing.UNSUPPORTED, None, agreeing, contradicting)
+    if contradicting and contradicting[0].grade >= agreeing[0].grade:
+        stronger = contradicting[0].grade > agreeing[0].grade
+        return Side(about, Standing.REFUTED if stronger else Standing.DISPUTED, None, agreeing, contradicting)
+    confidence = _confidence(agreeing)
+    if contradicting:
+        confidence = Confidence(max(Confidence.LOW, confidence - 1))
+    return Side(about, Standing.HOLDS, confidence, agreeing, contradicting)
+
+
+def _confidence(agreeing: Sequence[Signal]) -> Confidence:
+    strongest: dict[Layer, Grade] = {}
+    for one in agreeing:
+        strongest[one.layer] = max(one.grade, strongest.get(one.layer, one.grade))
+    sure = [grade for grade in strongest.values() if grade >= Grade.CERTAIN]
+    own = max(one.grade for one in agreeing if one.alone)
+    if own >= Grade.CERTAIN and len(sure) > 1 and Grade.MEASURED in sure:
+        return Confidence.CONFIRMED
+    step = 1 if len(strongest) > 1 else 0
+    return Confidence(min(Confidence.HIGH, _BY_ITSELF[own] + step))

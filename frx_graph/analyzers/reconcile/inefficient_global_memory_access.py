@@ -1,0 +1,154 @@
+"""Warps fetch or write more sectors of global memory than their words need.
+
+    source    + elements of neighbouring threads lie apart (certain); narrow loads, no tiles (hints)
+              - all accesses are of neighbours (certain)
+    PTX       + much of it is access of global memory (hint)
+              - it has none (certain)
+    ncu       + more sectors a request than words need (measured); warps wait for memory, if another layer says why
+              - whole sectors (measured)
+
+Loads and stores are told apart: what the source says of a store only the counter of stores confirms or refutes. A warp
+needs as many sectors as its words have bytes, which the source tells, or the types in the kernel's name; where neither
+does, 8 and 16 sectors may be whole ones of wide words, or every second and fourth of narrow ones. One sector more than
+that is a row of words that does not begin with a sector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.kernels.analysis import LabelledKernel
+from frx_graph.analyzers.kernels.labels import COALESCED_SECTORS, VECTOR_SECTORS, sectors_per_load, sectors_per_store
+from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
+from frx_graph.evidence.cuda.source import Access, Space, StrideKind, Use
+from frx_graph.evidence.kernel_signature import kernel_signature
+from frx_graph.evidence.ncu.presets import Preset
+from frx_graph.evidence.ptx.instruction import Kind
+
+LOADS, STORES, ATOMICS = "loads", "stores", "atomics"
+_ABOUT = {Use.READ: LOADS, Use.WRITE: STORES, Use.ATOMIC: ATOMICS}
+_HINTS = {"missing_vectorized_loads": Grade.HINT, "no_shared_memory_tiling": Grade.HINT}
+_COUNTERS = {LOADS: "uncoalesced_access", STORES: "sectors_per_store"}
+_WIDE = {
+    **dict.fromkeys(("double", "long", "longlong", "unsignedlong", "unsignedlonglong", "float2", "int2", "uint2"), 8),
+    **dict.fromkeys(("double2", "longlong2", "ulonglong2", "float4", "int4", "uint4"), 16),
+}
+"""Bytes of types of which a warp's words need more than four sectors."""
+_KINDS = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.ATOMIC)
+_WITHIN = 0.02
+"""Of a number of sectors, as for the label `uncoalesced_access`."""
+
+
+def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+    """What each layer says."""
+    if kernel.source is not None:
+        yield from _in_source(kernel.source)
+    for static in kernel.ptx:
+        yield from _in_ptx(static)
+    for labelled in kernel.ncu:
+        yield from _in_counters(kernel, labelled)
+
+
+def _in_source(source: SourceKernel) -> Iterator[Signal]:
+    found = [one for one in source.findings if one.card.id == "uncoalesced_access"]
+    for finding in found:
+        about = LOADS if finding.access is None else _ABOUT[finding.access.use]
+        yield Signal(Layer.SOURCE, finding.card.id, True, Grade.CERTAIN, finding.seen, about, line=finding.line)
+    yield from of_source(source, _HINTS, LOADS)
+    accesses = _global(source)
+    if found or source.kernel is None or not source.kernel.complete or not accesses:
+        return
+    if all(one.stride.kind in (StrideKind.COALESCED, StrideKind.BROADCAST) for one in accesses):
+        said = f"neighbouring threads use neighbouring elements in all {len(accesses)} accesses of global memory"
+        yield Signal(Layer.SOURCE, "coalesced", False, Grade.CERTAIN, said)
+
+
+def _in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
+    for label in kernel.labels:
+        if label.label == "ptx_global_memory_heavy":
+            yield of_label(Layer.PTX, label, Grade.HINT)
+    function = kernel.function
+    if not function.calls and not any(function.mix.get(kind) for kind in _KINDS):
+        said = "the compiled kernel neither reads nor writes global memory"
+        yield Signal(Layer.PTX, "no_global_memory", False, Grade.CERTAIN, said)
+
+
+def _in_counters(kernel: MatchedKernel, labelled: LabelledKernel) -> Iterator[Signal]:
+    values = labelled.summary.values
+    counted = [
+        signal
+        for about, sectors in ((LOADS, sectors_per_load(values)), (STORES, sectors_per_store(values)))
+        if sectors is not None
+        for signal in (_of_sectors(kernel, labelled, about, sectors),)
+    ]
+    yield from counted
+    against = [one for one in counted if not one.supports and one.grade is Grade.MEASURED]
+    if len(against) == 2:
+        yield counter(against[0].label, "; ".join(one.evidence for one in against), supports=False)
+    for label in labelled.labels:
+        if label.label == "warp_stall_memory":
+            yield counter(label.label, label.evidence, supports=True, alone=False)
+
+
+def _of_sectors(kernel: MatchedKernel, labelled: LabelledKernel, about: str, sectors: float) -> Signal:
+    label = _COUNTERS[about]
+    said = f"{sectors:.1f} sectors for each global {about.removesuffix('s')} of a warp"
+    word = _word_bytes(kernel.source, about) or _named_word_bytes(labelled.summary.kernel)
+    whole = max(COALESCED_SECTORS, word or 0)
+    if sectors <= whole * (1 + _WITHIN):
+        if about == LOADS and _shares_elements(kernel.source):
+            # Some loads take one sector, as they should: an average of four may hide others that take 32.
+            said += ", an average with those that are the same for all threads"
+            return Signal(Layer.NCU, label, False, Grade.HINT, said, about)
+        return counter(label, said, supports=False, about=about)
+    if sectors <= whole + 1 + _WITHIN:
+        said += f", one more than {whole:.0f} at most: rows of words that do not begin with a sector"
+        return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
+    if speed_of_light(labelled.summary.values).bound is Bound.COMPUTE:
+        said += ", but arithmetic is what the kernel waits for"
+        return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
+    told = word is not None or not any(abs(sectors - wide) <= _WITHIN * wide for wide in VECTOR_SECTORS)
+    return counter(label, said, supports=True, about=about, alone=told)
+
+
+def _word_bytes(source: SourceKernel | None, about: str) -> int | None:
+    """Of the widest word of these accesses; None where the source does not tell of each."""
+    words = [one.element_bytes for one in _global(source) if _ABOUT[one.use] == about]
+    known = [word for word in words if word is not None]
+    return max(known) if known and len(known) == len(words) else None
+
+
+def _named_word_bytes(name: str) -> int | None:
+    """Of the widest type that a kernel's name has as a template argument, or points to; None where none is wide: then
+    nothing is known, since a name need not tell how a pointer is read."""
+    signature = kernel_signature(name)
+    types = [text or "" for text in signature.arguments or ()]
+    types += [text.rstrip("*") for text in signature.parameters or () if text is not None and text.endswith("*")]
+    return max((_WIDE[text] for text in types if text in _WIDE), default=None)
+
+
+def _global(source: SourceKernel | None) -> tuple[Access, ...]:
+    """Accesses that are of global memory, or may be."""
+    if source is None or source.kernel is None:
+        return ()
+    return tuple(one for one in source.kernel.accesses if one.space in (Space.GLOBAL, Space.UNKNOWN))
+
+
+def _shares_elements(source: SourceKernel | None) -> bool:
+    return any(one.use is Use.READ and one.stride.kind is StrideKind.BROADCAST for one in _global(source))
+
+
+DIAGNOSIS = DiagnosisRule(
+    name="inefficient_global_memory_access",
+    title="Inefficient access of global memory",
+    signals=signals,
+    told_by=frozenset({Layer.SOURCE, Layer.NCU}),
+    decides=Preset(
+        "memory",
+        "how many sectors an access of global memory takes",
+        ("compute_throughput", "memory_throughput", "sectors_per_load", "sectors_per_store"),
+    ),
+)

@@ -1,0 +1,89 @@
+"""Too few warps are resident to hide what single ones wait for: the grid, the block, or shared memory is the reason.
+
+    source    + the launch leaves half a multiprocessor empty, or a part of each warp (certain); odd blocks, much shared
+                memory (hints)
+    ncu       + occupancy below 50 % where latency is what the kernel waits for (measured); few warps are ready, if
+                another layer says why
+              - occupancy is there, or does not matter (measured)
+    profiler  + each launch is of one block, or of blocks of half a warp (certain)
+
+What registers limit is `register_pressure_and_spills`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.kernels.analysis import LabelledKernel
+from frx_graph.analyzers.kernels.labels import OCCUPANCY_PCT
+from frx_graph.analyzers.kernels.occupancy_model import WARP
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, RunKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
+from frx_graph.evidence.ncu.presets import Preset
+
+_RULES = {
+    "low_theoretical_occupancy": Grade.CERTAIN,
+    "poor_block_size_subwarp": Grade.CERTAIN,
+    "poor_block_size_unaligned": Grade.HINT,
+    "large_static_shared_memory": Grade.HINT,
+}
+_LABELS = frozenset({"occupancy_limited", "occupancy_limited_by_shared_memory", "occupancy_limited_by_block_size"})
+_SYMPTOM = "low_warp_scheduler_utilization"
+
+
+def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+    """What each layer says."""
+    yield from of_source(kernel.source, _RULES)
+    for labelled in kernel.ncu:
+        yield from _in_counters(labelled)
+    for run in kernel.runs:
+        yield from _in_run(run)
+
+
+def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+    values = kernel.summary.values
+    for label in kernel.labels:
+        if label.label in _LABELS:
+            yield of_label(Layer.NCU, label, Grade.MEASURED)
+        elif label.label == _SYMPTOM:
+            yield counter(label.label, label.evidence, supports=True, alone=False)
+    achieved, bound = values.get("achieved_occupancy"), speed_of_light(values).bound
+    if achieved is None:
+        return
+    said = f"achieved occupancy {achieved:.1f} %"
+    if achieved >= OCCUPANCY_PCT:
+        yield counter("achieved_occupancy", said, supports=False)
+    elif bound not in (Bound.LATENCY, Bound.UNKNOWN):
+        yield counter("achieved_occupancy", f"{said}, which is enough: the verdict is {bound}", supports=False)
+
+
+def _in_run(run: RunKernel) -> Iterator[Signal]:
+    if run.most_blocks == 1:
+        said = "every launch is of a single block, on one multiprocessor of the device"
+        yield Signal(Layer.PROFILER, "single_block", True, Grade.CERTAIN, said)
+    if run.most_threads is not None and 2 * run.most_threads <= WARP:
+        said = f"blocks of {run.most_threads} threads at most leave half of their warp without work"
+        yield Signal(Layer.PROFILER, "small_block", True, Grade.CERTAIN, said)
+
+
+DIAGNOSIS = DiagnosisRule(
+    name="low_occupancy",
+    title="Too few warps at work",
+    signals=signals,
+    told_by=frozenset({Layer.SOURCE, Layer.NCU, Layer.PROFILER}),
+    decides=Preset(
+        "occupancy",
+        "how many warps are at work, and what keeps others away",
+        (
+            "compute_throughput",
+            "memory_throughput",
+            "achieved_occupancy",
+            "theoretical_occupancy",
+            "block_limit_registers",
+            "block_limit_shared_memory",
+            "block_limit_warps",
+            "block_limit_blocks",
+        ),
+    ),
+)

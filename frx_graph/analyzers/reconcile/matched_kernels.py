@@ -1,0 +1,271 @@
+"""The kernels of a program, each with what every layer has of it.
+
+Layers name kernels differently (`kernel_signature`), and each has a name of its own for each kernel. Two are matched
+only if there is no other that could be meant: a profiler's bare `copy` is neither `copy<4>` nor `copy<8>`, if PTX has
+both, and stands for itself. The source of a template is that of all its instances.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from frx_graph.analyzers.cuda.analysis import CudaFinding
+from frx_graph.analyzers.kernels.analysis import LabelledKernel
+from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
+from frx_graph.analyzers.layers import Layers, SourceLayer, TraceLayer
+from frx_graph.analyzers.timeline.kernel_table import KernelTotal
+from frx_graph.evidence.cuda.source import Kernel
+from frx_graph.evidence.kernel_signature import KernelSignature, kernel_signature, source_signature
+from frx_graph.evidence.mangled_name import Texts
+from frx_graph.evidence.trace.events import ActivityKind
+
+_MOST = 500
+"""Names with the same function and template arguments, or none that are told: of more than that, which no program has,
+each stands for itself, since all are compared with all."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKernel:
+    """A kernel in the source; `kernel` is None where only its launch is there, or several have its name. `overloaded`:
+    which of several its findings are of cannot be told."""
+
+    name: str
+    signature: KernelSignature
+    kernel: Kernel | None
+    findings: tuple[CudaFinding, ...]
+    overloaded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunKernel:
+    """A kernel in a trace. `share` is its part of the time of all kernels, 0..1; `most_blocks` and `most_threads` of a
+    block are the largest of its launches, None where the trace does not have them of all."""
+
+    total: KernelTotal
+    share: float
+    most_blocks: int | None
+    most_threads: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedKernel:
+    """One kernel. On several devices, or with several launches named apart, a layer may have it more than once."""
+
+    name: str
+    source: SourceKernel | None = None
+    ptx: tuple[StaticKernel, ...] = ()
+    ncu: tuple[LabelledKernel, ...] = ()
+    runs: tuple[RunKernel, ...] = ()
+
+    @property
+    def runtime_share(self) -> float | None:
+        """Its part of the time of all kernels that were measured, 0..1, or of the run; None where neither tells."""
+        shares = [one.attribution.runtime_share_pct for one in self.ncu]
+        known = [share for share in shares if share is not None]
+        if known and len(known) == len(shares):
+            return min(1.0, sum(known) / 100.0)
+        return min(1.0, sum(run.share for run in self.runs)) if self.runs else None
+
+    @property
+    def function(self) -> str:
+        """Its name without all else, by which Nsight Compute finds it."""
+        names = [one.summary.kernel for one in self.ncu] + [one.total.name for one in self.runs]
+        names += [self.source.name] if self.source is not None else []
+        return kernel_signature((names or [self.name])[0]).function
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A name, and which of the layers have it."""
+
+    text: str
+    signature: KernelSignature
+    layers: frozenset[int]
+
+    @property
+    def arguments(self) -> Texts | None:
+        """Template arguments, None where one of them is not told."""
+        arguments = self.signature.arguments
+        return None if arguments is None or None in arguments else arguments
+
+    def rivals(self, other: _Name) -> bool:
+        """True of another name of the same layer that tells as much."""
+        return self is not other and bool(self.layers & other.layers) and self.signature.told >= other.signature.told
+
+
+@dataclass(slots=True)
+class _Group:
+    """Names that are of one kernel, of a layer each."""
+
+    names: list[_Name] = field(default_factory=list)
+
+    @property
+    def layers(self) -> frozenset[int]:
+        return frozenset(layer for name in self.names for layer in name.layers)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(name.text for name in self.names)
+
+    def takes(self, signature: KernelSignature) -> bool:
+        return all(signature.fits(name.signature) for name in self.names)
+
+
+def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
+    """All kernels of all layers, those of most time first, then by name."""
+    ptx: dict[str, list[StaticKernel]] = defaultdict(list)
+    ncu: dict[str, list[LabelledKernel]] = defaultdict(list)
+    for static in layers.ptx.analysis.kernels if layers.ptx is not None else ():
+        ptx[static.function.name].append(static)
+    for labelled in layers.ncu.analysis.kernels if layers.ncu is not None else ():
+        ncu[labelled.summary.kernel].append(labelled)
+    runs = _runs(layers.trace) if layers.trace is not None else {}
+    groups = _grouped((ptx, ncu, runs))
+    source = _source_kernels(layers.source) if layers.source is not None else ()
+    by_function: dict[str, list[SourceKernel]] = defaultdict(list)
+    for one in source:
+        by_function[one.signature.function].append(one)
+    owners = [_owner(group, by_function.get(group.names[0].signature.function, ())) for group in groups]
+    instances = Counter(owner.signature for owner in owners if owner is not None)
+    found = [
+        MatchedKernel(
+            name=_shown(group.texts, owner, instances, ncu, runs),
+            source=owner,
+            ptx=tuple(one for name in group.texts for one in ptx.get(name, ())),
+            ncu=tuple(one for name in group.texts for one in ncu.get(name, ())),
+            runs=tuple(runs[name] for name in group.texts if name in runs),
+        )
+        for group, owner in zip(groups, owners, strict=True)
+    ]
+    found += [MatchedKernel(one.name, one) for one in source if one.signature not in instances]
+    return tuple(sorted(found, key=lambda kernel: (-(kernel.runtime_share or 0.0), kernel.name)))
+
+
+def _grouped(layers: Sequence[Collection[str]]) -> list[_Group]:
+    """The names of each of these layers that are of one kernel."""
+    by_function: dict[str, list[_Name]] = defaultdict(list)
+    for text in sorted({text for layer in layers for text in layer}):
+        name = _Name(text, kernel_signature(text), frozenset(i for i, layer in enumerate(layers) if text in layer))
+        by_function[name.signature.function].append(name)
+    return [group for names in by_function.values() for group in _grouped_by_name(names)]
+
+
+def _grouped_by_name(names: Sequence[_Name]) -> list[_Group]:
+    """The same of names with one function. Those that tell most come first, so that one which tells little is not taken
+    for the first that it fits. Names with other template arguments are not looked at: a program may have thousands."""
+    known: dict[Texts | None, list[_Name]] = defaultdict(list)
+    for name in names:
+        known[name.arguments].append(name)
+    found = [_Group([name]) for alike in known.values() if len(alike) > _MOST for name in alike]
+    known = {arguments: alike for arguments, alike in known.items() if len(alike) <= _MOST}
+    groups: dict[Texts | None, list[_Group]] = {arguments: [] for arguments in known}
+    for name in sorted((name for alike in known.values() for name in alike), key=lambda name: -name.signature.told):
+        fitting = [group for group in _near(groups, name) if group.takes(name.signature)]
+        if len(fitting) == 1 and not fitting[0].layers & name.layers:
+            rivals = [one for one in _near(known, name) if one.rivals(name) and fitting[0].takes(one.signature)]
+            if not rivals:
+                fitting[0].names.append(name)
+                continue
+        groups[name.arguments].append(_Group([name]))
+    return [*found, *(group for some in groups.values() for group in some)]
+
+
+def _near(known: Mapping[Texts | None, Sequence[_T]], name: _Name) -> Iterator[_T]:
+    """What may have the template arguments of this name; all, if it does not tell them."""
+    wanted = known if name.arguments is None else dict.fromkeys((name.arguments, None))
+    return (one for arguments in wanted for one in known.get(arguments, ()))
+
+
+def _owner(group: _Group, source: Sequence[SourceKernel]) -> SourceKernel | None:
+    """The kernel of the source that a group is of; None where two could be, or one name stands for several."""
+    fitting = [one for one in source if group.takes(one.signature)]
+    return fitting[0] if len(fitting) == 1 and not fitting[0].overloaded else None
+
+
+def _shown(
+    names: Sequence[str],
+    owner: SourceKernel | None,
+    instances: Mapping[KernelSignature, int],
+    ncu: Mapping[str, Sequence[LabelledKernel]],
+    runs: Mapping[str, RunKernel],
+) -> str:
+    """The name that people know it by: as a profiler writes it, or the source; mangled if there is no other."""
+    measured = [name for name in names if name in ncu] or [name for name in names if name in runs]
+    if measured:
+        return measured[0]
+    return owner.name if owner is not None and instances[owner.signature] == 1 else names[0]
+
+
+def _source_kernels(layer: SourceLayer) -> tuple[SourceKernel, ...]:
+    source, analysis = layer.source, layer.analysis
+    kernels: dict[KernelSignature, list[Kernel]] = defaultdict(list)
+    names: dict[KernelSignature, set[str]] = defaultdict(set)
+    by_function: dict[str, list[KernelSignature]] = defaultdict(list)
+    for kernel in source.kernels:
+        signature = source_signature(kernel.name, template=bool(kernel.template))
+        if signature not in kernels:
+            by_function[signature.function].append(signature)
+        kernels[signature].append(kernel)
+        names[signature].add(kernel.name)
+    unclear: set[KernelSignature] = set()
+    for name in _launched(layer):
+        # A launch has the kernel's name as it is written there: some of its namespaces, and template arguments.
+        spelled = kernel_signature(name)
+        fitting = [one for one in by_function.get(spelled.function, ()) if one.fits(spelled)]
+        owner = fitting[0] if len(fitting) == 1 else spelled
+        names[owner].add(name)
+        if len(fitting) > 1:
+            unclear.add(owner)
+    findings: dict[str, list[CudaFinding]] = defaultdict(list)
+    for finding in analysis.findings:
+        findings[finding.kernel].append(finding)
+    found = []
+    for signature, mine in names.items():
+        defined = kernels.get(signature, [])
+        found.append(
+            SourceKernel(
+                name=defined[0].name if defined else min(mine),
+                signature=signature,
+                kernel=defined[0] if len(defined) == 1 else None,
+                findings=tuple(finding for name in sorted(mine) for finding in findings.get(name, ())),
+                overloaded=len(defined) > 1 or signature in unclear,
+            )
+        )
+    return tuple(found)
+
+
+def _launched(layer: SourceLayer) -> list[str]:
+    defined = {kernel.name for kernel in layer.source.kernels}
+    return sorted({finding.kernel for finding in layer.analysis.findings} - defined)
+
+
+def _runs(layer: TraceLayer) -> dict[str, RunKernel]:
+    table = layer.run.timeline.kernels
+    shapes: dict[str, list[tuple[int | None, int | None]]] = defaultdict(list)
+    for activity in layer.trace.tree.activities:
+        if activity.kind is ActivityKind.KERNEL:
+            shapes[activity.name].append((_product(activity.grid), _product(activity.block)))
+    return {
+        total.name: RunKernel(
+            total=total,
+            share=total.total_ns / table.total_ns if table.total_ns else 0.0,
+            most_blocks=_most(blocks for blocks, _ in shapes[total.name]),
+            most_threads=_most(threads for _, threads in shapes[total.name]),
+        )
+        for total in table.kernels
+    }
+
+
+def _product(sizes: Sequence[int]) -> int | None:
+    return math.prod(sizes) if sizes else None
+
+
+def _most(sizes: Iterable[int | None]) -> int | None:
+    known = list(sizes)
+    numbers = [size for size in known if size is not None]
+    return max(numbers) if numbers and len(numbers) == len(known) else None

@@ -1,0 +1,145 @@
+"""What would make a diagnosis surer, and the command that gets it.
+
+What decides is a counter. Where that is known, what is missing is a layer that says why.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.layers import Layers
+from frx_graph.analyzers.reconcile.confidence import Confidence, Judgement, judge
+from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal
+from frx_graph.measure.nvcc import NOT_FOR_SHELLS
+
+YOUR_PROGRAM = "./your_app"
+FALLBACK = f"ncu --set full --csv --page raw {YOUR_PROGRAM} > full.csv"
+RECORD = "run = torch.profiler.profile(); run.start(); step(); run.stop(); run.export_chrome_trace('trace.json')"
+_FUNCTION = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+_PLAIN = re.compile(r"[\w ,:]", re.ASCII)
+_LONGEST = 200
+"""Characters of a name in a pattern."""
+_CAPABILITY = re.compile(r"(\d{1,2})\.(\d)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingEvidence:
+    """What one layer would add to one diagnosis of one kernel. `confidence` is None where the diagnosis does not hold
+    yet, `confirmed` is what it would be if the layer said so, too. `metrics` are counters of Nsight Compute. `command`
+    is for a shell, that of a trace is Python; None where there is nothing to run. `fallback` collects more than is
+    needed."""
+
+    rule: DiagnosisRule
+    kernel: MatchedKernel
+    layer: Layer
+    confidence: Confidence | None
+    confirmed: Confidence
+    what: str
+    metrics: tuple[str, ...]
+    command: str | None
+    fallback: str | None
+
+
+def missing_evidence(
+    rule: DiagnosisRule, kernel: MatchedKernel, signals: Sequence[Signal], judgement: Judgement, layers: Layers
+) -> Iterator[MissingEvidence]:
+    """The counters that decide, if they were not measured and would make it surer; else each layer that would. Nothing
+    of a diagnosis that is confirmed, or refuted by what no layer can outweigh."""
+    wanted = () if _is_measured(rule, kernel) else (Layer.NCU,)
+    surer = {layer: _with(layer, rule, signals) for layer in wanted}
+    if not any(_is_surer(one, judgement) for one in surer.values()):
+        absent = [layer for layer in (Layer.SOURCE, Layer.PTX, Layer.PROFILER) if not _has(kernel, layer)]
+        surer = {layer: _with(layer, rule, signals) for layer in absent if layer in rule.told_by}
+    for layer, confirmed in surer.items():
+        if confirmed is not None and _is_surer(confirmed, judgement):
+            yield _entry(rule, kernel, layer, judgement.confidence, confirmed, layers)
+
+
+def ncu_command(rule: DiagnosisRule, function: str) -> str:
+    """What measures that, and no more, of kernels with this function."""
+    words = ["ncu", "--metrics", ",".join(rule.decides.counters), "--kernel-name", kernel_filter(function)]
+    words += ["--csv", "--page", "raw", YOUR_PROGRAM]
+    return f"{shlex.join(words)} > missing_{rule.decides.name}.csv"
+
+
+def kernel_filter(function: str) -> str:
+    """The name as `--kernel-name` takes it. In one that is no name of C++ all that may mean something to a pattern, or
+    to a terminal, stands for any character."""
+    if _FUNCTION.fullmatch(function):
+        return function
+    shown = "".join(one if _PLAIN.match(one) else "." for one in function[:_LONGEST])
+    return f"regex:^{shown}{'' if len(function) > _LONGEST else '$'}"
+
+
+def _with(layer: Layer, rule: DiagnosisRule, signals: Sequence[Signal]) -> Confidence | None:
+    """How sure the diagnosis would be if this layer said so."""
+    grade = Grade.MEASURED if layer is Layer.NCU else Grade.CERTAIN
+    judgement = judge((*signals, Signal(layer, rule.name, True, grade, "")))
+    return None if judgement is None else judgement.confidence
+
+
+def _is_surer(confidence: Confidence | None, judgement: Judgement) -> bool:
+    return (confidence or 0) > (judgement.confidence or 0)
+
+
+def _is_measured(rule: DiagnosisRule, kernel: MatchedKernel) -> bool:
+    return bool(kernel.ncu) and all(
+        all(name in one.summary.values for name in rule.decides.metrics)
+        and (not rule.decides.stalls or warp_stalls(one.summary.values) is not None)
+        for one in kernel.ncu
+    )
+
+
+def _has(kernel: MatchedKernel, layer: Layer) -> bool:
+    found = {Layer.SOURCE: kernel.source, Layer.PTX: kernel.ptx, Layer.NCU: kernel.ncu, Layer.PROFILER: kernel.runs}
+    return bool(found[layer])
+
+
+def _entry(
+    rule: DiagnosisRule,
+    kernel: MatchedKernel,
+    layer: Layer,
+    confidence: Confidence | None,
+    confirmed: Confidence,
+    layers: Layers,
+) -> MissingEvidence:
+    metrics: tuple[str, ...] = ()
+    command: str | None = None
+    fallback: str | None = None
+    match layer:
+        case Layer.NCU:
+            what, metrics = rule.decides.use, rule.decides.counters
+            command, fallback = ncu_command(rule, kernel.function), FALLBACK
+        case Layer.PTX:
+            what, command = "what the compiler and the assembler make of it", _nvcc(kernel, layers)
+        case Layer.PROFILER:
+            what, command = "which kernels run, and how they are launched", RECORD
+        case Layer.SOURCE:
+            what = "its CUDA source, which says why"
+    return MissingEvidence(rule, kernel, layer, confidence, confirmed, what, metrics, command, fallback)
+
+
+def _nvcc(kernel: MatchedKernel, layers: Layers) -> str:
+    source = "kernel.cu" if layers.source is None else layers.source.source.source
+    if NOT_FOR_SHELLS.search(source):
+        source = "kernel.cu"
+    words = ["nvcc", "-ptx"]
+    if (target := _target(kernel)) is not None:
+        words.append(f"-arch={target}")
+    # What begins with a dash would be an option.
+    path = f"./{source}" if source.startswith("-") else source
+    return shlex.join([*words, "-o", f"./{PurePath(source).stem}.ptx", path])
+
+
+def _target(kernel: MatchedKernel) -> str | None:
+    """The architecture that it was measured on; None where that is not known."""
+    for one in kernel.ncu:
+        if known := _CAPABILITY.fullmatch(one.summary.compute_capability):
+            return f"sm_{known[1]}{known[2]}"
+    return None

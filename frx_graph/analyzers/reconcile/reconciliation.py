@@ -1,0 +1,172 @@
+"""Source, PTX, what Nsight Compute has measured and a run, reconciled: what holds each kernel back, how sure that is,
+what was found that no other layer bears out, and what is missing to be sure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from frx_graph.analyzers.layers import Layers
+from frx_graph.analyzers.reconcile import DIAGNOSES
+from frx_graph.analyzers.reconcile.confidence import Confidence, Judgement, Standing, judge
+from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, match_kernels
+from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence, missing_evidence
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Layer, Signal
+
+_NO_DIAGNOSIS = "no diagnosis of several layers speaks of it"
+_OF_THE_RUN = "it is of the whole run, and no kernel's"
+_OTHER_CAUSES = "it has several causes, and no other layer says which"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What holds one kernel back, and what speaks for and against that, strongest first."""
+
+    rule: DiagnosisRule
+    kernel: MatchedKernel
+    confidence: Confidence
+    agreeing: tuple[Signal, ...]
+    contradicting: tuple[Signal, ...]
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Those that agree."""
+        return tuple(layer for layer in Layer if any(one.layer is layer for one in self.agreeing))
+
+
+class Why(enum.StrEnum):
+    """Why something that a layer has found is in no diagnosis."""
+
+    REFUTED = "refuted"
+    """A layer that knows better says otherwise."""
+    DISPUTED = "disputed"
+    """A layer that knows as much says otherwise."""
+    SYMPTOM = "symptom"
+    """It has several causes, and no layer tells which."""
+    ONE_LAYER = "one_layer"
+    """No diagnosis of several layers speaks of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreconciled:
+    """A finding that stands alone, or against another. `diagnosis` is what it would have been, None of one that only
+    its layer can tell; `kernel` is None where it is of the whole run."""
+
+    why: Why
+    layer: Layer
+    label: str
+    kernel: MatchedKernel | None
+    evidence: str
+    reason: str
+    diagnosis: DiagnosisRule | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Diagnoses with the surest first, and of those the ones of most time."""
+
+    diagnoses: tuple[Diagnosis, ...]
+    unreconciled: tuple[Unreconciled, ...]
+    kernels: tuple[MatchedKernel, ...]
+    layers_available: tuple[Layer, ...]
+    missing: tuple[MissingEvidence, ...]
+
+
+def reconcile(layers: Layers) -> Reconciliation:
+    """What all layers that are at hand say together; nothing, if there is none."""
+    kernels = match_kernels(layers)
+    diagnoses: list[Diagnosis] = []
+    unreconciled: list[Unreconciled] = []
+    missing: list[MissingEvidence] = []
+    for kernel in kernels:
+        findings = tuple(_findings(kernel))
+        labels = {(one.layer, one.label) for one in findings}
+        told: set[tuple[Layer, str]] = set()
+        for rule in DIAGNOSES:
+            signals = tuple(rule.signals(kernel))
+            judgement = judge(signals)
+            # Counters that mean nothing by themselves are no findings.
+            if judgement is None or _is_silent(judgement, labels):
+                continue
+            told |= {(one.layer, one.label) for one in signals if one.supports}
+            if judgement.confidence is not None:
+                agreeing, contradicting = judgement.agreeing, judgement.contradicting
+                diagnoses.append(Diagnosis(rule, kernel, judgement.confidence, agreeing, contradicting))
+            unreconciled += _not_held(rule, kernel, judgement, labels)
+            missing += missing_evidence(rule, kernel, signals, judgement, layers)
+        unreconciled += (one for one in findings if (one.layer, one.label) not in told)
+    unreconciled += _of_the_run(layers)
+    # Sorting keeps the order of kernels, and of diagnoses of one kernel.
+    diagnoses.sort(key=lambda one: -one.confidence)
+    unreconciled.sort(key=lambda one: list(Why).index(one.why))
+    missing.sort(key=lambda one: -(one.confidence or 0))
+    return Reconciliation(
+        diagnoses=tuple(diagnoses),
+        unreconciled=tuple(unreconciled),
+        kernels=kernels,
+        layers_available=_available(layers),
+        missing=tuple(missing),
+    )
+
+
+def what_evidence_is_missing(layers: Layers) -> tuple[MissingEvidence, ...]:
+    """For each diagnosis that is not confirmed: what would tell, how sure it would be then, and how to get it."""
+    return reconcile(layers).missing
+
+
+def _available(layers: Layers) -> tuple[Layer, ...]:
+    known = {
+        Layer.SOURCE: layers.source,
+        Layer.PTX: layers.ptx,
+        Layer.NCU: layers.ncu,
+        Layer.PROFILER: layers.trace,
+    }
+    return tuple(layer for layer, found in known.items() if found is not None)
+
+
+_WHY = {Standing.REFUTED: Why.REFUTED, Standing.DISPUTED: Why.DISPUTED, Standing.UNSUPPORTED: Why.SYMPTOM}
+
+
+def _is_silent(judgement: Judgement, labels: set[tuple[Layer, str]]) -> bool:
+    return judgement.standing is Standing.UNSUPPORTED and not any(
+        (one.layer, one.label) in labels for side in judgement.sides for one in side.agreeing
+    )
+
+
+def _not_held(
+    rule: DiagnosisRule, kernel: MatchedKernel, judgement: Judgement, labels: set[tuple[Layer, str]]
+) -> Iterator[Unreconciled]:
+    """What was found of sides that do not hold, and has no part in one that does."""
+    agreeing = judgement.agreeing
+    for side in judgement.sides:
+        if side.confidence is not None:
+            continue
+        why = _WHY[side.standing]
+        own = [one for one in side.contradicting if one.about == side.about] or side.contradicting
+        against = "; ".join(f"{one.layer}: {one.evidence}" for one in own)
+        for one in side.agreeing:
+            finding = one.alone or (one.layer, one.label) in labels
+            if one.about == side.about and one not in agreeing and finding:
+                reason = against if why is not Why.SYMPTOM else _OTHER_CAUSES
+                yield Unreconciled(why, one.layer, one.label, kernel, one.evidence, reason, rule, one.line)
+
+
+def _findings(kernel: MatchedKernel) -> Iterator[Unreconciled]:
+    """All that the layers have found of a kernel, as if no diagnosis spoke of it."""
+
+    def found(layer: Layer, label: str, evidence: str, line: int | None = None) -> Unreconciled:
+        return Unreconciled(Why.ONE_LAYER, layer, label, kernel, evidence, _NO_DIAGNOSIS, line=line)
+
+    for finding in kernel.source.findings if kernel.source is not None else ():
+        yield found(Layer.SOURCE, finding.card.id, finding.seen, finding.line)
+    for static in kernel.ptx:
+        yield from (found(Layer.PTX, label.label, label.evidence) for label in static.labels)
+    for labelled in kernel.ncu:
+        yield from (found(Layer.NCU, label.label, label.evidence) for label in labelled.labels)
+
+
+def _of_the_run(layers: Layers) -> Iterator[Unreconciled]:
+    for label in layers.trace.run.present if layers.trace is not None else ():
+        yield Unreconciled(Why.ONE_LAYER, Layer.PROFILER, label.label, None, label.evidence, _OF_THE_RUN)

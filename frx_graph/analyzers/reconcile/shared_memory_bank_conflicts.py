@@ -1,0 +1,93 @@
+"""Threads of a warp want different words of one bank of shared memory, which serves one at a time.
+
+source    + the stride between threads is a multiple of an even one (certain)
+          - all accesses are free of conflicts (certain)
+PTX       - the compiled kernel has no access of shared memory (certain)
+ncu       + conflicts in a tenth of the wavefronts, or its own rule says so (measured); a count alone (hint)
+          - fewer, or none (measured)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.kernels.analysis import LabelledKernel
+from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
+from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_source
+from frx_graph.evidence.cuda.source import Space
+from frx_graph.evidence.ncu.presets import Preset
+from frx_graph.evidence.ptx.instruction import Kind
+
+MUCH = 0.1
+"""Conflicts a wavefront: the line of Nsight Compute's own rule `SharedMemoryConflicts`."""
+_OWN_RULES = frozenset({"SharedMemoryConflicts", "UncoalescedSharedAccess"})
+_BETTER = "OPT"
+"""The kind of a rule that says what can be done better."""
+_COUNTER = "shared_bank_conflicts"
+_PARTS = ("shared_load_bank_conflicts", "shared_store_bank_conflicts")
+_KINDS = (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ATOMIC)
+
+
+def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+    """What each layer says."""
+    yield from of_source(kernel.source, {"possible_shared_memory_bank_conflict": Grade.CERTAIN})
+    if kernel.source is not None:
+        yield from _free_in_source(kernel.source)
+    for static in kernel.ptx:
+        yield from _absent_in_ptx(static)
+    for labelled in kernel.ncu:
+        yield from _in_counters(labelled)
+
+
+def _free_in_source(source: SourceKernel) -> Iterator[Signal]:
+    kernel = source.kernel
+    if kernel is None or not kernel.complete:
+        return
+    shared = [one for one in kernel.accesses if one.space in (Space.SHARED, Space.UNKNOWN)]
+    if shared and all(one.conflict == 1 for one in shared):
+        said = f"no two threads of a warp use one bank in any of {len(shared)} accesses of shared memory"
+        yield Signal(Layer.SOURCE, "conflict_free", False, Grade.CERTAIN, said)
+
+
+def _absent_in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
+    function = kernel.function
+    if not function.calls and not any(function.mix.get(kind) for kind in _KINDS):
+        said = "the compiled kernel neither reads nor writes shared memory"
+        yield Signal(Layer.PTX, "no_shared_memory", False, Grade.CERTAIN, said)
+
+
+def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+    values = kernel.summary.values
+    own = [rule for rule in kernel.summary.rules if rule.name in _OWN_RULES and rule.kind == _BETTER]
+    for rule in own:
+        yield counter(rule.name, f"Nsight Compute's own rule: {rule.text}", supports=True)
+    whole, wavefronts = values.get(_COUNTER), values.get("shared_wavefronts")
+    # Of loads and stores alone: atomics may have more.
+    conflicts = sum(values.get(name, 0.0) for name in _PARTS) if whole is None else whole
+    if own or (whole is None and conflicts <= 0):
+        return
+    if conflicts <= 0:
+        yield counter(_COUNTER, "no bank conflict was counted", supports=False)
+    elif wavefronts:
+        share = conflicts / wavefronts
+        least = "" if whole is not None else "at least "
+        said = f"{least}{conflicts:,.0f} bank conflicts in {wavefronts:,.0f} wavefronts of shared memory, {share:.1%}"
+        if whole is not None or share >= MUCH:
+            yield counter(_COUNTER, said, supports=share >= MUCH)
+    else:
+        said = f"{conflicts:,.0f} bank conflicts; how many wavefronts there were was not measured"
+        yield Signal(Layer.NCU, _COUNTER, True, Grade.HINT, said)
+
+
+DIAGNOSIS = DiagnosisRule(
+    name="shared_memory_bank_conflicts",
+    title="Bank conflicts in shared memory",
+    signals=signals,
+    told_by=frozenset({Layer.SOURCE, Layer.NCU}),
+    decides=Preset(
+        "shared",
+        "how many wavefronts of shared memory are conflicts",
+        (_COUNTER, "shared_wavefronts"),
+    ),
+)

@@ -1,0 +1,71 @@
+"""Warps wait at barriers for the others of their block.
+
+    source    + a barrier in a loop that does next to nothing, or that nothing depends on (certain)
+              - there is no barrier, and no call that may have one (certain)
+    PTX       - the compiled kernel has no barrier (certain)
+    ncu       + barriers are the largest stall (measured)
+              - warps hardly wait for others (measured)
+
+That the host waits for the device is another matter, and not counted in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.kernels.analysis import LabelledKernel
+from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
+from frx_graph.analyzers.kernels.warp_stalls import SYNCHRONISATION, warp_stalls
+from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
+from frx_graph.evidence.ncu.presets import Preset
+
+LITTLE = 0.05
+"""Of the time that warps are resident: a quarter of the line for the label."""
+_RULES = {"sync_inside_tight_loop": Grade.CERTAIN, "unnecessary_syncthreads": Grade.CERTAIN}
+
+
+def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+    """What each layer says."""
+    yield from of_source(kernel.source, _RULES)
+    if kernel.source is not None:
+        yield from _absent_in_source(kernel.source)
+    for static in kernel.ptx:
+        yield from _absent_in_ptx(static)
+    for labelled in kernel.ncu:
+        yield from _in_counters(labelled)
+
+
+def _absent_in_source(source: SourceKernel) -> Iterator[Signal]:
+    kernel = source.kernel
+    if kernel is None or not kernel.complete or kernel.barriers or any(not call.pure for call in kernel.calls):
+        return
+    yield Signal(Layer.SOURCE, "no_barrier", False, Grade.CERTAIN, "the kernel has no barrier")
+
+
+def _absent_in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
+    function = kernel.function
+    if not function.calls and not {"barriers", "mbarrier"} & function.capabilities:
+        yield Signal(Layer.PTX, "no_barrier", False, Grade.CERTAIN, "the compiled kernel has no barrier")
+
+
+def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+    label = next((one for one in kernel.labels if one.label == "warp_stall_sync"), None)
+    if label is not None:
+        yield of_label(Layer.NCU, label, Grade.MEASURED)
+        return
+    stalls = warp_stalls(kernel.summary.values)
+    if stalls is None:
+        return
+    share = stalls.of(SYNCHRONISATION)
+    if share < LITTLE:
+        yield counter("warp_stalls", f"warps wait for others {share:.1%} of the time", supports=False)
+
+
+DIAGNOSIS = DiagnosisRule(
+    name="synchronization_overhead",
+    title="Warps wait at barriers",
+    signals=signals,
+    told_by=frozenset({Layer.SOURCE, Layer.NCU}),
+    decides=Preset("stalls", "what warps wait for", ("compute_throughput", "memory_throughput"), stalls=True),
+)

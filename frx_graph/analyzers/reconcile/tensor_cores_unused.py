@@ -1,0 +1,89 @@
+"""A product of matrices is computed past the tensor cores, or by few of them.
+
+source    + matrices are multiplied term by term (certain); of sizes that tensor cores do not take (hint)
+          - it calls wmma or mma (certain)
+PTX       + no tensor instruction (certain), if another layer says that matrices are multiplied
+          - tensor instructions (certain)
+ncu       + a product of matrices, and the tensor pipe below 30 % (measured); that of any kernel, if another layer
+            says that it is one
+          - the pipe at 30 % and more (measured)
+profiler  + the name of a library's kernel past the tensor cores (certain)
+          - the name of one for them (certain)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.cuda.matrix_products import uses_tensor_cores
+from frx_graph.analyzers.kernels.analysis import LabelledKernel
+from frx_graph.analyzers.kernels.labels import TENSOR_PIPE_PCT
+from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, RunKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
+from frx_graph.evidence.ncu.presets import Preset
+
+_RULES = {
+    "fp32_only_matmul": Grade.CERTAIN,
+    "missing_wmma_mma_path": Grade.CERTAIN,
+    "dimensions_not_tensor_core_friendly": Grade.HINT,
+}
+_CAPABILITIES = frozenset({"tensor_cores", "wgmma", "tcgen05"})
+
+
+def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+    """What each layer says."""
+    yield from of_source(kernel.source, _RULES)
+    source = kernel.source.kernel if kernel.source is not None else None
+    if source is not None and uses_tensor_cores(source):
+        yield Signal(
+            Layer.SOURCE, "tensor_cores", False, Grade.CERTAIN, "it calls for tensor cores, or may in assembly"
+        )
+    for static in kernel.ptx:
+        yield from _in_ptx(static)
+    for labelled in kernel.ncu:
+        yield from _in_counters(labelled)
+    for run in kernel.runs:
+        yield from _in_run(run)
+
+
+def _in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
+    if kernel.function.capabilities & _CAPABILITIES:
+        yield Signal(Layer.PTX, "tensor_cores", False, Grade.CERTAIN, "the compiled kernel has tensor instructions")
+    elif not kernel.function.calls:
+        said = "the compiled kernel has no tensor instruction"
+        yield Signal(Layer.PTX, "no_tensor_cores", True, Grade.CERTAIN, said, alone=False)
+
+
+def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+    values = kernel.summary.values
+    label = next((one for one in kernel.labels if one.label == "tensor_core_underutilized"), None)
+    pipe = values.get("tensor_pipe")
+    if label is not None:
+        yield of_label(Layer.NCU, label, Grade.MEASURED)
+    elif pipe is not None and pipe >= TENSOR_PIPE_PCT:
+        yield counter("tensor_pipe", f"tensor pipe at {pipe:.1f} %", supports=False)
+    elif pipe is not None and speed_of_light(values).bound is not Bound.MEMORY:
+        yield counter("tensor_pipe", f"tensor pipe at {pipe:.1f} %", supports=True, alone=False)
+
+
+def _in_run(run: RunKernel) -> Iterator[Signal]:
+    if run.total.tensor_cores is None:
+        return
+    past = "past" if run.total.tensor_cores is False else "on"
+    said = f"by its name it is a library's {run.total.family.value} {past} the tensor cores"
+    yield Signal(Layer.PROFILER, "kernel_name", not run.total.tensor_cores, Grade.CERTAIN, said)
+
+
+DIAGNOSIS = DiagnosisRule(
+    name="tensor_cores_unused",
+    title="Tensor cores unused",
+    signals=signals,
+    told_by=frozenset(Layer),
+    decides=Preset(
+        "tensor",
+        "how busy the tensor cores are",
+        ("compute_throughput", "memory_throughput", "tensor_pipe", "achieved_occupancy"),
+    ),
+)

@@ -1,0 +1,103 @@
+"""The framework abstraction tax: how much of a device's time is lost to launching much work in small pieces.
+
+Idle time that waiting for input, copies or synchronisation explains is taken off first, so that a run that waits for
+its data is not blamed on the framework. What is left is multiplied by how finely the work is cut.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frx_graph.analyzers.run.steps import Activity
+from frx_graph.analyzers.timeline.kernel_family import KernelFamily
+from frx_graph.analyzers.timeline.labels import FEWEST_KERNELS, HOST_BOUND, SMALL_KERNELS
+
+if TYPE_CHECKING:
+    from frx_graph.analyzers.run.figures import ScopeFigures
+
+HIGH_TAX, MEDIUM_TAX = 50.0, 100.0 * HOST_BOUND
+"""Half of the device's time; and as much as makes a run launch-bound. Reasoned, and not calibrated by speed-ups."""
+UNFUSED = 0.5
+"""Half of the kernels compute elementwise, and could be in one with what is before or behind them."""
+_FUSIBLE = (KernelFamily.ELEMENTWISE, KernelFamily.NORMALIZATION, KernelFamily.REDUCTION)
+_GRAPH_LAUNCHES = ("cudaGraphLaunch", "hipGraphLaunch")
+
+
+class TaxSeverity(enum.StrEnum):
+    """Bands of the score."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+@dataclass(frozen=True, slots=True)
+class Contributor:
+    """What the tax may come from. `inferred`: an opportunity, not something that was seen."""
+
+    name: str
+    inferred: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbstractionTax:
+    """`score` is 0..100. Shares are 0..1: idle and explained of the device's time, fragmentation of kernels that are
+    small. `sampled`: from samples and totals, not from a profiler's timeline."""
+
+    score: float
+    severity: TaxSeverity
+    idle: float
+    explained: float
+    fragmentation: float
+    sampled: bool
+    contributors: tuple[Contributor, ...]
+
+
+def abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
+    """None where no profiler recorded kernels, or nothing tells how idle the device was."""
+    trace, known = figures.trace, figures.kernels
+    if trace is not None and trace.launches is not None and trace.host_bound_share is not None:
+        launches, busy = trace.launches, trace.busy_share or 0.0
+        after_waits = trace.idle_after_waits_share or 0.0
+        unexplained = max(0.0, trace.host_bound_share - after_waits)
+        if launches.kernels < FEWEST_KERNELS:
+            return None
+        return _tax(figures, 1 - busy, unexplained, launches.small / launches.kernels, sampled=False)
+    busy_samples = figures.sampled_busy
+    if known is None or known.small is None or known.kernels is None or busy_samples is None:
+        return None
+    if known.kernels < FEWEST_KERNELS or not figures.timed:
+        return None
+    stalls = sum(figures.means.get(activity, 0.0) for activity in (Activity.LOADER, Activity.H2D, Activity.SYNC))
+    idle = 1 - busy_samples
+    return _tax(figures, idle, max(0.0, idle - stalls), known.small, sampled=True)
+
+
+def _tax(
+    figures: ScopeFigures, idle: float, unexplained: float, fragmentation: float, *, sampled: bool
+) -> AbstractionTax:
+    # Rounded, so that what is a band's line in percent is it here, too.
+    score = round(min(100.0, 100.0 * unexplained * fragmentation), 6)
+    severity = TaxSeverity.HIGH if score >= HIGH_TAX else TaxSeverity.MEDIUM if score >= MEDIUM_TAX else TaxSeverity.LOW
+    contributors = tuple(_contributors(figures, fragmentation)) if score >= MEDIUM_TAX else ()
+    return AbstractionTax(score, severity, idle, max(0.0, idle - unexplained), fragmentation, sampled, contributors)
+
+
+def _contributors(figures: ScopeFigures, fragmentation: float) -> Iterator[Contributor]:
+    if fragmentation >= SMALL_KERNELS:
+        yield Contributor("Kernel launch fragmentation", False, f"{fragmentation:.0%} of the kernels are small")
+    trace = figures.trace
+    if trace is None:
+        return
+    captured = any(call.name.startswith(_GRAPH_LAUNCHES) for call in trace.host.calls)
+    shapes = figures.shapes or trace.shapes
+    if not captured and shapes is not None and not shapes.changes:
+        yield Contributor("Missing graph capture", True, "shapes stay the same, and no graph is launched")
+    small = sum(count for family, (count, _) in trace.kernels.families.items() if family in _FUSIBLE)
+    if trace.kernels.count and small / trace.kernels.count >= UNFUSED:
+        share = small / trace.kernels.count
+        yield Contributor("Unfused elementwise operations", True, f"{share:.0%} of the kernels could be fused")

@@ -1,0 +1,131 @@
+"""What the record of a run says: of all its steps, of those in a steady state, and whether these agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.run.abstraction_tax import AbstractionTax, abstraction_tax
+from frx_graph.analyzers.run.batch_layouts import Layouts, StrideChange, layouts, shape_changes, stride_changes
+from frx_graph.analyzers.run.clocks import by_process
+from frx_graph.analyzers.run.devices import device_use
+from frx_graph.analyzers.run.diagnosis import Diagnosis, diagnose
+from frx_graph.analyzers.run.figures import KernelFigures, ScopeFigures, kernel_figures
+from frx_graph.analyzers.run.labels import run_labels
+from frx_graph.analyzers.run.scopes import Scope, Selector
+from frx_graph.analyzers.run.steps import RunStep, steps_of, unfinished_steps
+from frx_graph.analyzers.run.trace_events import trace_events
+from frx_graph.analyzers.timeline.analysis import RunAnalysis
+from frx_graph.analyzers.timeline.labels import RunLabel
+from frx_graph.analyzers.timeline.timeline import Timeline
+from frx_graph.evidence.run.events import GpuSample, ProfilerWindow, RunEvent
+
+_ZONE_NS = 15 * 60 * 1_000_000_000
+"""By which time zones differ at least."""
+
+
+@dataclass(frozen=True)
+class ScopeAnalysis:
+    """The steps of a scope, and what they say."""
+
+    scope: Scope
+    figures: ScopeFigures
+    labels: tuple[RunLabel, ...]
+    diagnosis: Diagnosis
+    tax: AbstractionTax | None
+    stride_changes: tuple[StrideChange, ...]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run. `from_trace`: the program wrote no steps, a profiler's are used. `clock_changes` is how often a process'
+    clock went back, `unfinished` how many steps began and did not end."""
+
+    event_count: int
+    from_trace: bool
+    clock_changes: int
+    unfinished: int
+    selector: Selector
+    run: ScopeAnalysis
+    steady_state: ScopeAnalysis
+
+    @property
+    def automatic(self) -> ScopeAnalysis:
+        """The steady state, where it has steps; the whole run else."""
+        return self.steady_state if self.steady_state.figures.timed else self.run
+
+
+def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], trace: RunAnalysis | None) -> RunRecord:
+    """`events` are as they were written; `samples` are those of devices that are not among them; `trace` is what a
+    profiler's trace of a part of the run says."""
+    records = by_process(events)
+    from_trace = not records and trace is not None
+    timeline = None if trace is None else trace.timeline
+    if from_trace and timeline is not None:
+        records = by_process(trace_events(timeline))
+    steps = tuple(step for record in records for step in steps_of(record))
+    known = layouts(events)
+    sampled = (*samples, *(event for event in events if isinstance(event, GpuSample)))
+    kernels = kernel_figures([event for event in events if isinstance(event, ProfilerWindow)])
+    # A profiler's schedule has its own warm-up, and its window leaves a step out that is unlike the others.
+    selector = Selector(skip_first_n=0) if from_trace else Selector()
+    of_trace = () if trace is None else trace.labels
+
+    placed = not from_trace and _on_one_clock(steps, sampled)
+
+    def scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:
+        return _scope(name, chosen, known, sampled, kernels, timeline, of_trace, placed=placed)
+
+    left_out = {step.number for step in timeline.windows.left_out} if from_trace and timeline is not None else set()
+    steady = [step for step in selector.select(steps) if step.number not in left_out]
+    return RunRecord(
+        event_count=len(events),
+        from_trace=from_trace,
+        clock_changes=sum(record.clock > 0 for record in records),
+        unfinished=sum(map(unfinished_steps, records)),
+        selector=selector,
+        run=scope(Scope.RUN, steps),
+        steady_state=scope(Scope.STEADY_STATE, steady),
+    )
+
+
+def _on_one_clock(steps: Sequence[RunStep], samples: Sequence[GpuSample]) -> bool:
+    """False where samples are hours away from the steps: `nvidia-smi` writes the time of a zone that it does not
+    name."""
+    if not steps or not samples:
+        return True
+    begin, end = min(step.begin_ns for step in steps), max(step.end_ns for step in steps)
+    first, last = min(sample.at_ns for sample in samples), max(sample.at_ns for sample in samples)
+    return max(begin - last, first - end) < _ZONE_NS // 2
+
+
+def _scope(
+    name: Scope,
+    steps: Sequence[RunStep],
+    known: Layouts,
+    samples: Sequence[GpuSample],
+    kernels: KernelFigures | None,
+    trace: Timeline | None,
+    of_trace: Sequence[RunLabel],
+    *,
+    placed: bool,
+) -> ScopeAnalysis:
+    """`placed`: samples can be told from those before and after the steps."""
+    begin = min(step.begin_ns for step in steps) if placed and steps else None
+    end = max(step.end_ns for step in steps) if placed and steps else None
+    figures = ScopeFigures(
+        steps=tuple(steps),
+        devices=device_use(samples, begin, end),
+        shapes=shape_changes(known, steps),
+        kernels=kernels,
+        trace=trace,
+    )
+    labels = run_labels(figures, of_trace)
+    return ScopeAnalysis(
+        scope=name,
+        figures=figures,
+        labels=labels,
+        diagnosis=diagnose(figures, labels),
+        tax=abstraction_tax(figures),
+        stride_changes=stride_changes(known, steps),
+    )

@@ -1,0 +1,140 @@
+"""What batches and parameters looked like in each step: whether shapes changed, and strides where shapes did not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from frx_graph.analyzers.run.steps import RunStep
+from frx_graph.analyzers.timeline.shapes import FEWEST_STEPS, ShapeChanges
+from frx_graph.evidence.run.events import RecordedTensor, RunEvent, ShapeSnapshot, SnapshotOf
+from frx_graph.records import Severity
+
+RULE = "FRX006"
+OFTEN = 0.30
+"""Of the steps, as for shapes: what changes as often is never compiled for, nor tuned, once and for all."""
+STEPS_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class StrideChange:
+    """A tensor whose strides changed while its shape did not, and how: strides are in elements. `steps` are the numbers
+    of the first `STEPS_NAMED` in which it lay otherwise than before; `among` is how many could have."""
+
+    of: SnapshotOf
+    tensor: str
+    shape: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    count: int
+    among: int
+    steps: tuple[int, ...]
+
+    @property
+    def severity(self) -> Severity:
+        """By how often it happens."""
+        if self.count >= 2 and self.count >= OFTEN * self.among:
+            return Severity.HIGH
+        return Severity.MEDIUM if self.count >= 2 else Severity.LOW
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """What the snapshots of a run show; the layouts of batches are numbered within their process."""
+
+    numbered: dict[tuple[int | None, int], ShapeSnapshot]
+    by_step: dict[tuple[int | None, int], ShapeSnapshot]
+    parameters: tuple[ShapeSnapshot, ...]
+
+    def batch(self, step: RunStep) -> ShapeSnapshot | None:
+        """What the batch of a step looked like; None: not recorded."""
+        if step.layout is not None:
+            return self.numbered.get((step.process, step.layout))
+        return None if step.number is None else self.by_step.get((step.process, step.number))
+
+
+def layouts(events: Sequence[RunEvent]) -> Layouts:
+    """All that the events show; later snapshots of a number count."""
+    numbered, by_step, parameters = {}, {}, []
+    for event in events:
+        if not isinstance(event, ShapeSnapshot):
+            continue
+        if event.of is SnapshotOf.PARAMETERS:
+            parameters.append(event)
+        elif event.layout is not None:
+            numbered[event.process, event.layout] = event
+        elif event.step is not None:
+            by_step[event.process, event.step] = event
+    return Layouts(numbered, by_step, tuple(sorted(parameters, key=lambda event: event.at_ns)))
+
+
+def shape_changes(known: Layouts, steps: Sequence[RunStep]) -> ShapeChanges | None:
+    """How many steps had a batch of other shapes than the step before. None where fewer than `FEWEST_STEPS` are
+    known."""
+    pairs = [(one, other) for one, other, _ in _neighbours(known, steps)]
+    if len(pairs) + 1 < FEWEST_STEPS:
+        return None
+    return ShapeChanges(len(pairs) + 1, sum(_shapes(one) != _shapes(other) for one, other in pairs))
+
+
+def stride_changes(known: Layouts, steps: Sequence[RunStep]) -> tuple[StrideChange, ...]:
+    """Tensors that changed their strides and not their shape, the most frequent first. Strides of dimensions of one
+    element do not count: memory is the same."""
+    found: dict[tuple[SnapshotOf, str, tuple[int, ...], tuple[int, ...], tuple[int, ...]], list[int | None]]
+    found = defaultdict(list)
+    pairs = list(_neighbours(known, steps))
+    for one, other, step in pairs:
+        before = {tensor.name: tensor for tensor in one.tensors}
+        for tensor in other.tensors:
+            if (change := _change(before.get(tensor.name), tensor)) is not None:
+                found[SnapshotOf.BATCH, tensor.name, tensor.shape, *change].append(step.number)
+    held: dict[tuple[int | None, str], RecordedTensor] = {}
+    for snapshot in known.parameters:
+        for tensor in snapshot.tensors:
+            if (change := _change(held.get((snapshot.process, tensor.name)), tensor)) is not None:
+                found[SnapshotOf.PARAMETERS, tensor.name, tensor.shape, *change].append(snapshot.step)
+            held[snapshot.process, tensor.name] = tensor
+    among = {SnapshotOf.BATCH: len(pairs), SnapshotOf.PARAMETERS: max(1, len(steps) - 1)}
+    changes = [
+        StrideChange(
+            of=of,
+            tensor=name,
+            shape=shape,
+            before=before,
+            after=after,
+            count=len(numbers),
+            among=max(len(numbers), among[of]),
+            steps=tuple(number for number in numbers if number is not None)[:STEPS_NAMED],
+        )
+        for (of, name, shape, before, after), numbers in found.items()
+    ]
+    return tuple(sorted(changes, key=lambda change: (-change.count, change.of, change.tensor, change.before)))
+
+
+def _neighbours(known: Layouts, steps: Sequence[RunStep]) -> Iterator[tuple[ShapeSnapshot, ShapeSnapshot, RunStep]]:
+    """Batches of steps of one kind that follow each other in a process, with the second step."""
+    chains: dict[tuple[int | None, int, str | None], list[tuple[ShapeSnapshot, RunStep]]] = defaultdict(list)
+    for step in steps:
+        batch = known.batch(step)
+        if batch is not None:
+            chains[step.process, step.clock, step.kind].append((batch, step))
+    for chain in chains.values():
+        for (one, _), (other, step) in pairwise(chain):
+            if step.whole:
+                yield one, other, step
+
+
+def _shapes(batch: ShapeSnapshot) -> tuple[object, ...]:
+    return tuple(sorted((tensor.name, tensor.shape) for tensor in batch.tensors)) or (batch.batch_size,)
+
+
+def _change(before: RecordedTensor | None, after: RecordedTensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    if before is None or before.shape != after.shape or before.strides is None or after.strides is None:
+        return None
+    if all(
+        size <= 1 or one == other for size, one, other in zip(after.shape, before.strides, after.strides, strict=True)
+    ):
+        return None
+    return before.strides, after.strides

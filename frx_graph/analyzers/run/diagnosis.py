@@ -1,0 +1,136 @@
+"""From labels to one diagnosis: what is seen most of, what causes it, how sure that is, and why it is no other.
+
+An idle device often has the highest score, and is a symptom: where a cause is known, that is what people are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
+from frx_graph.analyzers.run.figures import ScopeFigures
+from frx_graph.analyzers.run.steps import Activity
+from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, REMOVABLE, UNPRICED, Answer, RunLabel
+from frx_graph.passes import confidence
+
+FEW_STEPS = 3
+"""Of fewer, one that is unlike the others decides."""
+CLOSE = 0.05
+"""Scores that differ by less may change places in the next run: step times of a run that nothing disturbs vary by some
+percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """A label that is not the diagnosis, and why."""
+
+    label: str
+    answer: Answer
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """`primary` is the label of the highest score, symptoms included; `user_facing` the cause that costs most, else
+    the symptom. None: nothing that is known holds the run back. `confidence` is 0..1, None without a label."""
+
+    primary: RunLabel | None
+    user_facing: RunLabel | None
+    confidence: float | None
+    reason: str
+    evidence: tuple[str, ...]
+    why_not: tuple[WhyNot, ...]
+    recommendations: tuple[Recommendation, ...]
+
+
+def diagnose(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Diagnosis:
+    """`labels` are all of them, in the order of `run_labels`."""
+    present = [label for label in labels if label.answer is Answer.PRESENT]
+    told = [label for label in present if label.label != INSUFFICIENT] or present
+    primary = max(told, key=lambda label: label.score, default=None)
+    user_facing = next(iter(told), None)
+    sure, reason = _reason(figures, user_facing, told[1:])
+    return Diagnosis(
+        primary=primary,
+        user_facing=user_facing,
+        confidence=sure,
+        reason=reason,
+        evidence=() if user_facing is None else _evidence(figures, user_facing, told),
+        why_not=tuple(
+            WhyNot(label.label, label.answer, _why_not(label)) for label in labels if label is not user_facing
+        ),
+        recommendations=_recommendations(present, figures.values()),
+    )
+
+
+def _reason(figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunLabel]) -> tuple[float | None, str]:
+    if found is None:
+        return None, f"nothing that was recorded holds the run back{_not_recorded(figures)}"
+    sure, reasons = found.confidence, []
+    if found.label == INSUFFICIENT:
+        return sure, found.evidence
+    rivals = [label for label in others if not label.symptom]
+    if found.symptom:
+        sure = min(sure, confidence.ASSUMED)
+        reasons.append("a symptom, whose cause nothing that was recorded tells")
+    elif not rivals:
+        reasons.append("the only cause that was found")
+    elif found.score - rivals[0].score < CLOSE:
+        sure = min(sure, confidence.MODELLED)
+        reasons.append(f"{rivals[0].label} costs about as much")
+    else:
+        reasons.append(f"it costs most; next is {rivals[0].label}")
+    if figures.dominant_stall == found.label:
+        reasons.append("of all waits it takes most of the time of steps")
+    if figures.steps and len(figures.timed) < FEW_STEPS:
+        sure = min(sure, confidence.ASSUMED)
+        reasons.append(f"but {len(figures.timed)} steps are few to tell by")
+    return sure, "; ".join(reasons)
+
+
+def _not_recorded(figures: ScopeFigures) -> str:
+    """What may well be the bottleneck, and was not looked at."""
+    if Activity.LOADER in figures.means or not figures.between or figures.between < INPUT_WAIT:
+        return ""
+    return (
+        f", but {figures.between:.1%} of the time passes between steps, where a loop waits for its batch, and no such "
+        "wait was recorded: `frx_graph.instrument_dataloader(loader)` does"
+    )
+
+
+def _evidence(figures: ScopeFigures, found: RunLabel, told: Sequence[RunLabel]) -> tuple[str, ...]:
+    symptoms = [label.evidence for label in told if label.symptom and label is not found]
+    shares = (
+        ()
+        if figures.unexplained is None or not figures.means
+        else (f"{figures.unexplained:.1%} of the time of steps is in nothing that was recorded",)
+    )
+    return (found.evidence, *symptoms, *shares)
+
+
+def _why_not(label: RunLabel) -> str:
+    if label.answer is Answer.PRESENT:
+        return f"{'a symptom' if label.symptom else 'costs less'}: {label.evidence}"
+    return label.evidence
+
+
+def _recommendations(present: Sequence[RunLabel], values: Mapping[str, float]) -> tuple[Recommendation, ...]:
+    """What to do about a symptom comes behind what to do about its cause, where that is known."""
+    cause = any(not label.symptom for label in present)
+    return recommendations(
+        [
+            Bottleneck(
+                label=label.label,
+                score=UNPRICED * label.score if label.symptom and cause else label.score,
+                evidence=(label.evidence,),
+                kernels=(),
+                values=values,
+                most_speedup_pct=100.0 * (1 / (1 - label.score) - 1)
+                if label.label in REMOVABLE and label.score < 1
+                else None,
+                confidence=label.confidence,
+            )
+            for label in present
+        ]
+    )

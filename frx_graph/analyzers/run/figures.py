@@ -1,0 +1,178 @@
+"""All that is measured of a scope before anything is concluded from it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from frx_graph.analyzers.run.devices import DeviceUse
+from frx_graph.analyzers.run.scopes import processes
+from frx_graph.analyzers.run.steps import Activity, RunStep
+from frx_graph.analyzers.timeline.shapes import ShapeChanges
+from frx_graph.analyzers.timeline.timeline import Timeline
+from frx_graph.evidence.run.events import ProfilerWindow
+
+STALLS = (Activity.LOADER, Activity.H2D, Activity.SYNC)
+STALL_LABELS = {Activity.LOADER: "input_bound", Activity.H2D: "copy_bound", Activity.SYNC: "sync_bound"}
+_FEW = 0.5
+"""Processes with fewer steps than this part of the most do something else, such as evaluation, and hold none up."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFigures:
+    """Of kernels, as a profiler's window has them in the event stream. None: not recorded."""
+
+    kernels: int | None
+    median_us: float | None
+    small: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessShare:
+    """A share of the time of one process' steps, 0..1."""
+
+    process: int | None
+    share: float
+
+
+@dataclass(frozen=True)
+class ScopeFigures:
+    """The steps of a scope, with what devices did meanwhile. `trace` is what a profiler recorded of a part of the run.
+    Times and shares are of steps that are whole, did not fail, and lasted; None where nothing was recorded."""
+
+    steps: tuple[RunStep, ...]
+    devices: tuple[DeviceUse, ...]
+    shapes: ShapeChanges | None
+    kernels: KernelFigures | None
+    trace: Timeline | None
+
+    @cached_property
+    def timed(self) -> tuple[RunStep, ...]:
+        """Steps that count."""
+        return tuple(step for step in self.steps if step.whole and not step.failed and step.wall_ns > 0)
+
+    @cached_property
+    def wall_ns(self) -> int:
+        """Of these, in all processes together."""
+        return sum(step.wall_ns for step in self.timed)
+
+    @cached_property
+    def walls_ms(self) -> tuple[float, ...]:
+        """Of each, sorted."""
+        return tuple(sorted(step.wall_ns / 1e6 for step in self.timed))
+
+    @property
+    def step_ms(self) -> float | None:
+        """The mean, from batch to batch."""
+        return self.wall_ns / len(self.timed) / 1e6 if self.timed else None
+
+    @property
+    def median_ms(self) -> float | None:
+        """Half of the steps are shorter."""
+        return statistics.median(self.walls_ms) if self.walls_ms else None
+
+    @property
+    def p90_ms(self) -> float | None:
+        """A tenth of the steps is longer, or as long."""
+        return self.walls_ms[math.ceil(0.9 * len(self.walls_ms)) - 1] if self.walls_ms else None
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """Of one process."""
+        return len(self.timed) / (self.wall_ns / 1e9) if self.timed else None
+
+    @cached_property
+    def means(self) -> Mapping[Activity, float]:
+        """Of the time of steps, 0..1, of the processes that recorded it; what none recorded is not there. Without
+        steps, of all that a profiler recorded."""
+        found: dict[Activity, float] = {}
+        if not self.steps and self.trace is not None:
+            whole = {Activity.LOADER: self.trace.loading_share, Activity.SYNC: self.trace.waiting_share}
+            return {activity: share for activity, share in whole.items() if share is not None}
+        for activity in Activity:
+            known = [step for step in self.timed if activity in step.times]
+            if known:
+                found[activity] = sum(step.times[activity] for step in known) / sum(step.wall_ns for step in known)
+        return found
+
+    @property
+    def unexplained(self) -> float | None:
+        """Of the time of steps, what nothing that was recorded covers."""
+        return sum(step.unexplained_ns for step in self.timed) / self.wall_ns if self.timed else None
+
+    @property
+    def between(self) -> float | None:
+        """Of the time of steps, what stands before the program marked them, and nothing that was recorded covers."""
+        known = [step for step in self.timed if step.between_ns is not None]
+        if not known:
+            return None
+        return sum(step.between_ns or 0 for step in known) / sum(step.wall_ns for step in known)
+
+    def worst(self, activity: Activity) -> ProcessShare | None:
+        """Of the process in which it takes most: the others wait for it."""
+        parts = processes(self.timed)
+        most = max(map(len, parts.values()), default=0)
+        shares = [
+            ProcessShare(process, sum(step.times[activity] for step in steps) / sum(step.wall_ns for step in steps))
+            for process, steps in parts.items()
+            if len(steps) >= _FEW * most and all(activity in step.times for step in steps)
+        ]
+        return max(shares, key=lambda one: one.share, default=None)
+
+    @property
+    def dominant_stall(self) -> str | None:
+        """What of waiting, copying and synchronising takes most; None where nothing does, or none was recorded."""
+        stalls = {activity: self.means[activity] for activity in STALLS if self.means.get(activity)}
+        return STALL_LABELS[max(stalls, key=lambda activity: stalls[activity])] if stalls else None
+
+    @property
+    def sampled_busy(self) -> float | None:
+        """Of devices, by samples."""
+        return _mean([device.busy for device in self.devices])
+
+    @property
+    def busy(self) -> float | None:
+        """Of devices: by a profiler where there is one, which sees each kernel; else by samples."""
+        measured = None if self.trace is None else self.trace.busy_share
+        return self.sampled_busy if measured is None else measured
+
+    @property
+    def memory_busy(self) -> float | None:
+        """Of devices, by samples."""
+        return _mean([device.memory_busy for device in self.devices])
+
+    @property
+    def peak_memory(self) -> float | None:
+        """Of the fullest device: taken, by samples, or else allocated, by a profiler."""
+        sampled = max((device.peak_memory for device in self.devices if device.peak_memory is not None), default=None)
+        return self.trace.memory_share if sampled is None and self.trace is not None else sampled
+
+    def values(self) -> Mapping[str, float]:
+        """What cards speak of, by name; shares in percent. The whole run's come before a profiler's."""
+        shares = {
+            "dataloader_wait_pct": self.means.get(Activity.LOADER),
+            "h2d_pct": self.means.get(Activity.H2D),
+            "sync_wait_pct": self.means.get(Activity.SYNC),
+            "gpu_busy_pct": self.busy,
+            "peak_memory_pct": self.peak_memory,
+            "shape_change_pct": None if self.shapes is None else self.shapes.share,
+        }
+        found = {} if self.trace is None else dict(self.trace.values())
+        found |= {name: 100.0 * share for name, share in shares.items() if share is not None}
+        if self.step_ms is not None:
+            found["step_ms"] = self.step_ms
+        return found
+
+
+def kernel_figures(windows: Sequence[ProfilerWindow]) -> KernelFigures | None:
+    """Of the last window that has any."""
+    told = [one for one in windows if one.kernels or one.median_kernel_us is not None or one.small_kernels is not None]
+    return KernelFigures(told[-1].kernels, told[-1].median_kernel_us, told[-1].small_kernels) if told else None
+
+
+def _mean(shares: Sequence[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return statistics.fmean(known) if known else None

@@ -1,0 +1,209 @@
+"""What files of a run change about findings: evidence is added and confidence goes up or down; no finding goes away.
+
+How far confidence moves is said in `passes.confidence`. A finding that nothing in the files speaks of stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from frx_graph.analyzers.sightings.claims import Claim, claims
+from frx_graph.analyzers.sightings.matching import Belonging, agree, belonging, same_tensor
+from frx_graph.analyzers.sightings.sighting import QuietCall, RunFile, SeenCall, Setting, Sighting, Work
+from frx_graph.analyzers.trace.kernel_names import function_name
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes import confidence
+from frx_graph.passes.layouts.layout_findings import seconds_text
+from frx_graph.records import Basis, CopyKind, Evidence, Finding, Refusal
+from frx_graph.support.byte_text import bytes_text
+
+BELONGS_TO_NONE = "belongs to no finding"
+_KERNELS = 3
+_SIGHTINGS = 4
+"""Of one file at one finding so many are told one by one; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    file: RunFile
+    sighting: Sighting
+    here: bool
+
+
+def corroborated(
+    findings: Sequence[Finding], graphs: Mapping[str, GraphFacts], files: Sequence[RunFile], setting: Setting
+) -> tuple[list[Finding], list[Refusal]]:
+    """The findings in the same order, with what `files` show of them, and a refusal for each piece of work that belongs
+    to none. `setting` is that of the advice; `graphs` are by id."""
+    claimed = claims(findings, graphs)
+    seen: dict[int, list[_Seen]] = defaultdict(list)
+    possible: set[int] = set()
+    refusals: list[Refusal] = []
+    for file in files:
+        for sighting in file.sightings:
+            found = belonging(sighting, claimed, findings)
+            if found.finding is None:
+                possible |= found.possible
+                refusals.append(_refusal(file, sighting, found))
+            else:
+                seen[found.finding].append(_Seen(file, sighting, file.setting.same(setting)))
+    changed = []
+    for number, finding in enumerate(findings):
+        if number in seen:
+            changed.append(_confirmed(finding, seen[number]))
+        elif number in possible:
+            changed.append(finding)
+        else:
+            own = [claim for claim in claimed if claim.finding == number]
+            changed.append(_contradicted(finding, own, [file for file in files if file.setting.same(setting)]))
+    return changed, refusals
+
+
+def _confirmed(finding: Finding, seen: Sequence[_Seen]) -> Finding:
+    by_file: dict[str, list[_Seen]] = defaultdict(list)
+    for one in seen:
+        by_file[one.file.source].append(one)
+    evidence = [fact for found in by_file.values() for fact in _evidence(finding, found)]
+    itself = any(one.here and _tells_itself(one.sighting) for one in seen)
+    return replace(
+        finding,
+        confidence=confidence.seen_in_a_run(finding.confidence, itself=itself),
+        evidence=(*finding.evidence, *evidence),
+    )
+
+
+def _tells_itself(sighting: Sighting) -> bool:
+    """False for what such a layout only leads to, and for a kernel of which nothing tells who has launched it: any
+    program with a convolution, or a copy of that size, has the same."""
+    return sighting.work is not Work.UNCOALESCED and bool(sighting.calls or sighting.ranges)
+
+
+def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:
+    """Of one file: each kind of work, that of most time first."""
+    ordered = sorted(seen, key=lambda one: -(one.sighting.seconds or 0.0))
+    facts = []
+    for one in ordered[:_SIGHTINGS]:
+        sighting = one.sighting
+        elsewhere = "" if one.here else f", in another setting than advised on ({_setting_text(one.file.setting)})"
+        text = f"{_work_text(sighting)}, {_extent_text(sighting)}{elsewhere}"
+        source = f"{one.file.source}, {sighting.where}"
+        facts.append(Evidence(text, source, Basis.OBSERVED, sighting.measurements))
+    rest = ordered[_SIGHTINGS:]
+    if rest:
+        count = sum(one.sighting.count for one in rest)
+        measurements = tuple(fact for one in rest for fact in one.sighting.measurements)
+        text = f"and {len(rest)} more kinds of such work, {count}× in all"
+        facts.append(Evidence(text, rest[0].file.source, Basis.OBSERVED, measurements))
+    per_step = {one.sighting.steps is not None for one in seen} == {True}
+    if per_step and any(copy.kind in ordered[0].file.shows for copy in finding.copies):
+        steps = max(one.sighting.steps or 1 for one in seen)
+        a_step = sum(one.sighting.count for one in seen) / steps
+        predicted = sum(copy.count for copy in finding.copies if copy.kind in ordered[0].file.shows)
+        facts.append(
+            Evidence(f"seen {a_step:g}× a step, predicted {predicted}×", ordered[0].file.source, Basis.OBSERVED)
+        )
+    return facts
+
+
+def _work_text(sighting: Sighting) -> str:
+    copied = f" of {sighting.copied.shape}" if sighting.copied is not None else ""
+    detail = f" ({sighting.detail})" if sighting.detail else ""
+    return f"{sighting.work} seen: {_doers_text(sighting)}{copied}{detail}"
+
+
+def _doers_text(sighting: Sighting) -> str:
+    """The kernels and the operator around them; the operator alone where it copies by itself."""
+    operator = sighting.calls[0].operator if sighting.calls else ""
+    # Only demangled names have return types and arguments.
+    names = dict.fromkeys(function_name(name) if set("(<") & set(name) else name for name in sighting.kernels)
+    listed = ", ".join(list(names)[:_KERNELS]) + (", ..." if len(names) > _KERNELS else "")
+    return f"{listed} under {operator}" if listed and operator else listed or operator
+
+
+def _extent_text(sighting: Sighting) -> str:
+    """How often, and how long and how much, a step where the file marks steps."""
+    steps = sighting.steps or 1
+    unit = " a step" if sighting.steps is not None else " in the file"
+    parts = [f"{sighting.count / steps:g}×{unit}"]
+    if sighting.seconds is not None:
+        parts.append(seconds_text(sighting.seconds / steps))
+    if sighting.bytes is not None:
+        parts.append(bytes_text(round(sighting.bytes / steps)))
+    return ", ".join(parts)
+
+
+def _setting_text(setting: Setting) -> str:
+    compiled = "" if setting.compiled is None else ", compiled" if setting.compiled else ", not compiled"
+    return f"{setting.device}{compiled}"
+
+
+def _refusal(file: RunFile, sighting: Sighting, found: Belonging) -> Refusal:
+    subject = f"{sighting.count}× {_doers_text(sighting)} in {file.source}, {sighting.where}"
+    return Refusal(subject, f"{BELONGS_TO_NONE}: {found.reason}", site=sighting.site)
+
+
+def _contradicted(finding: Finding, own: Sequence[Claim], files: Sequence[RunFile]) -> Finding:
+    """With lower confidence, where the same calls were seen to run without what the finding says of them."""
+    evidence: list[Evidence] = []
+    certain = False
+    for file in files:
+        calls = [
+            (claim, quiet)
+            for claim in own
+            if _would_show(claim, finding, file)
+            for quiet in file.quiet
+            if _is_claimed(quiet, claim)
+        ]
+        if not calls or _seen_alike(own, file):
+            continue
+        known = all(_strides_known(quiet.call) for _, quiet in calls)
+        certain = certain or known
+        distinct = {id(quiet): quiet for _, quiet in calls}.values()
+        count = sum(quiet.count for quiet in distinct)
+        names = ", ".join(dict.fromkeys(quiet.call.operator for quiet in distinct))
+        same = "shapes and strides" if known else "shapes; their strides were not recorded"
+        evidence.append(
+            Evidence(f"not seen: {names} ran {count}× without it on these {same}", file.source, Basis.OBSERVED)
+        )
+    if not evidence:
+        return finding
+    lower = confidence.not_seen_in_a_run(finding.confidence, same_strides=certain)
+    return replace(finding, confidence=lower, evidence=(*finding.evidence, *evidence))
+
+
+def _would_show(claim: Claim, finding: Finding, file: RunFile) -> bool:
+    """True if the claim would be seen in the file. That a layout costs time shows in conversions, unless it was
+    measured."""
+    if claim.kind is None:
+        return finding.saving.measured_pct is None and CopyKind.REORDER in file.shows
+    return claim.kind in file.shows
+
+
+def _is_claimed(quiet: QuietCall, claim: Claim) -> bool:
+    if quiet.call.operator not in claim.operators or quiet.call.operands is None:
+        return False
+    if quiet.phase is not None and quiet.phase is not claim.phase:
+        return False
+    if claim.operands:
+        return agree(quiet.call, claim.operands, same_tensor)
+    # What a program asks for it gets; that an operator folds an operand is told by that operand.
+    copied = claim.copied
+    inside = claim.kind is CopyKind.OPERATOR and copied is not None
+    return inside and any(same_tensor(operand, copied) for operand in quiet.call.operands if copied is not None)
+
+
+def _seen_alike(own: Sequence[Claim], file: RunFile) -> bool:
+    """True if work was seen in calls that look the same: to which line it belongs could not be told."""
+    return any(
+        call.operator in claim.operators and (not claim.operands or agree(call, claim.operands, same_tensor))
+        for claim in own
+        for sighting in file.sightings
+        for call in sighting.calls
+        if claim.copied is None or sighting.copied is None or same_tensor(sighting.copied, claim.copied)
+    )
+
+
+def _strides_known(call: SeenCall) -> bool:
+    return all(operand.strides is not None for operand in call.operands or ())

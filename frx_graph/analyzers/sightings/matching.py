@@ -1,0 +1,220 @@
+"""Leads what a file shows back to the finding that speaks of it, or says why that cannot be done without a guess.
+
+A sighting belongs to a finding if all that both tell agrees: the operator, the shapes, dtypes and strides of its
+operands or of what is copied, the direction of the pass, the line, and what the tensor is to the operator; and if no
+other finding agrees as well. An operator's name alone is too little: shapes or a line must be known, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from frx_graph.analyzers.sightings.claims import Claim
+from frx_graph.analyzers.sightings.sighting import SeenCall, Sighting, Work
+from frx_graph.capture.call_site import CallSite
+from frx_graph.evidence.trace.events import Operand
+from frx_graph.facts.operator_families import CONVOLUTIONS, profiled
+from frx_graph.records import Finding, OperandRole
+
+_CONVOLUTIONS = profiled(CONVOLUTIONS)
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """To which finding a sighting belongs, by position. Where to none, `reason` says why, and `possible` are those
+    between which nothing decides."""
+
+    finding: int | None
+    reason: str = ""
+    possible: frozenset[int] = frozenset()
+
+
+def belonging(sighting: Sighting, claims: Sequence[Claim], findings: Sequence[Finding]) -> Belonging:
+    """The finding that the sighting belongs to; `claims` are those of `findings`."""
+    left = [claim for claim in claims if claim.kind in sighting.kinds]
+    if sighting.calls:
+        left, reason = _by_call(sighting, left)
+    elif sighting.ranges:
+        paths = _module_paths(sighting)
+        left = [claim for claim in left if claim.site.module_path in paths]
+        reason = f"no finding speaks of what runs in the range {sighting.ranges[-1]}"
+    else:
+        left, reason = _by_kernel(sighting, left)
+    for agrees, disagreement in _FACTS:
+        if not left:
+            break
+        kept = [claim for claim in left if agrees(sighting, claim)]
+        if not kept:
+            reason = disagreement(sighting)
+        left = kept
+    if not left:
+        return Belonging(None, reason)
+    return _sole(_on_line(sighting, _owning(left)), findings)
+
+
+def _by_kernel(sighting: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
+    """What a kernel alone may belong to: a conversion to a convolution, a copy to what copies as much."""
+    if sighting.work is Work.CONVERSION:
+        return [claim for claim in claims if claim.operators & _CONVOLUTIONS], "no finding speaks of a convolution"
+    if sighting.elements is not None:
+        return [claim for claim in claims if claim.copied is not None], "no finding speaks of a copy"
+    return [], "the file does not tell which operator launched it (ncu --nvtx, and emit_nvtx(record_shapes=True))"
+
+
+def _by_call(sighting: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
+    called = {call.operator for call in sighting.calls}
+    left = [claim for claim in claims if claim.operators & called]
+    if not left:
+        return [], f"no finding speaks of {sighting.calls[-1].operator}"
+    told = sighting.site is not None or sighting.copied is not None or sighting.elements is not None
+    if not told and all(call.operands is None for call in sighting.calls if _asked(call, left)):
+        return [], "the file tells neither shapes nor lines (record_shapes=True, with_stack=True)"
+    return left, ""
+
+
+def _asked(call: SeenCall, claims: Sequence[Claim]) -> bool:
+    return any(call.operator in claim.operators for claim in claims)
+
+
+def _module_paths(sighting: Sighting) -> frozenset[str]:
+    """The paths that the program may have named the innermost range by; ours begin with the root module."""
+    return frozenset({sighting.ranges[-1], f"model.{sighting.ranges[-1]}"})
+
+
+def _same_operands(sighting: Sighting, claim: Claim) -> bool:
+    calls = [call for call in sighting.calls if call.operator in claim.operators]
+    return not calls or not claim.operands or any(agree(call, claim.operands, _same_shape) for call in calls)
+
+
+def _same_strides(sighting: Sighting, claim: Claim) -> bool:
+    calls = [call for call in sighting.calls if call.operator in claim.operators]
+    return not calls or not claim.operands or any(agree(call, claim.operands, same_tensor) for call in calls)
+
+
+def agree(call: SeenCall, operands: Sequence[Operand], same: Callable[[Operand, Operand], bool]) -> bool:
+    """True if `same` holds for all operands that the call tells; True where it tells none."""
+    if call.operands is None:
+        return True
+    if call.complete and len(call.operands) != len(operands):
+        return False
+    return len(call.operands) <= len(operands) and all(map(same, call.operands, operands))
+
+
+def _same_shape(seen: Operand, claimed: Operand) -> bool:
+    return seen.shape == claimed.shape
+
+
+def same_tensor(seen: Operand, claimed: Operand) -> bool:
+    """Same shape, and as far as both are known same dtype and strides; those of a dimension of size 1 mean nothing."""
+    if seen.shape != claimed.shape or (seen.dtype and claimed.dtype and seen.dtype != claimed.dtype):
+        return False
+    if seen.strides is None or claimed.strides is None:
+        return True
+    return all(n == 1 or a == b for n, a, b in zip(seen.shape, seen.strides, claimed.strides, strict=True))
+
+
+def _same_copied(sighting: Sighting, claim: Claim) -> bool:
+    if sighting.copied is None or claim.copied is None:
+        return True
+    return same_tensor(sighting.copied, claim.copied)
+
+
+def _same_size(sighting: Sighting, claim: Claim) -> bool:
+    if sighting.elements is None or claim.copied is None:
+        return True
+    count = 1
+    for size in claim.copied.shape:
+        count *= size
+    return sighting.elements.least <= count <= sighting.elements.most
+
+
+def _same_phase(sighting: Sighting, claim: Claim) -> bool:
+    return sighting.phase is None or sighting.phase is claim.phase
+
+
+def _same_place(sighting: Sighting, claim: Claim) -> bool:
+    """Same file and function: without the line of the call a trace gives that of the function."""
+    site = sighting.site
+    if site is None or not claim.site.line:
+        return True
+    return _same_file(site.file, claim.site.file) and site.function == claim.site.function
+
+
+def _same_file(one: str, other: str) -> bool:
+    """Same name in a folder of the same name, as far as both tell it: profilers cut the beginning off, and a program
+    lies elsewhere on another machine."""
+    ours, theirs = PurePath(one).parts, PurePath(other).parts
+    shared = min(len(ours), len(theirs), 2)
+    return shared > 0 and ours[-shared:] == theirs[-shared:]
+
+
+def _same_role(sighting: Sighting, claim: Claim) -> bool:
+    """What speaks of whole operators speaks of their images, and not of weights."""
+    if claim.role is None:
+        return bool(sighting.roles - {OperandRole.WEIGHT})
+    return claim.role in sighting.roles
+
+
+_Agrees = Callable[[Sighting, Claim], bool]
+_FACTS: tuple[tuple[_Agrees, Callable[[Sighting], str]], ...] = (
+    (_same_operands, lambda seen: f"no finding speaks of {_call_text(seen)} on operands of these shapes"),
+    (_same_strides, lambda seen: f"no finding speaks of {_call_text(seen)} on operands of this dtype in these strides"),
+    (_same_copied, lambda seen: f"no finding speaks of a copy of {_copied_text(seen)}"),
+    (_same_size, lambda seen: f"no finding speaks of a copy of {_elements_text(seen)}"),
+    (_same_phase, lambda seen: f"no finding speaks of {_call_text(seen)} in the {seen.phase}"),
+    (_same_place, lambda seen: f"no finding speaks of {_call_text(seen)} in {_place_text(seen.site)}"),
+    (_same_role, lambda seen: f"no finding speaks of the {' or '.join(sorted(seen.roles))} of {_call_text(seen)}"),
+)
+"""What has to agree, in this order, and what is said where nothing does."""
+
+
+def _owning(claims: Sequence[Claim]) -> list[Claim]:
+    """Those of the finding that answers for the copy; where several may, or none does, what speaks of the whole
+    operator."""
+    owners = [claim for claim in claims if claim.role is not None]
+    others = [claim for claim in claims if claim.role is None]
+    if len({claim.finding for claim in owners}) == 1 or not others:
+        return owners
+    return others if len({claim.finding for claim in others}) == 1 else list(claims)
+
+
+def _on_line(sighting: Sighting, claims: list[Claim]) -> list[Claim]:
+    line = None if sighting.site is None else sighting.site.line
+    return [claim for claim in claims if claim.site.line == line] or claims
+
+
+def _sole(claims: Sequence[Claim], findings: Sequence[Finding]) -> Belonging:
+    numbers = sorted({claim.finding for claim in claims})
+    if len(numbers) == 1:
+        return Belonging(numbers[0])
+    named = ", ".join(_finding_text(findings[number]) for number in numbers[:_NAMED])
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return Belonging(None, f"it may belong to any of {named}{more}", frozenset(numbers))
+
+
+def _finding_text(finding: Finding) -> str:
+    return f"{finding.rule} ({PurePath(finding.site.file).name}:{finding.site.line})"
+
+
+def _call_text(sighting: Sighting) -> str:
+    return sighting.calls[-1].operator if sighting.calls else "what runs there"
+
+
+def _copied_text(sighting: Sighting) -> str:
+    copied = sighting.copied
+    assert copied is not None
+    return f"{copied.shape}" if copied.strides is None else f"{copied.shape} in strides {copied.strides}"
+
+
+def _elements_text(sighting: Sighting) -> str:
+    elements = sighting.elements
+    assert elements is not None
+    return f"{elements.least:,} to {elements.most:,} elements"
+
+
+def _place_text(site: CallSite | None) -> str:
+    assert site is not None
+    return f"{site.function} of {PurePath(site.file).name}"

@@ -1,0 +1,73 @@
+"""What a trace says of a run: its timeline, the labels that hold, and what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT, REMOVABLE, Answer, RunLabel, run_labels
+from frx_graph.analyzers.timeline.timeline import Timeline, timeline
+from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.records import Finding
+
+_NAMED = 5
+"""Kernels of a bottleneck that are named."""
+
+
+@dataclass(frozen=True)
+class RunAnalysis:
+    """A timeline with its labels: all of them, those that hold first."""
+
+    timeline: Timeline
+    labels: tuple[RunLabel, ...]
+    recommendations: tuple[Recommendation, ...]
+
+    @property
+    def present(self) -> tuple[RunLabel, ...]:
+        """The labels that hold."""
+        return tuple(label for label in self.labels if label.answer is Answer.PRESENT)
+
+    @property
+    def primary(self) -> RunLabel | None:
+        """The cause that costs most; a symptom where no cause is known; None where nothing holds the run back, or
+        nothing is known."""
+        return next((label for label in self.present if label.label != INSUFFICIENT), None)
+
+    @property
+    def symptom(self) -> RunLabel | None:
+        """What the cause leads to, if it is seen."""
+        return next((label for label in self.present if label.symptom and label.label != INSUFFICIENT), None)
+
+
+def analyse_run(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnalysis:
+    """`findings` are those of `copy_findings` on the same analysis, in its order."""
+    run = timeline(analysis, findings)
+    labels = run_labels(run)
+    values = run.values()
+    found = [label for label in labels if label.answer is Answer.PRESENT]
+    bottlenecks = [
+        Bottleneck(
+            label=label.label,
+            score=label.score,
+            evidence=(label.evidence,),
+            kernels=_kernels(run, label),
+            values=values,
+            most_speedup_pct=_most(label),
+            confidence=label.confidence,
+        )
+        for label in found
+    ]
+    return RunAnalysis(run, labels, recommendations(bottlenecks))
+
+
+def _most(label: RunLabel) -> float | None:
+    if label.label not in REMOVABLE or label.score >= 1:
+        return None
+    return 100.0 * (1 / (1 - label.score) - 1)
+
+
+def _kernels(run: Timeline, label: RunLabel) -> tuple[str, ...]:
+    if label.label != "layout_churn":
+        return ()
+    return tuple(dict.fromkeys(name for work in run.layout.work for name in work.kernels))[:_NAMED]

@@ -1,0 +1,170 @@
+"""How long each device was busy, and with what: unions of intervals, never sums, so nothing counts twice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.timeline.kernel_family import KernelFamily, kernel_family
+from frx_graph.analyzers.timeline.windows import Windows
+from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity
+from frx_graph.evidence.trace.intervals import Span, common, covers, length_ns, merged, without
+from frx_graph.evidence.trace.transfers import transfer
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTime:
+    """One stream of a device: what it ran within the windows."""
+
+    stream: str
+    kernels: int
+    copies: int
+    communication: int
+    """Of the kernels, those of NCCL, RCCL and their like."""
+    busy_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """One device within the windows. `busy` are the merged spans in which it did anything; times are of unions."""
+
+    device: int | None
+    name: str | None
+    streams: tuple[StreamTime, ...]
+    span_ns: int
+    busy: tuple[Span, ...]
+    idle: tuple[Span, ...]
+    kernel_ns: int
+    memcpy_ns: int
+    memset_ns: int
+    compute_ns: int
+    communication_ns: int
+    exposed_communication_ns: int
+    """Communication while no kernel computed."""
+    host_to_device_ns: int
+    exposed_host_to_device_ns: int
+    """Copies from the host while no kernel ran."""
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which it did anything."""
+        return length_ns(self.busy)
+
+    @property
+    def gaps(self) -> tuple[Span, ...]:
+        """Idle spans with work before and behind them."""
+        if not self.busy:
+            return ()
+        first, last = self.busy[0][0], self.busy[-1][1]
+        return tuple(span for span in self.idle if first <= span[0] and span[1] <= last)
+
+    @property
+    def idle_ns(self) -> int:
+        """Time in which it did nothing."""
+        return length_ns(self.idle)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferTotal:
+    """All copies of one kind that were launched within the steps. `bytes` is None where the size of one is unknown."""
+
+    direction: str | None
+    host_memory: str | None
+    count: int
+    bytes: int | None
+    total_ns: int
+
+
+def device_times(analysis: TraceAnalysis, windows: Windows) -> tuple[DeviceTime, ...]:
+    """All devices that did anything in the trace, by number."""
+    by_device: dict[int | None, list[DeviceActivity]] = defaultdict(list)
+    for activity in analysis.tree.activities:
+        by_device[activity.device].append(activity)
+    names = analysis.tree.trace.device_names
+    return tuple(
+        _device_time(device, names.get(0 if device is None else device), activities, windows)
+        for device, activities in sorted(by_device.items(), key=lambda item: -1 if item[0] is None else item[0])
+    )
+
+
+def _device_time(
+    device: int | None, name: str | None, activities: Sequence[DeviceActivity], windows: Windows
+) -> DeviceTime:
+    spans = windows.spans
+    kernels = [one for one in activities if one.kind is ActivityKind.KERNEL]
+    copies = [one for one in activities if one.kind is ActivityKind.MEMCPY]
+    talking = [one for one in kernels if kernel_family(one.name) is KernelFamily.COMMUNICATION]
+    compute = _within([one for one in kernels if kernel_family(one.name) is not KernelFamily.COMMUNICATION], spans)
+    communication = _within(talking, spans)
+    running = _within(kernels, spans)
+    from_host = _within([one for one in copies if transfer(one.name).direction == "HtoD"], spans)
+    busy = _within(activities, spans)
+    return DeviceTime(
+        device=device,
+        name=name,
+        streams=_streams(activities, spans),
+        span_ns=windows.span_ns,
+        busy=busy,
+        idle=without(spans, busy),
+        kernel_ns=length_ns(running),
+        memcpy_ns=length_ns(_within(copies, spans)),
+        memset_ns=length_ns(_within([one for one in activities if one.kind is ActivityKind.MEMSET], spans)),
+        compute_ns=length_ns(compute),
+        communication_ns=length_ns(communication),
+        exposed_communication_ns=length_ns(without(communication, compute)),
+        host_to_device_ns=length_ns(from_host),
+        exposed_host_to_device_ns=length_ns(without(from_host, running)),
+    )
+
+
+def _within(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tuple[Span, ...]:
+    return common(merged((one.start_ns, one.end_ns) for one in activities), spans)
+
+
+def _streams(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tuple[StreamTime, ...]:
+    by_stream: dict[str, list[DeviceActivity]] = defaultdict(list)
+    for activity in activities:
+        by_stream[activity.stream].append(activity)
+    found = []
+    for stream, here in by_stream.items():
+        inside = [one for one in here if covers(spans, one.start_ns)]
+        kernels = [one for one in inside if one.kind is ActivityKind.KERNEL]
+        if inside:
+            found.append(
+                StreamTime(
+                    stream=stream,
+                    kernels=len(kernels),
+                    copies=sum(one.kind is ActivityKind.MEMCPY for one in inside),
+                    communication=sum(kernel_family(one.name) is KernelFamily.COMMUNICATION for one in kernels),
+                    busy_ns=length_ns(_within(inside, spans)),
+                )
+            )
+    return tuple(sorted(found, key=lambda one: (-one.busy_ns, one.stream)))
+
+
+def transfer_totals(analysis: TraceAnalysis, windows: Windows) -> tuple[TransferTotal, ...]:
+    """Copies that were launched within the steps, by direction and host memory; the longest first."""
+    tree = analysis.tree
+    asked = {call.correlation: call.bytes for call in tree.trace.calls if call.bytes is not None}
+    gathered: dict[tuple[str | None, str | None], list[DeviceActivity]] = defaultdict(list)
+    for index in windows.launched:
+        activity = tree.activities[index]
+        if activity.kind is ActivityKind.MEMCPY:
+            kind = transfer(activity.name)
+            gathered[kind.direction, kind.host_memory].append(activity)
+    totals = []
+    for (direction, host_memory), copies in gathered.items():
+        sizes = [asked.get(one.correlation) if one.bytes is None else one.bytes for one in copies]
+        known = [size for size in sizes if size is not None]
+        totals.append(
+            TransferTotal(
+                direction=direction,
+                host_memory=host_memory,
+                count=len(copies),
+                bytes=sum(known) if len(known) == len(sizes) else None,
+                total_ns=sum(one.duration_ns for one in copies),
+            )
+        )
+    return tuple(sorted(totals, key=lambda one: -one.total_ns))

@@ -1,0 +1,162 @@
+"""Kernels by name, by what they are for, and by the operators that launched them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.timeline.kernel_family import KernelFamily, kernel_family, on_tensor_cores
+from frx_graph.analyzers.timeline.program_parts import Part
+from frx_graph.analyzers.timeline.windows import Windows
+from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.analyzers.trace.operators import is_operator
+from frx_graph.capture.call_site import CallSite
+from frx_graph.evidence.trace.events import ActivityKind
+from frx_graph.evidence.trace.tree import NONE, TraceTree
+
+_NAMED = 5
+"""Operators of a kernel that are named, those of most time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The dispatched operators around a launch: the innermost and the outermost, the same where there is one."""
+
+    inner: str
+    outer: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTotal:
+    """All launches of one kernel within the steps. `operators` are those of most time, with that time."""
+
+    name: str
+    family: KernelFamily
+    tensor_cores: bool | None
+    count: int
+    total_ns: int
+    median_ns: float
+    operators: tuple[tuple[Launcher, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTotal:
+    """All kernels that one pair of operators launched in one part of the step. `site` is the place of most time,
+    `sites` how many places there are."""
+
+    launcher: Launcher
+    part: Part
+    calls: int
+    kernels: int
+    total_ns: int
+    site: CallSite
+    sites: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """Kernels that were launched within the steps, the longest first. Times are sums over streams."""
+
+    kernels: tuple[KernelTotal, ...]
+    operators: tuple[OperatorTotal, ...]
+    families: dict[KernelFamily, tuple[int, int]]
+    """Number of kernels and nanoseconds."""
+    parts: dict[Part, int]
+    """Nanoseconds of the kernels that each part of the step launched."""
+    count: int
+    total_ns: int
+    attributed: int
+    """Kernels that an operator is known to have launched."""
+    attributed_ns: int
+
+
+def kernel_table(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> KernelTable:
+    """Count the kernels of the steps; `parts` is by operator."""
+    tree = analysis.tree
+    kernels = [index for index in windows.launched if tree.activities[index].kind is ActivityKind.KERNEL]
+    owners = _Owners(tree)
+    durations: dict[str, list[int]] = defaultdict(list)
+    by_kernel: dict[str, Counter[Launcher]] = defaultdict(Counter)
+    by_operator: dict[tuple[Launcher, Part], list[int]] = defaultdict(list)
+    by_part: Counter[Part] = Counter()
+    attributed = attributed_ns = 0
+    for index in kernels:
+        kernel = tree.activities[index]
+        operator = tree.launcher[index]
+        durations[kernel.name].append(kernel.duration_ns)
+        by_part[parts[operator] if operator != NONE else Part.OTHER] += kernel.duration_ns
+        launcher = owners.of(operator)
+        if launcher is not None:
+            attributed += 1
+            attributed_ns += kernel.duration_ns
+            by_kernel[kernel.name][launcher] += kernel.duration_ns
+            by_operator[launcher, parts[operator]].append(index)
+    families: dict[KernelFamily, tuple[int, int]] = {}
+    for name, times in durations.items():
+        count, total = families.get(kernel_family(name), (0, 0))
+        families[kernel_family(name)] = (count + len(times), total + sum(times))
+    totals = [
+        KernelTotal(
+            name=name,
+            family=kernel_family(name),
+            tensor_cores=on_tensor_cores(name),
+            count=len(times),
+            total_ns=sum(times),
+            median_ns=statistics.median(times),
+            operators=tuple(by_kernel[name].most_common(_NAMED)),
+        )
+        for name, times in durations.items()
+    ]
+    operators = [_operator(analysis, *key, indices) for key, indices in by_operator.items()]
+    return KernelTable(
+        kernels=tuple(sorted(totals, key=lambda one: (-one.total_ns, one.name))),
+        operators=tuple(sorted(operators, key=lambda one: (-one.total_ns, one.launcher.outer, one.launcher.inner))),
+        families=dict(sorted(families.items(), key=lambda item: -item[1][1])),
+        parts=dict(by_part),
+        count=len(kernels),
+        total_ns=sum(map(sum, durations.values())),
+        attributed=attributed,
+        attributed_ns=attributed_ns,
+    )
+
+
+class _Owners:
+    """The dispatched operators around an operator of the tree; autograd's nodes stand in where there is none."""
+
+    def __init__(self, tree: TraceTree) -> None:
+        self._tree = tree
+        self._known: dict[int, Launcher | None] = {NONE: None}
+
+    def of(self, operator: int) -> Launcher | None:
+        """None where no operator was running, but at most a range that the program named."""
+        if operator not in self._known:
+            self._known[operator] = self._find(operator)
+        return self._known[operator]
+
+    def _find(self, operator: int) -> Launcher | None:
+        above = []
+        while operator != NONE:
+            above.append(self._tree.operators[operator])
+            operator = self._tree.parents[operator]
+        # Older traces do not tell ranges from operators, but for the names that torch gives them.
+        called = [one for one in above if not one.annotation and "#" not in one.name]
+        dispatched = [one for one in called if is_operator(one)] or called
+        return Launcher(dispatched[0].name, dispatched[-1].name) if dispatched else None
+
+
+def _operator(analysis: TraceAnalysis, launcher: Launcher, part: Part, kernels: Sequence[int]) -> OperatorTotal:
+    tree = analysis.tree
+    sites: Counter[CallSite] = Counter()
+    for index in kernels:
+        sites[analysis.site(tree.launcher[index])] += tree.activities[index].duration_ns
+    return OperatorTotal(
+        launcher=launcher,
+        part=part,
+        calls=len({tree.launcher[index] for index in kernels}),
+        kernels=len(kernels),
+        total_ns=sum(sites.values()),
+        site=sites.most_common(1)[0][0],
+        sites=len(sites),
+    )

@@ -1,0 +1,93 @@
+"""How kernels follow each other: whether the host keeps the device supplied."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+
+from frx_graph.analyzers.timeline.device_time import DeviceTime
+from frx_graph.analyzers.timeline.windows import Windows
+from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.evidence.trace.events import ActivityKind
+
+SMALL_KERNEL_NS = 10_000
+"""A kernel below 10 us is small: about what a launch costs the host, so such kernels cannot hide the next launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Kernels that were launched within the steps. `per_step` is None without marked steps.
+
+    `starved` counts kernels whose stream had run dry before the host even called for them, out of `judged`, those of
+    which the call is known; `call_ns` is the time of the calls that launched, None where none was recorded. `gaps` are
+    the idle times of the devices between two activities.
+    """
+
+    kernels: int
+    per_step: float | None
+    median_ns: float
+    small: int
+    small_ns: int
+    starved: int
+    judged: int
+    calls: int
+    call_ns: int | None
+    median_call_ns: float | None
+    gaps: int
+    gap_ns: int
+    median_gap_ns: float | None
+
+
+def launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[DeviceTime, ...]) -> Launches | None:
+    """None where no kernel was launched."""
+    tree = analysis.tree
+    times = [
+        tree.activities[index].duration_ns
+        for index in windows.launched
+        if tree.activities[index].kind is ActivityKind.KERNEL
+    ]
+    if not times:
+        return None
+    starved, judged = _starved(analysis, windows)
+    wanted = {tree.activities[index].correlation for index in windows.launched} - {None}
+    calls = [call.duration_ns for call in tree.trace.calls if call.correlation in wanted]
+    gaps = [end - start for device in devices for start, end in device.gaps]
+    small = [time for time in times if time < SMALL_KERNEL_NS]
+    return Launches(
+        kernels=len(times),
+        per_step=len(times) / windows.steps if windows.steps else None,
+        median_ns=statistics.median(times),
+        small=len(small),
+        small_ns=sum(small),
+        starved=starved,
+        judged=judged,
+        calls=len(calls),
+        call_ns=sum(calls) if calls else None,
+        median_call_ns=statistics.median(calls) if calls else None,
+        gaps=len(gaps),
+        gap_ns=sum(gaps),
+        median_gap_ns=statistics.median(gaps) if gaps else None,
+    )
+
+
+def _starved(analysis: TraceAnalysis, windows: Windows) -> tuple[int, int]:
+    tree = analysis.tree
+    by_stream: dict[tuple[int | None, str], list[int]] = defaultdict(list)
+    for index in windows.launched:
+        activity = tree.activities[index]
+        by_stream[activity.device, activity.stream].append(index)
+    starved = judged = 0
+    for indices in by_stream.values():
+        indices.sort(key=lambda index: tree.activities[index].start_ns)
+        done: int | None = None
+        for index in indices:
+            activity = tree.activities[index]
+            called = tree.launch_ns[index]
+            # Without a recorded call it is the activity's own start.
+            known = activity.kind is ActivityKind.KERNEL and called < activity.start_ns
+            if known and done is not None:
+                judged += 1
+                starved += called >= done
+            done = activity.end_ns if done is None else max(done, activity.end_ns)
+    return starved, judged

@@ -1,0 +1,74 @@
+"""Which part of a trace counts: its steps, without one at the beginning that is no like of the others."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.evidence.trace.intervals import Span, length_ns, merged
+from frx_graph.evidence.trace.steps import Step, Steps
+
+WARM_UP_FACTOR = 2.0
+"""The first step is left out if it takes longer than this many times the median of the others: it compiles, or tunes.
+Steps of the traces at hand differ by less than 1.4 times, but for one that found empty queues and was shorter."""
+_FEWEST = 3
+"""Steps that it takes to say that one of them is unlike the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Without marked steps the whole trace counts, and `used` is empty. Spans are merged."""
+
+    used: tuple[Step, ...]
+    left_out: tuple[Step, ...]
+    host_spans: tuple[Span, ...]
+    """The used steps."""
+    spans: tuple[Span, ...]
+    """The same, the last one up to the end of what was launched in it: devices run behind."""
+    launched: tuple[int, ...]
+    """Device activities that were launched in these steps."""
+
+    @property
+    def span_ns(self) -> int:
+        """How long devices are looked at."""
+        return length_ns(self.spans)
+
+    @property
+    def host_ns(self) -> int:
+        """How long the used steps are together."""
+        return length_ns(self.host_spans)
+
+    @property
+    def steps(self) -> int | None:
+        """How many are used; None where the program marked none."""
+        return len(self.used) or None
+
+
+def find_windows(analysis: TraceAnalysis) -> Windows:
+    """The steady part of a trace."""
+    tree, trace = analysis.tree, analysis.tree.trace
+    if not analysis.steps.annotated:
+        events = [
+            *((one.start_ns, one.end_ns) for one in tree.operators),
+            *((one.start_ns, one.end_ns) for one in trace.calls),
+            *((one.start_ns, one.end_ns) for one in trace.activities),
+        ]
+        whole = merged([(min(start for start, _ in events), max(end for _, end in events))])
+        return Windows((), (), whole, whole, tuple(range(len(tree.activities))))
+    used, left_out = _steady(analysis.steps.steps)
+    steps = Steps(used)
+    launched = tuple(index for index, time in enumerate(tree.launch_ns) if steps.at(time) is not None)
+    last = max((tree.activities[index].end_ns for index in launched), default=0)
+    host_spans = [(step.start_ns, step.end_ns) for step in used]
+    start, end = host_spans[-1]
+    return Windows(used, left_out, merged(host_spans), merged([*host_spans, (start, max(end, last))]), launched)
+
+
+def _steady(steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    if len(steps) < _FEWEST:
+        return steps, ()
+    first, *others = (step.end_ns - step.start_ns for step in steps)
+    if first > WARM_UP_FACTOR * statistics.median(others):
+        return steps[1:], steps[:1]
+    return steps, ()

@@ -1,0 +1,117 @@
+"""What the findings on a trace are made from: its steps, its layout copies, and the time that there was to save."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from frx_graph.analyzers.trace.copies import TraceCopy, find_copies
+from frx_graph.analyzers.trace.operators import is_operator
+from frx_graph.capture.call_site import CallSite
+from frx_graph.evidence.trace.intervals import sole_ns, union_ns
+from frx_graph.evidence.trace.sites import CallSites
+from frx_graph.evidence.trace.steps import Steps, find_steps
+from frx_graph.evidence.trace.torch_trace import TorchTrace
+from frx_graph.evidence.trace.tree import NONE, TraceTree, build_tree
+
+
+@dataclass(frozen=True)
+class TraceAnalysis:
+    """A trace, linked and cut to its steps. `copies` and `work` hold only what was launched within a step; `work` are
+    the activities that keep a device's memory or arithmetic busy, transfers to and from the host aside."""
+
+    tree: TraceTree
+    steps: Steps
+    sites: CallSites
+    copies: tuple[TraceCopy, ...]
+    work: tuple[int, ...]
+
+    @property
+    def on_device(self) -> bool:
+        """False for a trace in which no device did anything: its times are the CPU's."""
+        return bool(self.work)
+
+    @cached_property
+    def busy_ns(self) -> int:
+        """Time in which a device worked, each device counted by itself; without devices, in which an operator ran."""
+        if not self.on_device:
+            return union_ns(
+                (operator.start_ns, operator.end_ns)
+                for operator in self.tree.operators
+                if not operator.annotation and self.steps.at(operator.start_ns) is not None
+            )
+        spans: dict[int | None, list[tuple[int, int]]] = defaultdict(list)
+        for index in self.work:
+            activity = self.tree.activities[index]
+            spans[activity.device].append((activity.start_ns, activity.end_ns))
+        return sum(union_ns(device) for device in spans.values())
+
+    @cached_property
+    def wall_ns(self) -> int:
+        """Host time from the beginning to the end of the steps."""
+        return sum(step.end_ns - step.start_ns for step in self.steps.steps)
+
+    @cached_property
+    def compiled(self) -> bool:
+        """True if Inductor made a part of the program: torch names its graphs, Triton its kernels."""
+        return any("CompiledFxGraph" in operator.name for operator in self.tree.operators) or any(
+            activity.name.startswith("triton_") for activity in self.tree.activities
+        )
+
+    @cached_property
+    def scanned(self) -> tuple[int, ...]:
+        """The operators within the steps: those that torch dispatched, and compiled ones that launched something."""
+        return tuple(
+            index
+            for index, operator in enumerate(self.tree.operators)
+            if (is_operator(operator) or self.tree.launched[index]) and self.steps.at(operator.start_ns) is not None
+        )
+
+    def site(self, operator: int) -> CallSite:
+        """The call site of an operator; the trace itself for `NONE`."""
+        if operator == NONE:
+            return CallSite(str(self.tree.trace.path), 0, "no operator")
+        return self.sites.of(operator)
+
+    def busy_alone_ns(self, owners: Mapping[int, int]) -> dict[int, int]:
+        """By owner: busy time of the devices in which only its activities ran. `owners` is by activity; activities
+        that nobody owns work on, too."""
+        spans: dict[int | None, list[tuple[int, int, int]]] = defaultdict(list)
+        for index in self.work:
+            activity = self.tree.activities[index]
+            spans[activity.device].append((activity.start_ns, activity.end_ns, owners.get(index, NONE)))
+        total: dict[int, int] = defaultdict(int)
+        for device in spans.values():
+            for owner, time in sole_ns(device).items():
+                total[owner] += time
+        return total
+
+    def host_ns(self, copies: Iterable[TraceCopy]) -> int:
+        """CPU time within the operators that made copies without a device."""
+        spans = [self.tree.operators[copy.maker] for copy in copies if not copy.activities]
+        return union_ns((operator.start_ns, operator.end_ns) for operator in spans)
+
+
+def analyse_trace(trace: TorchTrace) -> TraceAnalysis:
+    """Link the events, find the steps, and keep what happened within them."""
+    tree = build_tree(trace)
+    steps = find_steps(trace, tree.launch_ns)
+    work = tuple(
+        index
+        for index, activity in enumerate(tree.activities)
+        if steps.at(tree.launch_ns[index]) is not None and not activity.is_host_transfer
+    )
+    copies = tuple(copy for copy in find_copies(tree) if steps.at(copy.start_ns) is not None)
+    return TraceAnalysis(tree, steps, CallSites(tree), copies, work)
+
+
+def per_step(total: int, steps: Steps) -> int:
+    """An average over the steps, at least 1 of what happened at all."""
+    return max(1, round(total / len(steps))) if total else 0
+
+
+def steps_with(copies: Sequence[TraceCopy], steps: Steps) -> int:
+    """In how many steps any of the copies was made."""
+    return len({steps.at(copy.start_ns) for copy in copies} - {None})

@@ -1,0 +1,164 @@
+"""The layout copies that a trace shows: conversion kernels of the libraries, and copies that ATen made.
+
+Each kernel and each `aten::copy_` belongs to one copy, and each copy to one rule. What is not told apart from something
+else is left out: a copy that changes the dtype or crosses to another device is no layout copy, and a bare `aten::copy_`
+writes into a buffer that the program wanted filled.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from frx_graph.analyzers.trace.convolutions import Converted, converted_tensors
+from frx_graph.analyzers.trace.kernel_names import CONVERSIONS, is_compiled_copy, kernel_class
+from frx_graph.analyzers.trace.operators import COPY, Blame, blame, copy_kind
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity, Operand
+from frx_graph.evidence.trace.tree import NONE, TraceTree
+from frx_graph.records import CopyKind, OperandRole
+
+
+@dataclass(frozen=True, slots=True)
+class TraceCopy:
+    """One layout copy. Operators are indices of the tree, `activities` the kernels that did it, empty on the CPU.
+
+    `operator` is what the copy is blamed on, `maker` the operator that carried it out. `operand` is the tensor as it
+    was before, where the trace tells; `target` its strides afterwards. `role` is None where it is not known.
+    """
+
+    rule: str
+    kind: CopyKind
+    operator: int
+    maker: int
+    activities: tuple[int, ...]
+    role: OperandRole | None
+    operand: Operand | None
+    target: tuple[int, ...] | None
+    phase: Phase
+    start_ns: int
+
+    @property
+    def bytes(self) -> int | None:
+        """Traffic: every element is read once and written once. None where shape or dtype are not known."""
+        size = self.operand.bytes if self.operand is not None else None
+        return None if size is None else 2 * size
+
+
+def find_copies(tree: TraceTree) -> tuple[TraceCopy, ...]:
+    """All layout copies, conversions first; start times are the host's."""
+    culprits = blame(tree)
+    conversions = list(_conversions(tree, culprits))
+    return (*conversions, *_compiled_copies(tree), *_aten_copies(tree, culprits))
+
+
+def _conversions(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
+    """Conversion kernels. A weight's is FRX007, any other a sign that channels-last would do without: FRX004."""
+    by_launcher: dict[int, list[int]] = defaultdict(list)
+    for index, activity in enumerate(tree.activities):
+        if activity.kind is ActivityKind.KERNEL and kernel_class(activity.name) in CONVERSIONS:
+            by_launcher[tree.launcher[index]].append(index)
+    for launcher, indices in by_launcher.items():
+        indices.sort(key=lambda index: tree.launch_ns[index])
+        if launcher == NONE:
+            tensors = [Converted() for _ in indices]
+        else:
+            tensors = converted_tensors(tree, launcher, [tree.activities[index] for index in indices])
+        for index, tensor in zip(indices, tensors, strict=True):
+            yield TraceCopy(
+                rule="FRX007" if tensor.role is OperandRole.WEIGHT else "FRX004",
+                kind=CopyKind.REORDER,
+                operator=_blamed(culprits, launcher),
+                maker=launcher,
+                activities=(index,),
+                role=tensor.role,
+                operand=tensor.operand,
+                target=None,
+                phase=_phase(tree, launcher),
+                start_ns=tree.launch_ns[index],
+            )
+
+
+def _compiled_copies(tree: TraceTree) -> Iterator[TraceCopy]:
+    """Kernels of Inductor's that only copy: the program's own copies, which no fusion removed."""
+    for index, activity in enumerate(tree.activities):
+        if not is_compiled_copy(activity.name):
+            continue
+        launcher = tree.launcher[index]
+        operands = tree.operators[launcher].operands or () if launcher != NONE else ()
+        tensors = [operand for operand in operands if operand is not None and operand.shape]
+        known = len(tensors) == 2 and tensors[0].bytes == tensors[1].bytes
+        yield TraceCopy(
+            rule="FRX002",
+            kind=CopyKind.EXPLICIT,
+            operator=launcher,
+            maker=launcher,
+            activities=(index,),
+            role=OperandRole.INPUT,
+            operand=tensors[0] if known else None,
+            target=tensors[1].strides if known else None,
+            phase=_phase(tree, launcher),
+            start_ns=tree.launch_ns[index],
+        )
+
+
+def _aten_copies(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
+    """What `contiguous`, `clone`, `reshape` or `to` copied: inside a hot operator FRX001, else FRX002."""
+    for index, operator in enumerate(tree.operators):
+        asker, hot = culprits.asker[index], culprits.hot[index]
+        if operator.name != COPY or asker == NONE or (hot == NONE and culprits.other[asker]):
+            continue
+        activities = [tree.activities[activity] for activity in tree.launched[index]]
+        target, source = _copied(operator.operands)
+        if not _changes_layout_at_most(tree, asker, activities, target, source):
+            continue
+        yield TraceCopy(
+            rule="FRX002" if hot == NONE else "FRX001",
+            kind=copy_kind(tree.operators[asker]) if hot == NONE else CopyKind.OPERATOR,
+            operator=asker if hot == NONE else hot,
+            maker=asker,
+            activities=tree.launched[index],
+            role=OperandRole.INPUT,
+            operand=source,
+            target=target.strides if target is not None else None,
+            phase=_phase(tree, index),
+            start_ns=operator.start_ns,
+        )
+
+
+def _copied(operands: tuple[Operand | None, ...] | None) -> tuple[Operand | None, Operand | None]:
+    """Target and source of an `aten::copy_`. A source that is broadcast has the target's shape, in no known strides."""
+    if operands is None or len(operands) < 2:
+        return None, None
+    target, source = operands[0], operands[1]
+    if target is not None and source is not None and source.shape != target.shape:
+        source = replace(source, shape=target.shape, strides=None)
+    return target, source
+
+
+def _changes_layout_at_most(
+    tree: TraceTree,
+    asker: int,
+    activities: list[DeviceActivity],
+    target: Operand | None,
+    source: Operand | None,
+) -> bool:
+    """False for a copy that changes the dtype or the device, or that may do so."""
+    if any(activity.leaves_device for activity in activities):
+        return False
+    if target is not None and source is not None:
+        return target.dtype == source.dtype and bool(target.shape)
+    # Only `to` may change the dtype, and without recorded types nothing says whether it did.
+    return tree.operators[asker].name not in ("aten::to", "aten::_to_copy")
+
+
+def _blamed(culprits: Blame, operator: int) -> int:
+    if operator == NONE:
+        return NONE
+    return culprits.hot[operator] if culprits.hot[operator] != NONE else operator
+
+
+def _phase(tree: TraceTree, operator: int) -> Phase:
+    backward = operator != NONE and tree.backward_of[operator] is not None
+    return Phase.BACKWARD if backward else Phase.FORWARD

@@ -1,0 +1,220 @@
+"""From the layout copies of a trace to findings: one for all the copies of a rule that one line of the program makes.
+
+A trace shows what ran, not the graph: every finding is observed, its share of the device's busy time is measured, and
+what was not recorded (shapes, strides, Python stacks) is left unknown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step, steps_with
+from frx_graph.analyzers.trace.copies import TraceCopy
+from frx_graph.analyzers.trace.kernel_names import function_name
+from frx_graph.analyzers.trace.wording import advice_on
+from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.trace.events import Operand
+from frx_graph.evidence.trace.tree import NONE
+from frx_graph.passes import confidence
+from frx_graph.passes.severity import severity_of_share
+from frx_graph.records import Basis, Copy, Evidence, Finding, OperandRole, Saving
+from frx_graph.support.byte_text import bytes_text
+
+GRAPH_ID = "trace"
+"""A trace has no graph; findings and the summary of the trace refer to each other by this."""
+SOURCE = "trace"
+_LISTED = 3
+"""Kinds of copies that the evidence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesAtSite:
+    """All copies of one rule at one call site. Never empty."""
+
+    rule: str
+    site: CallSite
+    copies: tuple[TraceCopy, ...]
+
+
+def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
+    """FRX001, FRX002, FRX004 and FRX007, in order of first appearance."""
+    groups = copies_at_sites(analysis)
+    owners = {
+        activity: number for number, group in enumerate(groups) for copy in group.copies for activity in copy.activities
+    }
+    alone = analysis.busy_alone_ns(owners)
+    return [_finding(analysis, group, alone.get(number, 0)) for number, group in enumerate(groups)]
+
+
+def copies_at_sites(analysis: TraceAnalysis) -> list[CopiesAtSite]:
+    """What each of `copy_findings` stands for, in the same order."""
+    gathered: dict[tuple[str, object], list[TraceCopy]] = defaultdict(list)
+    for copy in analysis.copies:
+        gathered[copy.rule, analysis.site(copy.operator).place].append(copy)
+    groups: list[CopiesAtSite] = []
+    for (rule, _), copies in gathered.items():
+        site = analysis.site(copies[0].operator)
+        groups.append(
+            CopiesAtSite(rule, replace(site, module_path=common_module_path(_modules(analysis, copies))), tuple(copies))
+        )
+    return groups
+
+
+def _modules(analysis: TraceAnalysis, copies: Iterable[TraceCopy]) -> tuple[str, ...]:
+    paths = (analysis.site(copy.operator).module_path for copy in copies)
+    return tuple(dict.fromkeys(path for path in paths if path))
+
+
+def _finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Finding:
+    copies = group.copies
+    steps = analysis.steps
+    sizes = [copy.bytes for copy in copies]
+    known = sum(size for size in sizes if size is not None)
+    on_device = any(copy.activities for copy in copies)
+    time_ns = alone_ns if on_device else analysis.host_ns(copies)
+    # The CPU's time is what there is to save only where no device sets the pace.
+    share = time_ns / analysis.busy_ns if analysis.busy_ns and on_device == analysis.on_device else None
+    operators = tuple(dict.fromkeys(operator_name(analysis, copy.operator) for copy in copies))
+    text = advice_on(group.rule, operators, [copy.operand for copy in copies], needless=all(map(_keeps_layout, copies)))
+    return Finding(
+        rule=group.rule,
+        title=text.title,
+        severity=severity_of_share(share),
+        site=group.site,
+        nodes=tuple(dict.fromkeys(_label(analysis, copy) for copy in copies)),
+        count_per_step=per_step(len(copies), steps),
+        bytes_per_step=known // len(steps) if None not in sizes else None,
+        saving=Saving(measured_pct=100.0 * share if share is not None else None),
+        effort=text.effort,
+        risk=text.risk,
+        fix=text.fix,
+        confidence=_confidence(group),
+        basis=Basis.OBSERVED,
+        evidence=tuple(_evidence(analysis, group, time_ns, share)),
+        copies=observed_copies(analysis, copies),
+        modules=_modules(analysis, copies),
+        graph_id=GRAPH_ID,
+    )
+
+
+def observed_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple[Copy, ...]:
+    """One record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies whose size or
+    role is not known have none."""
+    gathered: dict[tuple[object, str, str, OperandRole, Phase], list[TraceCopy]] = defaultdict(list)
+    for copy in copies:
+        if copy.bytes is not None and copy.role is not None:
+            place = analysis.site(copy.operator).place
+            gathered[place, _label(analysis, copy), copy.kind, copy.role, copy.phase].append(copy)
+    records: list[Copy] = []
+    for (_, label, _, role, phase), same in gathered.items():
+        first = same[0]
+        records.append(
+            Copy(
+                node=label,
+                site=analysis.site(first.operator),
+                operator=operator_name(analysis, first.operator),
+                kind=first.kind,
+                role=role,
+                value="",
+                bytes=sum(copy.bytes or 0 for copy in same) // len(analysis.steps),
+                count=per_step(len(same), analysis.steps),
+                phase=phase,
+                basis=Basis.OBSERVED,
+                cause=_change(first),
+            )
+        )
+    return tuple(records)
+
+
+def operator_name(analysis: TraceAnalysis, operator: int) -> str:
+    """The name of an operator of the tree."""
+    return analysis.tree.operators[operator].name if operator != NONE else "no operator"
+
+
+def _confidence(group: CopiesAtSite) -> float:
+    """A conversion kernel says by its name what it does. Which tensor it converts follows from order and times; where
+    operands were not recorded, only the operators' names tell that there was a copy."""
+    if group.rule == "FRX004":
+        return confidence.MEASURED
+    if group.rule == "FRX007":
+        return confidence.INFERRED
+    return confidence.MEASURED if all(copy.operand is not None for copy in group.copies) else confidence.MODELLED
+
+
+def _evidence(analysis: TraceAnalysis, group: CopiesAtSite, time_ns: int, share: float | None) -> list[Evidence]:
+    copies, steps = group.copies, analysis.steps
+    extent = f"in {steps_with(copies, steps)} of {len(steps)} steps" if steps.annotated else "in the whole trace"
+    backward = sum(copy.phase is Phase.BACKWARD for copy in copies)
+    split = f", {backward} of them in the backward" if backward else ""
+    times = "1 copy" if len(copies) == 1 else f"{len(copies)} copies"
+    lines = [f"{times} {extent}{split}: {_kinds(analysis, copies)}", _time(analysis, copies, time_ns, share)]
+    sizes = [copy.bytes for copy in copies if copy.bytes is not None]
+    if sizes and len(sizes) < len(copies):
+        lines.append(
+            f"at least {bytes_text(sum(sizes))} were moved; {len(copies) - len(sizes)} copies have no known size"
+        )
+    if group.rule == "FRX004" and any(copy.role is None and copy.bytes is None for copy in copies):
+        lines.append("which of the tensors were weights is not known: the trace does not tell their shapes")
+    largest = max(copies, key=lambda copy: copy.bytes or 0)
+    if largest.bytes is not None:
+        lines.append(f"the largest: {_change(largest)}, {bytes_text(largest.bytes)}")
+    return [Evidence(line, SOURCE, Basis.OBSERVED) for line in lines]
+
+
+def _kinds(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> str:
+    """What made the copies, most frequent first."""
+    names: Counter[str] = Counter()
+    for copy in copies:
+        kernels = [function_name(analysis.tree.activities[index].name) for index in copy.activities]
+        under = operator_name(analysis, copy.maker)
+        names[f"{', '.join(kernels)} under {under}" if kernels else under] += 1
+    listed = [f"{count} × {name}" for name, count in names.most_common(_LISTED)]
+    return ", ".join(listed) + (", ..." if len(names) > _LISTED else "")
+
+
+def _time(analysis: TraceAnalysis, copies: Sequence[TraceCopy], time_ns: int, share: float | None) -> str:
+    activities = [analysis.tree.activities[index] for copy in copies for index in copy.activities]
+    busy, wall = ms_text(analysis.busy_ns), ms_text(analysis.wall_ns)
+    if activities:
+        total = ms_text(sum(activity.duration_ns for activity in activities))
+        text = f"the kernels ran {total}, {ms_text(time_ns)} of it with nothing else running"
+        return text if share is None else f"{text}: {100 * share:.2f} % of the {busy} that the device was busy"
+    text = f"{ms_text(time_ns)} on the CPU"
+    if share is not None:
+        return f"{text}: {100 * share:.2f} % of the {busy} that operators ran"
+    part = 100 * time_ns / analysis.wall_ns if analysis.wall_ns else 0.0
+    return f"{text}, {part:.2f} % of the steps' {wall}; the device may hide it"
+
+
+def _keeps_layout(copy: TraceCopy) -> bool:
+    """True if the copy's strides are known to be those of its source."""
+    return copy.operand is not None and copy.target is not None and copy.operand.strides == copy.target
+
+
+def _change(copy: TraceCopy) -> str:
+    """What was copied, from which strides to which."""
+    if copy.operand is None:
+        return "a tensor of unknown shape"
+    text = tensor_text(copy.operand)
+    if copy.operand.strides is None or copy.target is None:
+        return text
+    return f"{text} from strides {copy.operand.strides} to {copy.target}"
+
+
+def tensor_text(operand: Operand) -> str:
+    """`(32, 256, 28, 28) float32`."""
+    dtype = str(operand.dtype).removeprefix("torch.") if operand.dtype is not None else "of unknown dtype"
+    return f"{operand.shape} {dtype}"
+
+
+def _label(analysis: TraceAnalysis, copy: TraceCopy) -> str:
+    name = operator_name(analysis, copy.operator)
+    return f"{name} {copy.operand.shape}" if copy.operand is not None else name
+
+
+def ms_text(time_ns: float) -> str:
+    """Nanoseconds in milliseconds, three digits."""
+    return f"{time_ns / 1e6:.3g} ms"

@@ -1,0 +1,94 @@
+"""FRX003 on a trace: dimensions reordered by a view and then copied into place, again and again.
+
+A view costs nothing in a trace, so the pattern is told by order: the last operator that the same caller ran before the
+copy reorders dimensions, and works on the same sizes. The copies belong to FRX002 or FRX001; this finding points at
+what they have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step, steps_with
+from frx_graph.analyzers.trace.copies import TraceCopy
+from frx_graph.analyzers.trace.findings import GRAPH_ID, SOURCE, operator_name
+from frx_graph.analyzers.trace.operators import VIEWS
+from frx_graph.evidence.trace.events import HostThread, Operand, Operator
+from frx_graph.evidence.trace.tree import NONE, TraceTree
+from frx_graph.passes import confidence
+from frx_graph.passes.call_groups import by_place
+from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
+from frx_graph.support.byte_text import bytes_text
+
+RULE = "FRX003"
+FEWEST_PER_STEP = 2
+"""One reordering may be what the data needs; two at the same line suggest that a producer stores the wrong order."""
+
+
+def permute_findings(analysis: TraceAnalysis) -> list[Finding]:
+    """One finding for each line with at least two such copies a step."""
+    before = _previous(analysis.tree)
+    found: list[tuple[TraceCopy, Operator]] = []
+    for copy in analysis.copies:
+        if copy.rule not in ("FRX001", "FRX002") or copy.maker == NONE or before[copy.maker] == NONE:
+            continue
+        view = analysis.tree.operators[before[copy.maker]]
+        if view.name in VIEWS and _same_sizes(view.operands, copy.operand):
+            found.append((copy, view))
+    return [
+        _finding(analysis, pairs)
+        for pairs in by_place(found, lambda pair: analysis.site(pair[0].operator))
+        if per_step(len(pairs), analysis.steps) >= FEWEST_PER_STEP
+    ]
+
+
+def _previous(tree: TraceTree) -> list[int]:
+    """By operator: the operator that its caller called before it."""
+    last: dict[int | HostThread, int] = {}
+    previous: list[int] = []
+    for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
+        caller = parent if parent != NONE else operator.thread
+        previous.append(last.get(caller, NONE))
+        last[caller] = index
+    return previous
+
+
+def _same_sizes(operands: tuple[Operand | None, ...] | None, copied: Operand | None) -> bool:
+    """True unless recorded shapes say that the copy is of another tensor."""
+    if not operands or operands[0] is None or copied is None:
+        return True
+    return sorted(operands[0].shape) == sorted(copied.shape)
+
+
+def _finding(analysis: TraceAnalysis, pairs: Sequence[tuple[TraceCopy, Operator]]) -> Finding:
+    copies = [copy for copy, _ in pairs]
+    views = ", ".join(dict.fromkeys(view.name.removeprefix("aten::") for _, view in pairs))
+    makers = ", ".join(dict.fromkeys(operator_name(analysis, copy.maker).removeprefix("aten::") for copy in copies))
+    owners = " and ".join(sorted({copy.rule for copy in copies}))
+    known = [copy.bytes for copy in copies if copy.bytes is not None]
+    size = sum(known) // len(analysis.steps) if len(known) == len(copies) else None
+    first = analysis.site(copies[0].operator)
+    steps = analysis.steps
+    lines = [f"{len(pairs)} times in {steps_with(copies, steps)} of {len(steps)} steps: {views}, then {makers}"]
+    if size is not None:
+        lines.append(f"{bytes_text(size)} a step, which {owners} counts")
+    return Finding(
+        rule=RULE,
+        title=f"Dimensions are reordered by {views} and copied into place",
+        severity=Severity.INFO,
+        site=first,
+        nodes=tuple(dict.fromkeys(view.name for _, view in pairs)),
+        count_per_step=per_step(len(pairs), steps),
+        bytes_per_step=size,
+        saving=Saving(),
+        effort=Effort.LOCAL,
+        risk=Risk.MEDIUM,
+        fix="have the producer write its result in the order that is read, so that neither the view nor the copy is "
+        "needed; for queries, keys and values, split and reorder the projection's weight once",
+        # Order and sizes match, but a trace does not show that the copy reads that view.
+        confidence=confidence.MODELLED,
+        basis=Basis.OBSERVED,
+        evidence=tuple(Evidence(line, SOURCE, Basis.OBSERVED) for line in lines),
+        graph_id=GRAPH_ID,
+        modules=(first.module_path,) if first.module_path else (),
+    )

@@ -1,0 +1,167 @@
+"""Where a trace's time goes against the roofline: the time, bytes and FLOPs of each operator at each call site.
+
+On a device the time of an operator is that of the kernels that it launched itself; in a trace of the CPU alone it is
+its own, without that of the operators it called. Work that a layout copy claims is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from frx_graph.advice import RooflinePoint
+from frx_graph.analyzers.timeline.kernel_family import on_tensor_cores
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step
+from frx_graph.analyzers.trace.costs import CallCost, CallCosts, is_memory_bound_operator
+from frx_graph.analyzers.trace.kernel_names import MEMORY_BOUND, kernel_class
+from frx_graph.analyzers.trace.operators import is_operator, outermost
+from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.trace.events import ActivityKind
+from frx_graph.evidence.trace.tree import NONE
+from frx_graph.rules.gpu_profile import GpuPeaks
+
+LATENCY_NS = 20_000
+"""A launched kernel, or a dispatched operator, takes up to ten microseconds for nothing, and what hundreds of GB/s move
+in twice that still fits a cache."""
+LATENCY_RATE = 0.1
+"""Part of the peak bandwidth below which a kernel waits for something else than bandwidth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one operator call made the device, or the CPU, do. `named_memory_bound` is True if every kernel is of a kind
+    that moves more than it computes. `operator` is `NONE` for kernels that no operator launched; `caller` is the
+    outermost operator above it. `tensor_cores` is True if a kernel is known to compute on them."""
+
+    operator: int
+    caller: int
+    time_ns: int
+    kernels: int
+    named_memory_bound: bool
+    tensor_cores: bool
+    cost: CallCost | None
+    moved_bytes: int | None
+    """Bytes of copies and fills, read and written, as the trace has them."""
+
+    @property
+    def bytes(self) -> int | None:
+        """Traffic of the call."""
+        return self.cost.bytes if self.cost is not None else self.moved_bytes
+
+
+def work_of(analysis: TraceAnalysis) -> tuple[Work, ...]:
+    """The work of every operator call within the steps, in order of operators."""
+    claimed_activities = {activity for copy in analysis.copies for activity in copy.activities}
+    claimed_operators = {copy.maker for copy in analysis.copies}
+    costs = CallCosts(analysis.tree)
+    callers = outermost(analysis.tree)
+    if analysis.on_device:
+        return _device_work(analysis, costs, callers, claimed_activities)
+    return _host_work(analysis, costs, callers, claimed_operators)
+
+
+def _device_work(
+    analysis: TraceAnalysis, costs: CallCosts, callers: Sequence[int], claimed: Collection[int]
+) -> tuple[Work, ...]:
+    by_operator: dict[int, list[int]] = defaultdict(list)
+    for index in analysis.work:
+        if index not in claimed:
+            by_operator[analysis.tree.launcher[index]].append(index)
+    work: list[Work] = []
+    for operator, indices in sorted(by_operator.items()):
+        activities = [analysis.tree.activities[index] for index in indices]
+        kernels = [activity for activity in activities if activity.kind is ActivityKind.KERNEL]
+        moved = [
+            activity.bytes * (2 if activity.kind is ActivityKind.MEMCPY else 1)
+            for activity in activities
+            if activity.kind is not ActivityKind.KERNEL and activity.bytes is not None
+        ]
+        work.append(
+            Work(
+                operator=operator,
+                caller=callers[operator] if operator != NONE else NONE,
+                time_ns=sum(activity.duration_ns for activity in activities),
+                kernels=len(activities),
+                named_memory_bound=all(kernel_class(kernel.name) in MEMORY_BOUND for kernel in kernels),
+                tensor_cores=any(on_tensor_cores(kernel.name) for kernel in kernels),
+                cost=costs.of(operator) if operator != NONE else None,
+                moved_bytes=sum(moved) if len(moved) == len(activities) else None,
+            )
+        )
+    return tuple(work)
+
+
+def _host_work(
+    analysis: TraceAnalysis, costs: CallCosts, callers: Sequence[int], claimed: Collection[int]
+) -> tuple[Work, ...]:
+    tree = analysis.tree
+    inside = [False] * len(tree.operators)
+    work: list[Work] = []
+    for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
+        inside[index] = index in claimed or (parent != NONE and inside[parent])
+        if inside[index] or not is_operator(operator) or analysis.steps.at(operator.start_ns) is None:
+            continue
+        bound = is_memory_bound_operator(operator.name)
+        work.append(Work(index, callers[index], tree.self_ns[index], 1, bound, False, costs.of(index), None))
+    return tuple(work)
+
+
+def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
+    """True if the kernels are of a memory-bound kind, or the call's intensity is below the device's ridge point.
+
+    False for what is over too soon, or moves too little for its time, for memory to be what it waits for.
+    """
+    if work.time_ns < LATENCY_NS * work.kernels:
+        return False
+    if peaks is not None and work.bytes is not None:
+        rate = work.bytes * 1e9 / work.time_ns
+        if rate < LATENCY_RATE * peaks.bandwidth_bytes_per_s:
+            return False
+    if work.named_memory_bound:
+        return True
+    if work.cost is None or peaks is None or not work.cost.dtype.is_floating_point:
+        return False
+    arithmetic = _peak(work, work.cost.dtype.itemsize, peaks)
+    return arithmetic is not None and work.cost.intensity < arithmetic / peaks.bandwidth_bytes_per_s
+
+
+def _peak(work: Work, itemsize: int, peaks: GpuPeaks) -> float | None:
+    """Of what computes it: float32 operands on tensor cores are rounded to TF32."""
+    if itemsize < 4:
+        return peaks.tensor_flops
+    return peaks.tf32_flops if work.tensor_cores else peaks.float32_flops
+
+
+def roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[RooflinePoint, ...]:
+    """One point for all calls of an operator at one call site, phase and dtype; counts and seconds are a step's."""
+    groups: dict[tuple[str, object, Phase, str], list[Work]] = defaultdict(list)
+    for item in work:
+        if item.cost is not None and item.time_ns:
+            backward = analysis.tree.backward_of[item.operator] is not None
+            phase = Phase.BACKWARD if backward else Phase.FORWARD
+            dtype = str(item.cost.dtype).removeprefix("torch.")
+            name = analysis.tree.operators[item.operator].name
+            groups[name, analysis.site(item.caller).place, phase, dtype].append(item)
+    steps = len(analysis.steps)
+    points: list[RooflinePoint] = []
+    for (name, _, phase, dtype), items in groups.items():
+        points.append(
+            RooflinePoint(
+                operator=name,
+                site=common_site([analysis.site(item.caller) for item in items]),
+                phase=phase,
+                dtype=dtype,
+                count=per_step(len(items), analysis.steps),
+                flops=sum(item.cost.flops for item in items if item.cost is not None) // steps,
+                bytes=sum(item.cost.bytes for item in items if item.cost is not None) // steps,
+                seconds=sum(item.time_ns for item in items) / 1e9 / steps,
+            )
+        )
+    return tuple(points)
+
+
+def common_site(sites: Sequence[CallSite]) -> CallSite:
+    """One site for several instances of a line."""
+    return replace(sites[0], module_path=common_module_path(site.module_path for site in sites))

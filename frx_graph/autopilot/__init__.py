@@ -1,0 +1,1 @@
+"""Choose what to try and record the outcome."""

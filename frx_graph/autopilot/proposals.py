@@ -1,0 +1,86 @@
+"""What measured times speak for in a program, asked for in a process of its own, and in what portions it is tried; and
+the inner compilers that only a trial can tell about, each with what measured times speak for under it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from frx_graph.compiler.plans import ALL_REWRITES
+from frx_graph.compiler.risk import allowed
+from frx_graph.errors import TrialError
+from frx_graph.passes.rewrites import inner_choice
+from frx_graph.records import Candidate, Risk
+from frx_graph.trial_worker.launch import start_arm
+from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
+from frx_graph.trials.arm_process import ArmError
+from frx_graph.trials.running_arms import RunningArms, StartArm
+
+Propose = Callable[[tuple[Candidate, ...], Sequence[str]], tuple[MadeGraph, ...]]
+"""What measured times speak for among rewrites, for a program compiled as a choice, if there is one, says."""
+
+_TOGETHER = {"backward_layout": "propagate_layout"}
+"""Rewrites that are tried with another: a layout is one decision, forward and backward."""
+_PROPOSING_SECONDS = 1800.0
+
+
+def proposed(
+    base: Load, rewrites: Sequence[str], seconds: float = _PROPOSING_SECONDS, start: StartArm = start_arm
+) -> tuple[MadeGraph, ...]:
+    """What measured times speak for among `rewrites`, graph by graph, found in so many seconds, beside the choice of an
+    inner compiler that `base` may make. Raises `TrialError` where the program does not run."""
+    deadline = time.monotonic() + seconds
+    try:
+        with RunningArms(start) as running:
+            arm = running.start()
+            ask(arm, replace(base, proposes=tuple(rewrites)), Loaded, seconds)
+            return ask(arm, Warm(1), Warmed, max(0.0, deadline - time.monotonic())).graphs
+    except ArmError as error:
+        raise TrialError(
+            f"the program does not run: {error.message}", error.hint or "run it by itself first"
+        ) from error
+
+
+def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
+    """The names by which `candidates` are tried one by one, with the seconds that each is predicted to save, most
+    first; 0 where nothing was predicted. What is made under another inner compiler is tried with it."""
+    chosen = [candidate.choices[0] for candidate in candidates if candidate.rewrite == inner_choice.NAME]
+    found: dict[str, float] = {}
+    for candidate in candidates:
+        name = chosen[0] if chosen else _TOGETHER.get(candidate.rewrite, candidate.rewrite)
+        found[name] = found.get(name, 0.0) + (candidate.predicted_seconds or 0.0)
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def choices_in(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = True) -> dict[str, Candidate]:
+    """The inner compilers, and their options, that could matter to any of the graphs, by name: those that may be tried
+    at this risk, as `frx_graph.compiler.risk.allowed` says."""
+    found = {one.choices[0]: one for graph in graphs for one in graph.untried}
+    return {name: found[name] for name in allowed(found, highest, isolated=isolated)}
+
+
+def chosen(
+    choice: Candidate, graphs: Sequence[MadeGraph], rewrites: Sequence[str], propose: Propose
+) -> tuple[MadeGraph, ...]:
+    """A program's graphs compiled as `choice` says, with what measured times then speak for among `rewrites`. Inductor
+    with other options lays out graphs by itself, and is tried without any."""
+    if inner_choice.compiles_otherwise(choice):
+        return propose((choice,), rewrites)
+    return tuple(replace(graph, applied=(choice,)) for graph in graphs)
+
+
+def rewrites_of(portion: str) -> tuple[str, ...]:
+    """The rewrites that are tried by this name."""
+    return (portion, *(rewrite for rewrite, other in _TOGETHER.items() if other == portion))
+
+
+def known_alone(together: Sequence[Candidate], portion: str) -> tuple[Candidate, ...] | None:
+    """What would be proposed for `portion` alone, as far as what was proposed for all rewrites `together` tells; None
+    where it does not. Rewrites are made one after the other, and each looks at the graph as the ones before have left
+    it: what comes first in a program is what it would be alone."""
+    own = rewrites_of(portion)
+    last = max((ALL_REWRITES.index(one.rewrite) for one in together if one.rewrite in own), default=-1)
+    if any(ALL_REWRITES.index(one.rewrite) < last for one in together if one.rewrite not in own):
+        return None
+    return tuple(one for one in together if one.rewrite in own)

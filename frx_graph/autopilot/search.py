@@ -1,0 +1,274 @@
+"""Tries what measured times speak for in a graph that is about to be compiled, and says what has been proved.
+
+Each rewrite is tried alone, the most promising first, and so is each other way to compile the graph: by another inner
+compiler, or with other options. Rewrites that were promoted are tried together, and used together only then. Everything
+happens in other processes, to which the graph travels as a file; what cannot travel is tried in this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from frx_graph.autopilot.proposals import choices_in, chosen, known_alone, portions, proposed, rewrites_of
+from frx_graph.autopilot.trial_decisions import decisions_about, decisions_without_trial
+from frx_graph.compiler.plans import ALL_REWRITES, recorded_plan
+from frx_graph.compiler.risk import allowed
+from frx_graph.distributed.handshake import several_ranks
+from frx_graph.errors import TravelError, TrialError
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
+from frx_graph.options import BackendOptions
+from frx_graph.records import Candidate
+from frx_graph.reports.trials.trial_document import as_json, trial_document
+from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.trial_worker.graph_file import hold_graph, write_graph
+from frx_graph.trial_worker.in_process import InProcessArms
+from frx_graph.trial_worker.launch import start_arm
+from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
+from frx_graph.trials.executor import Programs, Progress, StartArm, TrialRun, run_trial
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.verdict import Outcome
+
+Record = Callable[[Sequence[Decision]], object]
+"""Keeps decisions, all or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    candidates: tuple[Candidate, ...]
+    run: TrialRun
+
+    @property
+    def promoted(self) -> bool:
+        return self.run.verdict.outcome is Outcome.PROMOTE
+
+    @property
+    def ratio(self) -> float:
+        return 0.0 if self.run.verdict.statistics is None else self.run.verdict.statistics.ratio_median
+
+
+def try_graph(
+    dynamo: fx.GraphModule,
+    inputs: Sequence[Any],
+    options: BackendOptions,
+    policy: TrialPolicy,
+    *,
+    signature: str,
+    environment: str,
+    record: Record,
+    progress: Progress,
+    rejected: frozenset[str] = frozenset(),
+    seconds: float | None = None,
+) -> tuple[Candidate, ...]:
+    """The candidates that were proved for `dynamo`, with its real `inputs`; none where nothing was. What each trial has
+    decided about the graph with this signature goes to `record` at once, so that whenever this process ends, the
+    fastest plan that was proved is the last promoted. When all was tried, or the time was over, that goes there, too,
+    under this `environment`: a search that has not said so has not ended. Plans whose hash is in `rejected` are not
+    tried again. It takes at most `seconds`, by default the policy's time budget.
+
+    Raises `TravelError` where the graph cannot be tried in another process, nor in this one, `TrialError` where it does
+    not run there, and what `record` raises: where somebody has decided against a plan meanwhile, what comes after that
+    is not promoted.
+    """
+    deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(cleaned_up_when_terminated())
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-graph-"))
+        arms = _arms(Path(folder), dynamo, inputs, policy, stack)
+        train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
+        base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
+        progress("asking for candidates")
+        kept = _Kept(signature, options.inner, train, policy, record)
+        kind, reason = Kind.REJECTED, "all was tried that measured times speak for, or that may matter"
+        try:
+            search = _Search(base, arms, policy, deadline, progress)
+            if not search.names:
+                reason = "measured times speak for no rewrite, and no other way to compile it may matter"
+            for trial in search.trials(rejected):
+                kept.keep(trial)
+        except _BudgetEndedError:
+            kind, reason = Kind.INCONCLUSIVE, "the time budget ended before all was tried"
+        by = this_process(AUTOPILOT)
+        record(decisions_without_trial(signature, environment, policy, kind, reason, by=by))
+    return kept.fastest
+
+
+class _BudgetEndedError(Exception):
+    """There is more to try, and no time."""
+
+
+class _Search:
+    """What is tried of one graph, and in which order; `names` are those of what is tried alone. Raises `TrialError`
+    where the graph does not run."""
+
+    def __init__(self, base: Load, arms: _Arms, policy: TrialPolicy, deadline: float, progress: Progress) -> None:
+        self._base = base
+        self._arms = arms
+        self._policy = policy
+        self._deadline = deadline
+        self._progress = progress
+        self._graph = _the_only(self._proposed((), arms.rewrites))
+        self._portions = portions(self._graph.applied)
+        self._choices = choices_in([self._graph], policy.risk, isolated=not arms.in_process)
+        predicted = [name for name, seconds in self._portions.items() if seconds > 0]
+        # What nobody can predict anything of comes last, but for what may change the whole program.
+        self.names = tuple(dict.fromkeys((*predicted, *self._choices, *self._portions)))
+
+    def trials(self, rejected: Collection[str]) -> Iterator[_Trial]:
+        """One after the other. What each of them finds decides what is tried at last. Plans whose hash is in `rejected`
+        are left out. Raises `_BudgetEndedError` where there is more to try, and no time."""
+        kept: list[str] = []
+        for name in self.names:
+            alone = self._alone(name)
+            if not alone or recorded_plan(alone).hash in rejected:
+                continue
+            trial = self._tried(alone, name)
+            if trial.promoted and name in self._portions:
+                kept.append(name)
+            yield trial
+        if len(kept) > 1:
+            together = self._together(kept)
+            if together and recorded_plan(together).hash not in rejected:
+                yield self._tried(together, " and ".join(kept))
+
+    def _alone(self, name: str) -> tuple[Candidate, ...]:
+        if name in self._choices:
+            return _the_only(chosen(self._choices[name], [self._graph], self._arms.rewrites, self._proposed)).applied
+        known = known_alone(self._graph.applied, name)
+        return _the_only(self._proposed((), rewrites_of(name))).applied if known is None else known
+
+    def _together(self, kept: Sequence[str]) -> tuple[Candidate, ...]:
+        if len(kept) == len(self._portions):
+            return self._graph.applied
+        rewrites = [rewrite for name in kept for rewrite in rewrites_of(name)]
+        return _the_only(self._proposed((), rewrites)).applied
+
+    def _proposed(self, choice: tuple[Candidate, ...], rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
+        try:
+            return proposed(replace(self._base, candidates=choice), rewrites, self._left(), self._arms.start)
+        except TrialError:
+            # It may have been the budget that was too short for an answer.
+            self._left()
+            raise
+
+    def _tried(self, candidates: tuple[Candidate, ...], name: str) -> _Trial:
+        run = run_trial(
+            Programs(self._base, replace(self._base, candidates=candidates)),
+            self._policy.model_copy(update={"time_budget_seconds": self._left()}),
+            self._arms.start,
+            # The combination is one more.
+            candidates=len(self.names) + (len(self._portions) > 1),
+            in_process=self._arms.in_process,
+            progress=lambda stage: self._progress(f"{name}: {stage}"),
+        )
+        return _Trial(candidates, run)
+
+    def _left(self) -> float:
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
+            raise _BudgetEndedError
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Arms:
+    start: StartArm
+    rewrites: tuple[str, ...]
+    in_process: bool = False
+
+
+def _arms(
+    folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any], policy: TrialPolicy, stack: contextlib.ExitStack
+) -> _Arms:
+    """How the graph is tried: in other processes if it can travel, else in this one, if the policy allows the risk."""
+    try:
+        write_graph(folder, dynamo, inputs)
+    except TravelError as cannot:
+        if several_ranks():
+            # A collective of the graph would wait for the others, who wait for this rank.
+            raise
+        rewrites = allowed(ALL_REWRITES, policy.risk, isolated=False)
+        if not rewrites:
+            hint = "a policy with risk MEDIUM lets it be tried in this process"
+            raise TravelError(f"{cannot.message}, and risk LOW allows no trial in this process", hint) from cannot
+        held = stack.enter_context(InProcessArms(hold_graph(folder, dynamo, inputs)))
+        return _Arms(held.start, rewrites, in_process=True)
+    return _Arms(start_arm, allowed(ALL_REWRITES, policy.risk))
+
+
+def _the_only(graphs: Sequence[MadeGraph]) -> MadeGraph:
+    if len(graphs) != 1:
+        raise TrialError(f"the graph became {len(graphs)} graphs in another process")
+    return graphs[0]
+
+
+class _Kept:
+    """What trials of one graph have decided, recorded as soon as it is known."""
+
+    def __init__(self, signature: str, inner: str, train: bool, policy: TrialPolicy, record: Record) -> None:
+        self._signature = signature
+        self._inner = inner
+        self._train = train
+        self._policy = policy
+        self._record = record
+        self._ratio = 0.0
+        self._promotion: Decision | None = None
+
+    @property
+    def fastest(self) -> tuple[Candidate, ...]:
+        """Of what was promoted; none where nothing was."""
+        return () if self._promotion is None else self._promotion.candidates
+
+    def keep(self, trial: _Trial) -> None:
+        """Record it. The last promoted plan stands: one that is slower than another is promoted before that, which is
+        promoted once more in the same append."""
+        decisions = self._decisions(trial)
+        if not trial.promoted or not decisions:
+            self._record(decisions)
+        elif self._promotion is None or trial.ratio >= self._ratio:
+            self._record(decisions)
+            self._promotion, self._ratio = decisions[-1], trial.ratio
+        else:
+            self._record((*decisions, self._once_more(self._promotion)))
+
+    def _once_more(self, promotion: Decision) -> Decision:
+        return promotion.followed_by(
+            Kind.PROMOTED,
+            reason=f"once more, so that it stands: of what was promoted so far it is the fastest, {self._ratio:.3f}",
+            by=this_process(AUTOPILOT),
+            at=datetime.now(UTC),
+            policy=self._policy.hash,
+        )
+
+    def _decisions(self, trial: _Trial) -> tuple[Decision, ...]:
+        if trial.run.environment is None:
+            return ()
+        document = trial_document(
+            trial.run,
+            target=f"graph {self._signature}",
+            train=self._train,
+            inner=self._inner,
+            candidates=trial.candidates,
+            policy=self._policy,
+            decision="recorded by the autopilot",
+        )
+        return decisions_about(
+            self._signature,
+            trial.candidates,
+            trial.run.verdict,
+            environment=trial.run.environment,
+            policy=self._policy,
+            document=json.dumps(as_json(document), allow_nan=False),
+            by=this_process(AUTOPILOT),
+        )

@@ -1,0 +1,81 @@
+"""What a trial decides about a graph: proposed, tried, and its verdict, as events for the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from frx_graph.compiler.environment_key import environment_key
+from frx_graph.compiler.plans import recorded_plan
+from frx_graph.ledger.author import Author
+from frx_graph.ledger.decision import Decision, Kind, as_reason
+from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
+from frx_graph.records import Candidate
+from frx_graph.trials.environment import TrialEnvironment
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.verdict import Outcome, Verdict
+
+_KINDS = {
+    Outcome.PROMOTE: Kind.PROMOTED,
+    Outcome.REJECT: Kind.REJECTED,
+    Outcome.EQUIVALENT: Kind.REJECTED,
+    Outcome.INCONCLUSIVE: Kind.INCONCLUSIVE,
+}
+_TIMES = "measured times of single operators speak for it"
+_TRIAL_ONLY = "only a trial can tell which inner compiler is fastest"
+
+
+def decisions_about(
+    signature: str,
+    candidates: tuple[Candidate, ...],
+    verdict: Verdict,
+    *,
+    environment: TrialEnvironment,
+    policy: TrialPolicy,
+    document: str,
+    by: Author,
+    others: int = 0,
+) -> tuple[Decision, ...]:
+    """In the order in which they may follow each other, and belong into one append. `document` is the trial's.
+
+    `others` is how many other plans the same trial was about. Where there are any, its verdict is about all together,
+    and says nothing of one: then none follows."""
+    reason = as_reason(verdict.reason)
+    proposed = Decision(
+        kind=Kind.PROPOSED,
+        signature=signature,
+        environment=environment_key(environment.setup),
+        plan=recorded_plan(candidates).hash,
+        reason=_TRIAL_ONLY if any(one.rewrite == INNER_CHOICE for one in candidates) else _TIMES,
+        decided_by=by.decided_by,
+        host=by.host,
+        process_id=by.process_id,
+        recorded_at=datetime.now(UTC),
+        policy=policy.hash,
+        candidates=candidates,
+    )
+    tried = replace(proposed, kind=Kind.TRIED, reason=reason, trial=document)
+    if others:
+        said = f"together with {others} more, so that it says nothing of this one: {verdict.outcome.value}, {reason}"
+        return (proposed, replace(tried, reason=as_reason(said)))
+    return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
+
+
+def decisions_without_trial(
+    signature: str, environment: str, policy: TrialPolicy, kind: Kind, reason: str, *, by: Author
+) -> tuple[Decision, ...]:
+    """How the search for a plan of one graph has ended, which is decided about the plan of nothing, without a trial: it
+    is rejected where nothing is left to be tried, and inconclusive where there was no time left to."""
+    proposed = Decision(
+        kind=Kind.PROPOSED,
+        signature=signature,
+        environment=environment,
+        plan=recorded_plan(()).hash,
+        reason=reason,
+        decided_by=by.decided_by,
+        host=by.host,
+        process_id=by.process_id,
+        recorded_at=datetime.now(UTC),
+        policy=policy.hash,
+    )
+    return (proposed, replace(proposed, kind=Kind.TRIED), replace(proposed, kind=kind))

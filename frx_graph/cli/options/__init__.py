@@ -1,0 +1,1 @@
+"""Parse options and arguments that several commands share."""

@@ -1,0 +1,1 @@
+"""Print what commands return: text, JSON, reports, notices."""

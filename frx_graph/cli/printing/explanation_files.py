@@ -1,0 +1,59 @@
+"""The three files of an explanation: all of them are written, or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from frx_graph.cli.printing.output import notice
+from frx_graph.errors import OptionError
+from frx_graph.reports.kernels import explain_prompt, explain_summary
+from frx_graph.reports.kernels.explain_document import SCHEMA_NAME, ExplainDocument
+from frx_graph.reports.kernels.explanation_texts import EVIDENCE, PROMPT, SUMMARY, explanation_texts
+from frx_graph.support.atomic_file import write_all_atomically
+
+_BEGINS = {
+    SUMMARY: explain_summary.FIRST_WORDS,
+    PROMPT: explain_prompt.FIRST_WORDS,
+    EVIDENCE: f'{{\n  "schema": "{SCHEMA_NAME}"',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanations:
+    """Files in `folder`, which is made if it is not there. Those of an explanation before are replaced; others of the
+    same names only with `force`."""
+
+    folder: Path
+    force: bool = False
+
+    def check(self) -> None:
+        """Raise `OptionError` for what can be known to be in the way, before any long work begins."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise OptionError(f"{self.folder} is no folder", "explanations are three files: choose a folder for them")
+        for name, begins in _BEGINS.items():
+            path = self.folder / name
+            if path.is_dir() or (path.exists() and not path.is_file()):
+                raise OptionError(f"{path} is no regular file", "choose another folder")
+            if path.exists() and not self.force and not _is_ours(path, begins):
+                raise OptionError(f"{path} was not written by frx explain", "move it, or let --force replace it")
+
+    def write(self, document: ExplainDocument) -> None:
+        """Raises `OptionError` where they cannot be written; what was there before is there then."""
+        self.check()
+        texts = explanation_texts(document)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_all_atomically({self.folder / name: text for name, text in texts.items()})
+        except OSError as error:
+            raise OptionError(f"cannot write into {self.folder}: {error.strerror}", "choose another folder") from error
+        for name in texts:
+            notice(f"frx: wrote {self.folder / name}")
+
+
+def _is_ours(path: Path, begins: str) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(begins)) == begins.encode()
+    except OSError as error:
+        raise OptionError(f"{path} cannot be read: {error.strerror}", "choose another folder") from error

@@ -1,0 +1,89 @@
+"""What happens to an advice on the command line: filtered, rendered, written, and turned into an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from frx_graph.advice import Advice
+from frx_graph.cli.printing.output import notice, print_report
+from frx_graph.errors import OptionError
+from frx_graph.reports.advice.baseline import baseline_of, filter_new, read_baseline, write_baseline
+from frx_graph.reports.advice.outcome import Outcome, outcome_of
+from frx_graph.reports.advice.render import render
+from frx_graph.reports.advice.report_format import Format
+from frx_graph.reports.advice.selection import apply_selection, rule_selection
+from frx_graph.reports.advice.suppressions import apply_suppressions
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.source_path import checkout_root
+from frx_graph.rules.rule_card import all_cards
+from frx_graph.support.atomic_file import write_atomically
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """The options that all reporting commands share."""
+
+    format: Format
+    output: Path | None
+    top: int
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    baseline: Path | None = None
+    write_baseline: Path | None = None
+    exit_zero: bool = False
+
+    def check(self) -> None:
+        """Raise `OptionError` for what is wrong with the options, before any long work begins."""
+        rule_selection(self.select, self.ignore, _known_rules())
+        if self.baseline is not None:
+            read_baseline(self.baseline)
+        for path in (self.output, self.write_baseline):
+            if path is not None and not path.absolute().parent.is_dir():
+                raise OptionError(f"no such folder: {path.absolute().parent}", "create it first")
+
+
+def emit(advice: Advice, options: ReportOptions) -> int:
+    """Write the report; the command's exit code: 0 clean, 1 findings, 2 if nothing at all could be analysed."""
+    root = checkout_root(Path.cwd())
+    selection = rule_selection(options.select, options.ignore, _known_rules())
+    shown = apply_suppressions(apply_selection(advice, selection))
+    if options.write_baseline is not None:
+        write_baseline(options.write_baseline, baseline_of(shown, root))
+    if options.baseline is not None:
+        shown = filter_new(shown, read_baseline(options.baseline), root)
+    terminal = detect_terminal(sys.stdout, os.environ)
+    color = terminal.color and options.output is None
+    text = render(shown, options.format, top=options.top, width=terminal.width, color=color)
+    write_report(text, options.output, color=color, for_people=options.format is Format.TEXT)
+    match outcome_of(shown):
+        case Outcome.FINDINGS:
+            return 0 if options.exit_zero else 1
+        case Outcome.NOTHING_ANALYSED:
+            return 2
+        case _:
+            return 0
+
+
+def write_report(text: str, output: Path | None, *, color: bool, for_people: bool) -> None:
+    """To standard output, or whole to a file. Raises `OptionError` for one that cannot be written."""
+    if output is None:
+        if for_people:
+            print_report(text, color=color)
+        else:
+            typer.echo(text, nl=not text.endswith("\n"))
+        return
+    try:
+        write_atomically(output, text)
+    except OSError as error:
+        raise OptionError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
+    notice(f"frx: wrote {output}")
+
+
+def _known_rules() -> dict[str, str]:
+    return {card.code: card.name for card in all_cards()}

@@ -1,0 +1,71 @@
+"""What is kept of a trial: its decisions in the ledger, written here alone, and its document."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from frx_graph.autopilot.target_trial import Tried, decisions
+from frx_graph.autopilot.trial_matrix import TrialJob
+from frx_graph.engines.engine import Placed
+from frx_graph.errors import LedgerError, LedgerUncertainError
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.database.opening import open_ledger
+from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.location import Location
+from frx_graph.reports.trials.trial_document import PlacePart, TrialDocument, as_json, nothing_tried, trial_document
+
+AUTHOR = "frx trial"
+NOT_EACH = (
+    ". Nothing is decided: the verdict is that of several graphs together, and says nothing of one. Mode autopilot "
+    "tries each by itself"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A trial's document, once its decision is in the ledger. That it is not is said there, too, so that what was
+    measured is printed in any case."""
+
+    document: TrialDocument
+    error: LedgerError | None = None
+    """Why its decision is not in the ledger."""
+    promoted: tuple[Decision, ...] = ()
+    """One for each graph that its plan was promoted for."""
+
+
+def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed | None) -> TrialRecord:
+    """What is kept of a trial, kept."""
+    asked, policy = job.asked, job.policy
+    if tried is None:
+        target = asked.workload.target
+        return TrialRecord(nothing_tried(target=target, train=asked.train, inner=asked.inner, policy=policy))
+
+    def document(decision: str) -> TrialDocument:
+        return trial_document(
+            tried.run,
+            target=asked.workload.target,
+            train=asked.train,
+            inner=asked.inner,
+            candidates=tried.candidates,
+            policy=policy,
+            decision=decision,
+            place=None if placed is None else PlacePart(**asdict(placed)),
+        )
+
+    if asked.against_itself:
+        return TrialRecord(document("nothing is recorded of a baseline against itself"))
+    text = json.dumps(as_json(document(f"recorded in {place}")), allow_nan=False)
+    wanted = decisions(tried, policy, text, this_process(AUTHOR))
+    if not wanted:
+        return TrialRecord(document("not recorded: it ended before an arm could say on what machine it runs"))
+    try:
+        events = open_ledger(place).append(wanted)
+    except LedgerError as error:
+        said = "perhaps recorded" if isinstance(error, LedgerUncertainError) else "not recorded"
+        return TrialRecord(document(f"{said}: {error}"), error)
+    named = [event for event in events if event.decision.kind is not Kind.PROPOSED]
+    ends = [event for event in named if event.decision.kind is not Kind.TRIED]
+    last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends or named)
+    promoted = tuple(event.decision for event in ends if event.decision.kind is Kind.PROMOTED)
+    return TrialRecord(document(f"recorded in {place}: {last}{'' if ends else NOT_EACH}"), None, promoted)

@@ -1,0 +1,1 @@
+"""Rewrite one graph and hand it to the inner compiler."""

@@ -1,0 +1,84 @@
+"""Measures an attention both ways: the operators that it is written in, and the one call that stands for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from frx_graph.capture.aten_trace import trace_eager
+from frx_graph.facts.build import build_graph_facts
+from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.measure.measurement_cache import MeasuredOperators
+from frx_graph.passes.copies.view_chain import is_view
+from frx_graph.passes.rewrites.attention_from_views import FusedAttention
+
+_NO_WORK = frozenset({"aten.ones_like", "aten.empty_like", "aten.detach", "aten.alias"})
+
+
+def attention_seconds(
+    dynamo: fx.GraphModule, fused: FusedAttention, mode: FakeTensorMode, inner: str, measured: MeasuredOperators
+) -> tuple[float | None, float | None]:
+    """Measured seconds as written and as one call, forward and, where gradients are asked for, backward; None where an
+    operator could not be timed. Under Inductor pointwise operators and copies count as nothing: it fuses them."""
+    written = fused.written
+    both = [
+        _operators(dynamo, nodes, result, mode, inner)
+        for nodes, result in (
+            ((*written.path, written.second), written.second),
+            (fused.inserted, fused.result),
+        )
+    ]
+    measured.time([list(dict.fromkeys(signature for signatures in both for signature in signatures))])
+    as_written, as_one = (_total(signatures, measured) for signatures in both)
+    return as_written, as_one
+
+
+def _total(signatures: Sequence[OperatorSignature], measured: MeasuredOperators) -> float | None:
+    times = [measured.seconds(signature) for signature in signatures]
+    known = [seconds for seconds in times if seconds is not None]
+    return sum(known) if len(known) == len(times) else None
+
+
+def _operators(
+    dynamo: fx.GraphModule, nodes: Sequence[fx.Node], result: fx.Node, mode: FakeTensorMode, inner: str
+) -> list[OperatorSignature]:
+    """The calls that `nodes` come to, forward and backward, views aside."""
+    graph = fx.Graph()
+    copied: dict[fx.Node, fx.Node] = {}
+    fakes: list[Any] = []
+    members = set(nodes)
+    for node in nodes:
+        for given in node.all_input_nodes:
+            if given not in members and given not in copied:
+                copied[given] = graph.placeholder(given.name)
+                fakes.append(_alone(given.meta["example_value"], mode))
+    # Placeholders come first, whatever the order in which their readers stand.
+    for node in nodes:
+        copied[node] = graph.node_copy(node, copied.__getitem__)
+    graph.output((copied[result],))
+    train = torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes)
+    region = fx.GraphModule(dynamo, graph)
+    captured = trace_eager(region, fakes, mode, graph_id="", origin="", inputs=(), train=train)
+    facts = build_graph_facts(captured)
+    return [signature_of(op, facts) for op in facts.ops if _counts(op, inner)]
+
+
+def _alone(value: Any, mode: FakeTensorMode) -> Any:
+    """A leaf like `value`, so that the backward ends there."""
+    if not isinstance(value, Tensor):
+        return value
+    with mode:
+        leaf = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return leaf.requires_grad_(value.requires_grad)
+
+
+def _counts(op: OpFacts, inner: str) -> bool:
+    if is_view(op) or op.operator in _NO_WORK:
+        return False
+    return inner != "inductor" or not (op.pointwise or op.operator in LAYOUT_COPIES)

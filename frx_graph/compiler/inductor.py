@@ -1,0 +1,124 @@
+"""Inductor with a plan: its graphs are rewritten by a pass of its own, before its others.
+
+Nothing here may break the user's program. A graph that cannot be rewritten is compiled as Inductor alone would compile
+it, and the reason is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import fx
+from torch._inductor import config as inductor_config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.compiler.aot_context import graph_id, static_inputs, visible_outputs
+from frx_graph.compiler.code_fingerprint import code_hash
+from frx_graph.compiler.graph_rollback import as_it_was_on_failure
+from frx_graph.compiler.operator_times import call_seconds, known_bandwidths
+from frx_graph.compiler.pre_autograd import Failed, Told
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph
+from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.passes.rewrites import DECIDE_LAYOUT
+from frx_graph.passes.rewrites.frozen_products import use_faster_products
+from frx_graph.passes.rewrites.meta_strides.recorded_strides import NoteStrides, return_noted_strides
+from frx_graph.plan import Plan
+
+
+class InductorPlan(CustomGraphPass):
+    """Rewrites Inductor's graphs before its own passes see them; they are compiled with its layout choice off, which
+    this turns on again for a graph that it has to leave alone.
+
+    The caches of compiled graphs stay usable: `uuid` changes with whatever our decision depends on.
+    """
+
+    def __init__(self, plan: Plan, own_choice: bool, told: Told, failed: Failed) -> None:
+        self._plan = plan
+        self._own_choice = own_choice
+        self._told = told
+        self._failed = failed
+
+    def __call__(self, graph: fx.Graph) -> None:
+        """Rewrite one graph in place; on any failure leave it as it is."""
+        inductor_config.layout_optimization = self._own_choice
+        module = graph.owning_module
+        if module is None:
+            return
+        try:
+            with as_it_was_on_failure(module):
+                done = _rewrite_for_inductor(module, self._plan)
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
+            self._failed(error)
+            return
+        decided = any(candidate.rewrite in DECIDE_LAYOUT for candidate in done.applied)
+        inductor_config.layout_optimization = self._own_choice and not decided
+        self._told(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
+
+    def uuid(self) -> Any:
+        """What a compiled graph depends on besides itself: the plan, our code, the machine, and its bandwidth, without
+        which nothing is chosen. Not the single measured times: what they have decided once is kept."""
+        return (self._plan.hash, self._own_choice, self._plan.policy == "solved" and known_bandwidths())
+
+
+def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
+    placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    backward = any(name.startswith("tangents") for name in placeholders)
+    if backward:
+        return_noted_strides(module.graph)
+    return rewrite_graph(
+        module,
+        graph_id=graph_id(),
+        phase=Phase.BACKWARD if backward else Phase.FORWARD,
+        train=backward or any(name.startswith("primals") for name in placeholders),
+        inner="inductor",
+        plan=plan,
+        static_inputs=static_inputs(placeholders, backward),
+        visible=visible_outputs(module, backward),
+    )
+
+
+class FrozenPlan(CustomGraphPass):
+    """What is left to choose in a graph that Inductor has frozen: its constants are packed, its layout is decided."""
+
+    def __init__(self, told: Told, failed: Failed) -> None:
+        self._told = told
+        self._failed = failed
+
+    def __call__(self, graph: fx.Graph) -> None:
+        """Rewrite one graph in place; on any failure leave what is not rewritten yet as it is."""
+        compiling = graph_id()
+        try:
+            applied = use_faster_products(graph, compiling, lambda groups: call_seconds(groups, "cpu"))
+        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
+            self._failed(error)
+            return
+        self._told(RewrittenGraph(compiling, Phase.FORWARD, () if applied is None else (applied,), ()))
+
+    def uuid(self) -> Any:
+        """What a compiled graph depends on besides itself: our code, and the machine that was measured."""
+        return ("frozen", code_hash(), measurement_environment("cpu").fingerprint)
+
+
+def inductor_options(plan: Plan, options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:
+    """Inductor's options with the plan in them; the user's own pass, if there is one, runs before ours."""
+    own_choice = bool(options.get("layout_optimization", inductor_config.layout_optimization))
+    ours = InductorPlan(plan, own_choice, told, failed)
+    noting = options.get("joint_custom_pre_pass", inductor_config.joint_custom_pre_pass)
+    return {
+        **_with_pass(options, ours),
+        "layout_optimization": False,
+        "joint_custom_pre_pass": NoteStrides() if noting is None else [NoteStrides(), noting],
+    }
+
+
+def frozen_options(options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:
+    """The same for a program that is compiled with `freezing`."""
+    return _with_pass(options, FrozenPlan(told, failed))
+
+
+def _with_pass(options: Mapping[str, Any], ours: CustomGraphPass) -> dict[str, Any]:
+    own = options.get("post_grad_custom_pre_pass", inductor_config.post_grad_custom_pre_pass)
+    return {**options, "post_grad_custom_pre_pass": ours if own is None else [own, ours]}

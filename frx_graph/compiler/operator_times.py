@@ -1,0 +1,130 @@
+"""Measures what rewriting a graph rests on: the times of its operators in other forms, and the device's bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from frx_graph.errors import EvidenceError
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.inductor.generated_cache import generated_seconds
+from frx_graph.measure.machine.device_calibration import device_profile
+from frx_graph.measure.measurement_cache import MeasuredOperators
+from frx_graph.passes.rewrites.generated_loops import loop_calls
+from frx_graph.passes.rewrites.layout.anchor_calls import AnchorCall, anchor_calls, conversion_calls
+from frx_graph.passes.rewrites.layout.assignment import undecided_loops, undecided_values
+from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
+from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.rules.dimension_map import Order
+
+
+def with_measured_times(subject: RewriteSubject, *, prepared: bool = False) -> RewriteSubject:
+    """The subject with all times that its layout is to be decided by: of anchors first, since they say which loops and
+    conversions are in question at all. With `prepared`, weights are stored in the order of their convolution."""
+    subject = replace(subject, bandwidth_bytes_per_s=bandwidth_of(subject.facts))
+    subject = replace(subject, seconds=anchor_seconds(subject, prepared=prepared))
+    subject = replace(subject, loop_seconds=loop_seconds(subject))
+    return replace(subject, conversion_seconds=conversion_seconds(subject))
+
+
+def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> AnchorSeconds:
+    """Measured times of every anchor in each of its orders; an anchor of which one is missing is left out, all
+    are where the bandwidth is not known. With `prepared`, its weights are stored in that order, too."""
+    asked = {
+        anchor.op.node: anchor_calls(anchor, subject.facts, subject.phase, prepared=prepared, frozen=subject.frozen)
+        for anchor in subject.anchors
+    }
+    if not asked or subject.bandwidth_bytes_per_s is None:
+        return {}
+    timed = call_seconds(
+        (
+            [signature for forms in variants for form in forms for signature in form.calls]
+            for orders in asked.values()
+            for variants in zip(*(call.calls for call in orders.values()), strict=True)
+        ),
+        device_type_of(subject.facts),
+    )
+    found: dict[str, dict[Order, float]] = {}
+    for node, orders in asked.items():
+        times = {order: _total(call, timed, subject.bandwidth_bytes_per_s) for order, call in orders.items()}
+        known = {order: seconds for order, seconds in times.items() if seconds is not None}
+        if known and len(known) == len(times):
+            found[node] = known
+    return found
+
+
+def loop_seconds(subject: RewriteSubject) -> AnchorSeconds:
+    """Measured times of the loops that the compiler writes, where anything is to be decided of their order."""
+    asked = {loop.op.node: loop_calls(loop, subject.facts) for loop in undecided_loops(subject)}
+    timed = generated_seconds(
+        (tuple(dict.fromkeys(calls.values())) for calls in asked.values()),
+        device_type_of(subject.facts),
+    )
+    return {
+        node: {order: timed[call] / call.times for order, call in calls.items()}
+        for node, calls in asked.items()
+        if all(call in timed for call in calls.values())
+    }
+
+
+def conversion_seconds(subject: RewriteSubject) -> Mapping[str, float]:
+    """Measured times of bringing a value from one order into the other, by the value's name: of the two ways the longer
+    one. Compilers that write loops convert in those, which run at the device's bandwidth (seen with Inductor, 2.15);
+    a copy by itself takes up to three times as long."""
+    if subject.generates_loops:
+        return {}
+    asked = {value.name: calls for value in undecided_values(subject) if (calls := conversion_calls(value))}
+    timed = call_seconds(asked.values(), device_type_of(subject.facts))
+    return {
+        name: max(timed[call] for call in calls)
+        for name, calls in asked.items()
+        if all(call in timed for call in calls)
+    }
+
+
+def call_seconds(groups: Iterable[Sequence[OperatorSignature]], device_type: str) -> Mapping[OperatorSignature, float]:
+    """Seconds of each call, on a device; those of a group are comparable. What could not be timed is missing."""
+    asked = list(groups)
+    if not asked:
+        return {}
+    measured = MeasuredOperators(device_type)
+    measured.time(asked)
+    times = {signature: measured.seconds(signature) for group in asked for signature in group}
+    return {signature: seconds for signature, seconds in times.items() if seconds is not None}
+
+
+def _total(call: AnchorCall, timed: Mapping[OperatorSignature, float], bytes_per_second: float) -> float | None:
+    """Each call in its fastest form; None where one could not be timed as it is."""
+    seconds = call.moved_bytes / bytes_per_second
+    for forms in call.calls:
+        times = [form.seconds(timed) for form in forms]
+        if times[0] is None:
+            return None
+        seconds += min(known for known in times if known is not None)
+    return seconds
+
+
+def bandwidth_of(facts: GraphFacts) -> float | None:
+    """Bytes per second, read plus written, of the graph's device; None where it could not be measured."""
+    return _bandwidth(device_type_of(facts))
+
+
+def known_bandwidths() -> tuple[str, ...]:
+    """The types of this machine's devices whose bandwidth is known, or can be measured now."""
+    here = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    return tuple(kind for kind in here if _bandwidth(kind) is not None)
+
+
+def _bandwidth(device_type: str) -> float | None:
+    try:
+        return device_profile(device_type).bandwidth_bytes_per_s
+    except EvidenceError:
+        return None
+
+
+def device_type_of(facts: GraphFacts) -> str:
+    """The type of the device whose operators are timed for the graph: "cuda" where any value is there."""
+    return "cuda" if any(value.device.type == "cuda" for value in facts.values.values()) else "cpu"

@@ -1,0 +1,91 @@
+"""What has been done to the graphs that this process has compiled, also to those that came compiled from a cache.
+
+A graph that Inductor finds in a cache is not rewritten again, so what was done to it has to come with it. Inductor
+stores beside each compiled graph by how much its counters rose while it compiled it, and raises them as much on a hit:
+the report is the name of such a counter.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import replace
+
+from pydantic import TypeAdapter, ValidationError
+from torch._dynamo.utils import counters
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
+from frx_graph.records import Candidate, Refusal
+
+_PREFIX = "frx_rewritten "
+_REPORTS = TypeAdapter(RewrittenGraph)
+
+
+class RewriteLog:
+    """Reports in the order in which graphs were compiled, or came from a cache."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._done: list[RewrittenGraph] = []
+        self._counted: Counter[str] = Counter()
+        self.clear()
+
+    def add(self, done: RewrittenGraph) -> None:
+        """Note what was done to a graph that no cache keeps."""
+        with self._lock:
+            self._done.append(done)
+
+    def note(self, outcome: Candidate | Refusal) -> None:
+        """Note what was done, or refused, to a graph as Dynamo hands it over, or to a whole model."""
+        if isinstance(outcome, Candidate):
+            self.add(RewrittenGraph(outcome.graph_id, Phase.FORWARD, (outcome,), ()))
+        else:
+            self.add(RewrittenGraph("", Phase.FORWARD, (), (outcome,)))
+
+    def add_cached(self, done: RewrittenGraph) -> None:
+        """Note what was done to a graph while Inductor compiles it; to be called there."""
+        with self._lock:
+            self.collect()
+            name = _PREFIX + _REPORTS.dump_json(done).decode()
+            counters["inductor"][name] += 1
+            self._counted[name] += 1
+            self._done.append(done)
+
+    def collect(self, graph_id: str | None = None) -> None:
+        """Note what has come from a cache since; under `graph_id` where the caller knows which graphs they are."""
+        with self._lock:
+            now = Counter({name: n for name, n in counters["inductor"].items() if name.startswith(_PREFIX)})
+            for name in self._counted:
+                # Somebody has set the counters back.
+                self._counted[name] = min(self._counted[name], now[name])
+            for name, times in now.items():
+                self._done.extend(_read(name, graph_id) * (times - self._counted[name]))
+            self._counted = now
+
+    def all(self) -> tuple[RewrittenGraph, ...]:
+        """All that was noted, in order."""
+        with self._lock:
+            self.collect()
+            return tuple(self._done)
+
+    def clear(self) -> None:
+        """Forget what was noted so far."""
+        with self._lock:
+            self.collect()
+            self._done.clear()
+
+
+def _read(name: str, graph_id: str | None) -> list[RewrittenGraph]:
+    try:
+        done = _REPORTS.validate_json(name.removeprefix(_PREFIX))
+    except ValidationError:
+        return []
+    if graph_id is None:
+        return [done]
+    applied = tuple(replace(candidate, graph_id=graph_id) for candidate in done.applied)
+    return [replace(done, graph_id=graph_id, applied=applied)]
+
+
+LOG = RewriteLog()
+"""The process's own."""

@@ -1,0 +1,150 @@
+"""From a graph of an inner compiler's to the same graph rewritten: facts, measured times, candidates, changes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from torch import Tensor, fx
+
+from frx_graph.capture.aot_graph import captured_from_aot, renewed
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.gradient_strides import correct_weight_gradients
+from frx_graph.capture.graph_signature import graph_signature
+from frx_graph.compiler.aot_context import output_names, output_strides
+from frx_graph.compiler.operator_times import call_seconds, device_type_of, with_measured_times
+from frx_graph.errors import RewriteError
+from frx_graph.facts.build import build_graph_facts
+from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
+from frx_graph.passes.rewrites.inner_choice import inner_choices
+from frx_graph.passes.rewrites.layout.assignment import meet_inputs
+from frx_graph.passes.rewrites.meta_strides.fix_view_strides import correct_views
+from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
+from frx_graph.passes.rewrites.meta_strides.view_memory import settle_views
+from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.plan import RECORDED, Plan
+from frx_graph.records import Candidate, Refusal
+
+
+@dataclass(frozen=True)
+class RewrittenGraph:
+    """What was done to one graph: the candidates applied, and what was refused with its reason. `conversions` are the
+    copies that were inserted, by node name. `signature` is the graph's before it was rewritten, `plan` the hash of what
+    was made of it. `untried` are candidates that no measured operators can speak for: only a trial can tell. `doubtful`
+    names the outputs, as they were traced, that may lie otherwise than their fakes say, `misread` those that do, and
+    that were not moved."""
+
+    graph_id: str
+    phase: Phase
+    applied: tuple[Candidate, ...]
+    refused: tuple[Refusal, ...]
+    conversions: tuple[str, ...] = ()
+    signature: str = ""
+    plan: str = ""
+    untried: tuple[Candidate, ...] = ()
+    doubtful: tuple[str, ...] = ()
+    misread: tuple[str, ...] = ()
+
+    def taken_back(self, reason: str) -> RewrittenGraph:
+        """What there is to say of the graph where that was done, and is not any more, for this reason."""
+        refused = tuple(Refusal(candidate.rewrite, reason, candidate.nodes) for candidate in self.applied)
+        return replace(self, applied=(), refused=refused, conversions=())
+
+
+def rewrite_graph(
+    module: fx.GraphModule,
+    *,
+    graph_id: str,
+    phase: Phase,
+    train: bool,
+    inner: str,
+    plan: Plan,
+    static_inputs: Collection[str] = (),
+    visible: Collection[str] = (),
+    given: Mapping[str, Tensor] = MappingProxyType({}),
+    frozen: Collection[str] = (),
+    doubtful: Collection[str] = (),
+) -> RewrittenGraph:
+    """Apply to `module`, in place, what `plan` chooses or names. `given` holds the inputs as they were traced
+    whose strides are others now: the graph is made to run on those. `frozen` names inputs that are constants,
+    `doubtful` those that may lie otherwise than their fakes say."""
+    unmet = dict(given)
+    outputs = output_names(module)
+    seen = [name in visible for name in outputs]
+    signature = graph_signature(module.graph)
+    traced = as_run = output_strides(module)
+    if inner == "eager":
+        correct_views(module.graph, given)
+        as_run = output_strides(module)
+        pin_views(module.graph)
+    correct_weight_gradients(module.graph)
+    captured = captured_from_aot(
+        module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
+    )
+    facts = build_graph_facts(captured)
+    subject = RewriteSubject(
+        facts=facts,
+        phase=phase,
+        inner=inner,
+        everything=plan.policy == "all",
+        visible=frozenset(visible),
+        given=given,
+        frozen=frozenset(frozen),
+        unsure=frozenset(doubtful),
+    )
+    solved = plan.policy == "solved"
+    if solved:
+        subject = with_measured_times(subject)
+    untried = tuple(choice for choice in inner_choices(subject) if isinstance(choice, Candidate))
+    applied: list[Candidate] = []
+    refused: list[Refusal] = []
+    conversions: list[str] = []
+    for rewrite in REWRITES:
+        if not plan.may_make(rewrite.name):
+            continue
+        changed = False
+        if solved:
+            subject = replace(subject, timed=call_seconds(rewrite.asks(subject), device_type_of(facts)))
+        recorded = plan.policy == RECORDED
+        for outcome in plan.recorded_for(signature, rewrite.name) if recorded else rewrite.propose(subject):
+            if isinstance(outcome, Refusal):
+                refused.append(outcome)
+                continue
+            try:
+                conversions.extend(rewrite.apply(subject, module, outcome))
+            except RewriteError as error:
+                refused.append(Refusal(rewrite.name, str(error), outcome.nodes))
+            else:
+                changed = True
+                applied.append(outcome)
+                if rewrite.name in MEET_INPUTS:
+                    unmet.clear()
+        if changed:
+            # The next rewrite looks at the graph as this one has left it.
+            settle_views(module.graph)
+            correct_weight_gradients(module.graph)
+            subject = replace(
+                subject,
+                facts=build_graph_facts(renewed(captured)),
+                given=dict(unmet),
+                # What is returned may be a conversion now, under a name of its own.
+                visible=frozenset(itertools.compress(output_names(module), seen)),
+            )
+    if unmet:
+        conversions.extend(meet_inputs(subject, module))
+    lies_otherwise = [name in subject.doubtful for name in output_names(module)]
+    strides = zip(traced, as_run, output_strides(module), strict=True)
+    misread = [fake != real == now for fake, real, now in strides]
+    return RewrittenGraph(
+        graph_id,
+        phase,
+        tuple(applied),
+        tuple(refused),
+        tuple(conversions),
+        signature,
+        untried=untried,
+        doubtful=tuple(itertools.compress(outputs, lies_otherwise)),
+        misread=tuple(itertools.compress(outputs, misread)),
+    )

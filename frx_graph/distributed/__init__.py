@@ -1,0 +1,1 @@
+"""Make the ranks of one program agree on a plan."""

@@ -1,0 +1,83 @@
+"""What the first rank offers the others for a graph, and what each of them has against it."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import BaseModel, ConfigDict
+
+from frx_graph.compiler.code_fingerprint import code_hash
+from frx_graph.compiler.plans import recorded_plan
+from frx_graph.options import BackendOptions
+from frx_graph.plan import Plan
+from frx_graph.records import Candidate
+from frx_graph.trials.policy import TrialPolicy
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class PlanOffer(BaseModel):
+    """A plan for the graph of this `signature` in this `environment`, made by this `code`, compiled by these `options`.
+
+    `plan` is its hash; None if the first rank has none yet, and is about to try for one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    options: dict[str, str]
+    signature: str
+    code: str
+    environment: str
+    plan: str | None = None
+    candidates: tuple[Candidate, ...] = ()
+
+    @staticmethod
+    def of(
+        plan: Plan | None, *, options: BackendOptions, policy: TrialPolicy, signature: str, environment: str
+    ) -> PlanOffer:
+        """What this rank would offer of `plan`."""
+        return PlanOffer(
+            options=described(options, policy),
+            signature=signature,
+            code=code_hash(),
+            environment=environment,
+            plan=None if plan is None else plan.hash,
+            candidates=() if plan is None else plan.candidates,
+        )
+
+    def encoded(self) -> bytes:
+        """As it travels."""
+        return self.model_dump_json().encode()
+
+    def made(self) -> Plan:
+        """The plan, as this rank's code makes it."""
+        return recorded_plan(self.candidates)
+
+    def objection(self, own: PlanOffer) -> str | None:
+        """What is wrong with this offer on a rank that would offer `own`; None if nothing is."""
+        if (differs := difference(self.options, own.options)) is not None:
+            return differs
+        if self.signature != own.signature:
+            return f"its graph is {own.signature}, not {self.signature}"
+        if self.code != own.code:
+            return f"its code of frx_graph is {own.code}, not {self.code}"
+        if self.environment != own.environment:
+            return f"its environment is {own.environment}, not {self.environment}"
+        if self.plan is not None and (made := self.made().hash) != self.plan:
+            return f"it makes plan {made} of the candidates of {self.plan}"
+        return None
+
+
+def described(options: BackendOptions, policy: TrialPolicy) -> dict[str, str]:
+    """What ranks have to have in common of their options, in words that are the same in every process. The policy is
+    one of them where trials go by it."""
+    found = {name: getattr(options, name) for name in ("mode", "inner", "inner_mode")}
+    found["inner_options"] = sorted(options.inner_options.items())
+    found["policy"] = policy.hash if options.mode == "autopilot" else None
+    return {name: _ADDRESS.sub("", repr(value)) for name, value in found.items()}
+
+
+def difference(first: dict[str, str], own: dict[str, str]) -> str | None:
+    """In which option this rank differs from the first."""
+    names = sorted(name for name in {*first, *own} if first.get(name) != own.get(name))
+    return f"its option {names[0]!r} is {own.get(names[0])}, not {first.get(names[0])}" if names else None

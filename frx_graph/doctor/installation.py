@@ -1,0 +1,259 @@
+"""What this installation can and cannot do: versions, device, compilers, caches, and whether evidence can be had."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from frx_graph.doctor.machine import (
+    cuda_check,
+    driver_check,
+    gpu_model_check,
+    parts_check,
+    python_check,
+    tools_check,
+    torch_check,
+)
+from frx_graph.errors import FrxError
+from frx_graph.measure.cache_directory import CACHE_VARIABLE, cache_directory
+from frx_graph.measure.machine.device_calibration import device_name, device_profile
+from frx_graph.measure.machine.measurement_environment import onednn_version
+from frx_graph.measure.operators.copy_recorder import CopyRecorder
+from frx_graph.rules.operator_contract import OperatorContract, load_contract
+from frx_graph.support.check import Check, Status
+from frx_graph.version import __version__
+
+BACKEND_GROUP = "torch_dynamo_backends"
+
+
+def check_installation() -> tuple[Check, ...]:
+    """All checks in the order in which they are printed. Takes a second or two: a convolution is run and watched."""
+    return tuple(check for look in _CHECKS for check in look())
+
+
+def _version() -> Iterator[Check]:
+    yield Check("frx-graph", __version__)
+
+
+def _processor() -> Iterator[Check]:
+    threads = torch.get_num_threads()
+    yield Check("cpu", f"{device_name(torch.device('cpu'))}, {os.cpu_count()} processors, {threads} torch threads")
+    # Not every torch of the supported range has it.
+    able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    features = {
+        "AVX-512": able.get("avx512_f"),
+        "AVX-512 bf16": able.get("avx512_bf16"),
+        "AVX2": able.get("avx2"),
+        "AMX bf16": able.get("amx_bf16"),
+        "AMX int8": able.get("amx_int8"),
+        "SVE": able.get("sve"),
+        "Arm bf16": able.get("arm_bf16", able.get("bf16")),
+    }
+    present = ", ".join(name for name, there in features.items() if there)
+    used = f"torch uses {torch.backends.cpu.get_cpu_capability()}"
+    yield Check("cpu capabilities", f"{present} ({used})" if present else used)
+
+
+def _onednn() -> Iterator[Check]:
+    version = onednn_version()
+    if version is None or not torch._C._has_mkldnn:
+        yield Check(
+            "oneDNN",
+            "not in this build of torch",
+            Status.WARNING,
+            "conversions inside convolutions on the CPU cannot be seen; install a build of torch with oneDNN",
+        )
+        return
+    if not torch.backends.mkldnn.enabled:
+        yield Check(
+            "oneDNN",
+            f"{version}, switched off",
+            Status.WARNING,
+            "torch.backends.mkldnn.enabled is False: set it to True",
+        )
+        return
+    yield Check("oneDNN", version)
+
+
+def _recording() -> Iterator[Check]:
+    """One convolution, large enough for oneDNN, under the recorder."""
+    try:
+        with torch.no_grad(), CopyRecorder() as recorder, recorder.region("convolution"):
+            torch.conv2d(torch.ones(1, 32, 32, 32), torch.ones(32, 32, 3, 3), padding=1)
+            torch.ones(8, 8).t().contiguous()
+    except (FrxError, RuntimeError, OSError) as error:
+        yield Check("copy recorder", str(error), Status.ERROR, "without it no copy can be observed or measured")
+        return
+    mechanisms = sorted({str(copy.mechanism) for copy in recorder.copies("convolution")})
+    if not mechanisms:
+        yield Check(
+            "copy recorder", "sees nothing", Status.ERROR, "the profiler of this torch build records no operators"
+        )
+        return
+    yield Check("copy recorder", f"works, sees {' and '.join(mechanisms)}")
+
+
+def _compilers() -> Iterator[Check]:
+    compiler = _cpp_compiler()
+    if compiler is None:
+        yield Check(
+            "C++ compiler",
+            "none found",
+            Status.WARNING,
+            "Inductor needs one to compile for the CPU: install g++ (clang++ on macOS), or name one in CXX",
+        )
+    else:
+        yield Check("C++ compiler", compiler)
+    triton = _version_of("triton")
+    missing = triton is None and torch.cuda.is_available()
+    yield Check(
+        "triton",
+        triton or "not installed (only needed for GPUs)",
+        Status.WARNING if missing else Status.OK,
+        "Inductor needs triton to compile for the GPU: pip install triton" if missing else "",
+    )
+
+
+def _devices() -> Iterator[Check]:
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            major, minor = torch.cuda.get_device_capability(index)
+            yield Check(
+                f"cuda:{index}", f"{torch.cuda.get_device_name(index)}, CUDA {torch.version.cuda}, sm_{major}{minor}"
+            )
+
+
+def _cache() -> Iterator[Check]:
+    folder = cache_directory()
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    size = sum(path.stat().st_size for path in files)
+    description = f"{folder} ({len(files)} files, {size / 1024:.0f} KiB)"
+    if _writable(folder):
+        yield Check("cache", description)
+    else:
+        yield Check(
+            "cache",
+            f"{description}, cannot be written",
+            Status.WARNING,
+            f"every run measures for itself; name a writable folder in {CACHE_VARIABLE}",
+        )
+
+
+def _calibration() -> Iterator[Check]:
+    for device in usable_devices():
+        try:
+            profile = device_profile(device, measure=False)
+        except FrxError:
+            yield Check(f"bandwidth of {device}", "no measurement to go by; the next frx advise makes one")
+            continue
+        peaks = ", ".join(
+            f"{str(dtype).removeprefix('torch.')} {peak / 1e9:.0f} GFLOP/s"
+            for dtype, peak in profile.peak_flops.items()
+        )
+        value = f"{profile.bandwidth_bytes_per_s / 1e9:.1f} GB/s; {peaks} (frx doctor --measure measures again)"
+        yield Check(f"bandwidth of {device}", value)
+
+
+def _contracts() -> Iterator[Check]:
+    for device in usable_devices():
+        name = f"layout contract for {device}"
+        remedy = f"frx probe --device {device} measures it in a minute or two"
+        try:
+            contract = load_contract(device, str(torch.__version__))
+        except FrxError as error:
+            yield Check(name, str(error), Status.ERROR, remedy)
+            continue
+        if contract is None:
+            yield Check(name, "none", Status.WARNING, remedy)
+        elif contract.exact:
+            yield _contract_on_this_processor(name, contract, remedy)
+        else:
+            yield Check(
+                name,
+                f"{contract.name} is the nearest, but this is torch {torch.__version__}",
+                Status.WARNING,
+                remedy,
+            )
+
+
+def _contract_on_this_processor(name: str, contract: OperatorContract, remedy: str) -> Check:
+    measured_on = contract.measured_on.get("cpu_capability")
+    here = torch.backends.cpu.get_cpu_capability()
+    if contract.device == "cpu" and measured_on != here:
+        value = f"{contract.name} was measured on a processor with {measured_on}, this one has {here}"
+        return Check(name, value, Status.WARNING, remedy)
+    return Check(name, f"{contract.name} (measured with torch {contract.torch_version})")
+
+
+def _backend() -> Iterator[Check]:
+    found = [entry for entry in importlib.metadata.entry_points(group=BACKEND_GROUP) if entry.name == "frx"]
+    if not found:
+        yield Check(
+            "torch.compile backend",
+            "frx is not registered",
+            Status.ERROR,
+            "the package is not installed properly: pip install --force-reinstall frx-graph",
+        )
+        return
+    try:
+        found[0].load()
+    except (ImportError, AttributeError) as error:
+        yield Check(
+            "torch.compile backend", f"cannot be loaded: {error}", Status.ERROR, "reinstall frx-graph and torch"
+        )
+        return
+    yield Check("torch.compile backend", f"frx ({found[0].value})")
+
+
+_CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
+    _version,
+    python_check,
+    torch_check,
+    parts_check,
+    _processor,
+    _onednn,
+    _recording,
+    _compilers,
+    cuda_check,
+    _devices,
+    gpu_model_check,
+    driver_check,
+    tools_check,
+    _cache,
+    _calibration,
+    _contracts,
+    _backend,
+)
+
+
+def usable_devices() -> tuple[str, ...]:
+    """The device types that this torch can use here."""
+    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+
+
+def _cpp_compiler() -> str | None:
+    """The path of the compiler that Inductor takes, None if there is none. It looks no further than the one that `CXX`
+    names, or without it g++, on macOS clang++: `cpp.cxx` in torch/_inductor/config.py."""
+    words = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++").split()
+    return shutil.which(words[0]) if words else None
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "installed" if importlib.util.find_spec(package) is not None else None
+
+
+def _writable(folder: Path) -> bool:
+    """True if files can be made in `folder`, or it can be made. Looks, does not write."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -1,0 +1,116 @@
+"""What this machine has of what measurements need: Python, torch, GPUs, and NVIDIA's tools."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+
+from frx_graph.errors import first_line
+from frx_graph.evidence.ncu.profiler import find_ncu
+from frx_graph.evidence.ptx.ptxas import find_ptxas
+from frx_graph.measure.machine.device_state import loaded_nvml
+from frx_graph.measure.nvcc import find_nvcc
+from frx_graph.rules.gpu_profile import find_gpu
+from frx_graph.support.check import Check, Status
+
+OLDEST_TORCH = (2, 11)
+_PARTS = {
+    "SDK": ("frx_graph.runs.sdk.session",),
+    "analysis": ("frx_graph.analyze.trace", "frx_graph.analyze.ncu", "frx_graph.analyzers.run"),
+}
+"""Which modules record a run, and which read what was recorded."""
+
+
+def python_check() -> Iterator[Check]:
+    """Its version, and which one it is."""
+    yield Check("python", f"{platform.python_version()} ({sys.executable})")
+
+
+def torch_check() -> Iterator[Check]:
+    """An error where it is older than what is supported."""
+    version = str(torch.__version__)
+    major, minor = (int(part) for part in version.split(".")[:2])
+    old = (major, minor) < OLDEST_TORCH
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    yield Check("torch", version, Status.ERROR if old else Status.OK, f"install torch {oldest} or newer" if old else "")
+
+
+def cuda_check() -> Iterator[Check]:
+    """Which GPUs torch can use, each name with its number. None is no fault: all works on the CPU, too."""
+    names = _gpu_names()
+    if names:
+        yield Check("CUDA available", ", ".join(f"{name} x{count}" for name, count in Counter(names).items()))
+    elif torch.version.cuda is None and torch.version.hip is None:
+        yield Check("CUDA available", "no: this torch is a CPU build. Everything here is about the CPU.")
+    else:
+        built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
+        yield Check("CUDA available", f"no: torch is built for {built}, but sees no device or driver")
+
+
+def gpu_model_check() -> Iterator[Check]:
+    """By which of the profiles kernels are judged; nothing where there is no GPU."""
+    for name in dict.fromkeys(_gpu_names()):
+        profile = find_gpu(name)
+        if profile is None:
+            yield Check(
+                "GPU model",
+                f"{name} is not listed",
+                Status.WARNING,
+                "kernels are judged by its architecture alone; --gpu-model names another GPU",
+            )
+        else:
+            card = profile.architecture
+            yield Check("GPU model", f"{profile.name}, {card.architecture} ({card.name})")
+
+
+def driver_check() -> Iterator[Check]:
+    """Whether devices can be sampled while a program runs."""
+    nvml = loaded_nvml()
+    if nvml is not None:
+        try:
+            version = nvml.nvmlSystemGetDriverVersion()
+        except nvml.NVMLError as error:
+            yield Check("NVML", first_line(error), Status.WARNING, "GPUs cannot be sampled: look at nvidia-smi")
+            return
+        yield Check("NVML", f"driver {version.decode() if isinstance(version, bytes) else version}")
+        return
+    missing = torch.cuda.is_available() and torch.version.cuda is not None
+    yield Check(
+        "NVML",
+        "no NVIDIA driver here (only needed to sample GPUs)",
+        Status.WARNING if missing else Status.OK,
+        "GPUs cannot be sampled: the driver's libnvidia-ml.so.1 is not found" if missing else "",
+    )
+
+
+def tools_check() -> Iterator[Check]:
+    """What `frx profile`, `compare`, `bench` and `analyze` run. None of them is needed for anything else."""
+    for name, path, needed_for in (
+        ("ncu", find_ncu(), "frx profile, --with-ncu"),
+        ("nvcc", find_nvcc(), "frx bench, --with-ptx"),
+        ("ptxas", find_ptxas(), "registers and spills of PTX"),
+    ):
+        yield Check(name, path or f"not found (only needed for {needed_for})")
+
+
+def parts_check() -> Iterator[Check]:
+    """Whether the parts of frx that record a run and read it can be imported."""
+    for name, modules in _PARTS.items():
+        try:
+            for module in modules:
+                importlib.import_module(module)
+        except ImportError as error:
+            yield Check(name, first_line(error), Status.ERROR, "pip install --force-reinstall frx-graph")
+        else:
+            yield Check(name, "importable")
+
+
+def _gpu_names() -> list[str]:
+    if not torch.cuda.is_available():
+        return []
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -1,0 +1,44 @@
+"""What somebody who has just installed frx should know of this machine, and do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frx_graph.instrumentation.script_search import FoundScript, ScriptsFound
+from frx_graph.support.check import Check
+
+
+@dataclass(frozen=True, slots=True)
+class NextCommand:
+    """What to type, and what it is good for."""
+
+    command: str
+    does: str
+
+
+def next_commands(checks: Sequence[Check], scripts: ScriptsFound) -> tuple[NextCommand, ...]:
+    """For the likeliest script; without one, for a model."""
+    commands = []
+    if scripts.scripts:
+        script = scripts.scripts[0]
+        name = shlex.quote(str(script.path))
+        if script.line is not None and not script.instrumented:
+            commands.append(NextCommand(f"frx init --patch {name}", "have the script record its steps"))
+        commands.append(NextCommand(f"frx collect -- python {name}", "run it, and find what holds it back"))
+        if _there(checks, "GPU model") and _there(checks, "ncu"):
+            commands.append(NextCommand(f"frx profile -- python {name}", "measure its kernels"))
+    commands.append(NextCommand("frx advise file.py:callable", "layout fixes for a model; no training is needed"))
+    return tuple(commands)
+
+
+def _there(checks: Sequence[Check], name: str) -> bool:
+    return any(check.name == name and not check.value.startswith("not found") for check in checks)
+
+
+def describe(script: FoundScript) -> str:
+    """What was found in it, in a line."""
+    if script.line is None:
+        return script.note
+    return f"line {script.line}: for ... in {script.over}"

@@ -1,0 +1,1 @@
+"""Turn weights into compile-time constants and detect when they change."""

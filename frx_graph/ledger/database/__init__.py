@@ -1,0 +1,1 @@
+"""Open, migrate and read the ledger's database, SQLite or PostgreSQL."""

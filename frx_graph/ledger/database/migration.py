@@ -1,0 +1,54 @@
+"""Brings the tables of an older ledger to those of this version, by the Alembic migrations in `migrations/versions`.
+
+`frx_ledger_version` says what a frx-graph must know to use the tables, and is what every version looks at. Each
+revision is named after the number that it writes there, so that a ledger without Alembic's own table, which all are
+that were never upgraded, is known to be at that revision. There is no way back: what a newer version has written stays.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection
+
+from frx_graph.ledger.database.access import Access
+from frx_graph.ledger.database.engine import ledger_engine
+from frx_graph.ledger.database.tables_version import check_not_newer, tables_version
+from frx_graph.ledger.database.transaction import in_turn
+from frx_graph.ledger.location import Location, check_there
+from frx_graph.ledger.store import PATIENCE_SECONDS
+
+REVISION_TABLE = "frx_ledger_revision"
+"""Not Alembic's usual `alembic_version`, which other programs may have in the same database."""
+
+_FOLDER = Path(__file__).parents[1] / "migrations"
+
+
+def upgrade_ledger(location: Location) -> int | None:
+    """Give the ledger there this version's tables, all of them or none; which version they had before, None where there
+    were none. Raises LedgerMissingError for a file that is not there, and LedgerError for newer tables and for what
+    goes wrong in the database."""
+    check_there(location)
+
+    def upgrade(connection: Connection) -> int | None:
+        before = tables_version(connection)
+        if before is not None:
+            check_not_newer(before, location)
+        upgrade_tables(connection, before)
+        return before
+
+    return in_turn(ledger_engine(location, Access.WRITE), location, upgrade, PATIENCE_SECONDS)
+
+
+def upgrade_tables(connection: Connection, version: int | None) -> None:
+    """Upgrade in the transaction of `connection`, where the tables are of this `version`."""
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    here = MigrationContext.configure(connection, opts={"version_table": REVISION_TABLE})
+    if version is not None and here.get_current_revision() is None:
+        command.stamp(config, f"{version:04}")
+    command.upgrade(config, "head")

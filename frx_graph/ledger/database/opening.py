@@ -1,0 +1,115 @@
+"""Opens a ledger: to append, which makes it where it is missing, or to read, which makes nothing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from sqlalchemy import Connection, Engine, insert, inspect, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from frx_graph.errors import LedgerError, LedgerMissingError
+from frx_graph.ledger.database.access import Access
+from frx_graph.ledger.database.database_errors import explained
+from frx_graph.ledger.database.engine import ledger_engine
+from frx_graph.ledger.database.sqlite_engine import holds_something_else
+from frx_graph.ledger.database.tables import METADATA, VERSIONS
+from frx_graph.ledger.database.tables_version import check_this, tables_version
+from frx_graph.ledger.database.transaction import in_turn
+from frx_graph.ledger.location import ELSEWHERE, Location, check_there, missing
+from frx_graph.ledger.plain_file import TABLES_VERSION
+from frx_graph.ledger.store import PATIENCE_SECONDS, Ledger
+
+CHECK_SECONDS = 5.0
+"""How long other writers are waited for to see whether a ledger can be written."""
+
+
+def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECONDS) -> Ledger:
+    """The ledger there, made if it is missing; a file's tables are upgraded. Raises LedgerError where that cannot be
+    done."""
+    if location.file is not None:
+        try:
+            location.file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"the ledger's folder {location.file.parent} cannot be made: {error.strerror}"
+            raise LedgerError(message, ELSEWHERE) from error
+    engine = ledger_engine(location, Access.CREATE)
+    # Tables are never taken away, nor do they become older: what is seen without the writers' lock stays true.
+    version = in_turn(engine, location, tables_version, patience_seconds, writing=False)
+    if version is None or version < TABLES_VERSION:
+        version = _prepared(engine, location, patience_seconds)
+    check_this(version, location)
+    return Ledger(location, ledger_engine(location, Access.WRITE), patience_seconds=patience_seconds)
+
+
+def open_to_read(location: Location) -> Ledger:
+    """The ledger there, which can only be read. Raises LedgerMissingError where there is none: nothing is made, and so
+    nothing was decided."""
+    check_there(location)
+    engine = ledger_engine(location, Access.READ)
+    try:
+        with engine.begin() as connection:
+            version = tables_version(connection)
+            if version is None and location.file is not None and inspect(connection).get_table_names():
+                raise holds_something_else(location.file)
+    except SQLAlchemyError as error:
+        raise explained(error, location) from error
+    if version is None:
+        raise missing(location)
+    check_this(version, location)
+    return Ledger(location, engine)
+
+
+def check_writable(location: Location) -> None:
+    """Raises LedgerError where no decision can be recorded there, before somebody works for one. Makes no file."""
+    try:
+        check_there(location)
+    except LedgerMissingError:
+        _check_makeable(location)
+        return
+    open_ledger(location, patience_seconds=CHECK_SECONDS)
+    in_turn(ledger_engine(location, Access.WRITE), location, _write_again, CHECK_SECONDS)
+
+
+def _check_makeable(location: Location) -> None:
+    assert location.file is not None
+    folder = next(folder for folder in location.file.parents if folder.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise LedgerError(f"the ledger {location} cannot be made: {folder} cannot be written", ELSEWHERE)
+
+
+def _write_again(connection: Connection) -> None:
+    """Changes nothing; that a file is read-only, or the disk is full, shows only when something is written."""
+    connection.execute(update(VERSIONS).values(version=VERSIONS.c.version))
+
+
+def _prepared(engine: Engine, location: Location, patience_seconds: float) -> int:
+    try:
+        return in_turn(engine, location, _prepare, patience_seconds)
+    except LedgerError:
+        # Where tables are not made under a lock, as SQLite makes them, another process may have been first.
+        made = _version_there(engine) if location.file is None else None
+        if made is None:
+            raise
+        return made
+
+
+def _prepare(connection: Connection) -> int:
+    version = tables_version(connection)
+    if version is not None:
+        if version < TABLES_VERSION and connection.dialect.name == "sqlite":
+            # Somebody's own file; on a server others may still need the tables as they are, and are asked first.
+            from frx_graph.ledger.database.migration import upgrade_tables
+
+            upgrade_tables(connection, version)
+            return TABLES_VERSION
+        return version
+    METADATA.create_all(connection)
+    connection.execute(insert(VERSIONS).values(version=TABLES_VERSION))
+    return TABLES_VERSION
+
+
+def _version_there(engine: Engine) -> int | None:
+    with suppress(SQLAlchemyError), engine.begin() as connection:
+        return tables_version(connection)
+    return None

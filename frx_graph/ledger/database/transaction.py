@@ -1,0 +1,60 @@
+"""A change to a ledger in one transaction, made again as long as other writers come first or the connection is lost."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from frx_graph.errors import LedgerUncertainError
+from frx_graph.ledger.database.access import WRITING
+from frx_graph.ledger.database.database_errors import explained, was_first, was_lost
+from frx_graph.ledger.location import Location
+
+_FIRST_PAUSE_SECONDS = 0.005
+_LONGEST_PAUSE_SECONDS = 0.25
+
+_Result = TypeVar("_Result")
+
+
+def in_turn(
+    engine: Engine,
+    location: Location,
+    work: Callable[[Connection], _Result],
+    patience_seconds: float,
+    *,
+    writing: bool = True,
+) -> _Result:
+    """What `work` returns, once its transaction was committed.
+
+    `work` is called again where another writer was first, or the connection was lost, for at most `patience_seconds`.
+    In the second case an earlier transaction may have been kept although nobody has said so: `work` looks for what it
+    would do twice. If it only reads, and so is not `writing`, it waits for no writer. Raises LedgerError for what goes
+    wrong in the database; what `work` raises itself comes out as it is. In both cases nothing was changed, but for
+    LedgerUncertainError.
+    """
+    deadline = time.monotonic() + patience_seconds
+    pause = _FIRST_PAUSE_SECONDS
+    uncertain = False
+    while True:
+        committing = False
+        try:
+            with engine.connect().execution_options(**{WRITING: writing}) as connection, connection.begin():
+                result = work(connection)
+                committing = writing
+        except SQLAlchemyError as error:
+            lost = was_lost(error)
+            if committing:
+                uncertain = lost
+            if not (lost or was_first(error)) or time.monotonic() >= deadline:
+                told = explained(error, location)
+                raise (LedgerUncertainError(told.message, told.hint) if uncertain else told) from error
+        else:
+            return result
+        # At random, so that those who wait do not come back at the same moment.
+        time.sleep(random.uniform(0, pause))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

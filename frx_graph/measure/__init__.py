@@ -1,0 +1,1 @@
+"""Measure operators, generated code and this machine."""

@@ -1,0 +1,28 @@
+"""Where measurements of this machine are kept between runs, and how they are written there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from frx_graph.support.atomic_file import write_atomically
+
+CACHE_VARIABLE = "FRX_CACHE_DIR"
+
+
+def cache_directory() -> Path:
+    """The directory that `FRX_CACHE_DIR` names, else the platform's cache directory for `frx-graph`."""
+    named = os.environ.get(CACHE_VARIABLE)
+    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("frx-graph"))
+
+
+def remember(path: Path, text: str) -> bool:
+    """Write an entry of the cache; False, and nothing left behind, where the place cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Observe and time what Inductor generates."""

@@ -1,0 +1,165 @@
+"""Compiles operator calls with Inductor, each as a graph of its own, and times them: a program that reads a request
+from its standard input and writes the answer to its standard output.
+
+It runs in a process of its own, since compiling within a compilation would disturb Inductor's counters and locks.
+Gathers get the places that upsampling by the ratio of their sizes reads: which ones they are decides what is in the
+caches.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._inductor import config as inductor_config
+from torch._inductor.compile_fx import compile_fx_inner
+from torch._inductor.decomposition import select_decomp_table
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from frx_graph.errors import first_line
+from frx_graph.facts.generated_call import GeneratedCall
+from frx_graph.facts.operator_families import GATHERS
+from frx_graph.measure.inductor.generated_messages import Answer, Request
+from frx_graph.measure.machine.disturbance import disturbance
+from frx_graph.measure.operators.operator_call import argument_sets
+from frx_graph.measure.operators.operator_inputs import OperandPool, own_overload
+from frx_graph.measure.operators.operator_timing import BUDGET_S, Clock, clock_for, take_turns, undisturbed_runs
+
+_ROUNDS = 2
+"""As for other operators: a machine that slows down or speeds up meanwhile treats all groups alike."""
+
+_ATTEMPTS = 3
+"""Timing is short, compared with compiling: what disturbs it may be over at the next attempt."""
+
+
+def answer(request: Request) -> Answer:
+    """Median seconds of each call, groups taking turns within; all are compiled before the first is timed."""
+    torch.set_num_threads(request.threads)
+    pool = OperandPool()
+    groups = [[message.call() for message in group] for group in request.groups]
+    failures: list[str] = []
+    compiled: list[list[Callable[[], object]] | None] = []
+    for group in groups:
+        try:
+            compiled.append([_compiled(call, pool) for call in group])
+        except Exception as error:  # noqa: BLE001 - an operator that Inductor cannot compile alone is not measured
+            compiled.append(None)
+            failures.append(f"{group[0].signature.target}: {first_line(error)}")
+    clocks = [clock_for(group[0].signature) for group in groups]
+    for _ in range(_ATTEMPTS):
+        with disturbance() as disturbed:
+            seconds = _timed(compiled, clocks)
+            busy = disturbed()
+        if not busy:
+            break
+    return Answer(seconds=seconds, failures=tuple(failures), disturbed=busy)
+
+
+def _timed(
+    groups: Sequence[Sequence[Callable[[], object]] | None], clocks: Sequence[Clock]
+) -> tuple[tuple[float, ...] | None, ...]:
+    samples: list[list[list[float]]] = [[[] for _ in calls or ()] for calls in groups]
+    for _ in range(_ROUNDS):
+        for calls, clock, taken in zip(groups, clocks, samples, strict=True):
+            if calls is not None:
+                for runs, seen in zip(take_turns(calls, clock, budget_s=BUDGET_S / _ROUNDS), taken, strict=True):
+                    seen.extend(runs)
+    return tuple(
+        None if calls is None else tuple(statistics.median(undisturbed_runs(runs)) for runs in taken)
+        for calls, taken in zip(groups, samples, strict=True)
+    )
+
+
+def _compiled(call: GeneratedCall, pool: OperandPool) -> Callable[[], object]:
+    """The call as Inductor compiles it, on other operands each time but for the first."""
+    sets = argument_sets(call.signature, pool)
+    args, kwargs = next(sets)
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    gathers = call.signature.target.rpartition(".")[0] in GATHERS
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    if gathers:
+        # The other tensors say where to read, and are computed in the loop.
+        places = places[:1]
+    overload = own_overload(call.signature.target)
+
+    def program(*tensors: Tensor) -> list[Tensor]:
+        given = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        positional, named = pytree.tree_unflatten(given, spec)
+        if gathers:
+            return _in_order(call, [_gathered(overload, positional[0], positional[1], call.times)])
+        results = overload(*positional, **named)
+        return _in_order(call, results if isinstance(results, (tuple, list)) else [results])
+
+    example = [leaves[place] for place in places]
+    module = make_fx(program, decomposition_table=select_decomp_table(), tracing_mode="fake")(*example)
+    inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
+    run: Any = compile_fx_inner(module, inputs)
+    in_turn = _tensors_of(sets, places)
+
+    def once() -> object:
+        return run(next(in_turn))
+
+    once()
+    return once
+
+
+def _in_order(call: GeneratedCall, results: Sequence[Tensor]) -> list[Tensor]:
+    force = torch.ops.prims.inductor_force_stride_order.default
+    return [force(results[read.position], list(read.strides)) for read in call.results]
+
+
+def _tensors_of(sets: Iterator[tuple[list[Any], dict[str, Any]]], places: Sequence[int]) -> Iterator[list[Tensor]]:
+    for given in sets:
+        leaves = pytree.tree_leaves(given)
+        yield [leaves[place] for place in places]
+
+
+def _gathered(overload: Any, image: Tensor, indices: Sequence[Tensor | None], times: int) -> Tensor:
+    """The sum of `times` gathers at neighbouring places of the resized image."""
+    kept = sum(index is None for index in indices)
+    sizes = [(image.shape[dim], index.numel()) for dim, index in enumerate(indices) if index is not None]
+    total: Tensor | None = None
+    for neighbour in range(times):
+        # One step further in some of the dimensions, then two, as interpolations of higher degree do.
+        steps = [neighbour >> axis & 1 for axis in range(len(sizes))]
+        far = neighbour >> len(sizes)
+        found = [
+            _places(had, wanted, step + far, len(sizes) - 1 - axis, image.device)
+            for axis, ((had, wanted), step) in enumerate(zip(sizes, steps, strict=True))
+        ]
+        gathered = overload(image, [*[None] * kept, *found])
+        total = gathered if total is None else total + gathered
+    assert total is not None
+    return total
+
+
+def _places(had: int, wanted: int, step: int, inner: int, device: torch.device) -> Tensor:
+    """Where `wanted` places read of `had`, `step` further; followed by `inner` dimensions of size 1."""
+    places = (torch.arange(wanted, device=device) * (had / wanted)).to(torch.int64)
+    return (places + step).clamp(max=had - 1).reshape(-1, *(1,) * inner)
+
+
+def main() -> None:
+    """Answer one request. Only the answer goes to what was the standard output: compilers write there, too."""
+    told = os.dup(1)
+    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
+    request = Request.model_validate_json(sys.stdin.buffer.read())
+    # Processes that compile in parallel take longer to start than these few kernels take to compile.
+    with torch.no_grad(), inductor_config.patch(compile_threads=1):
+        text = answer(request).model_dump_json()
+    with os.fdopen(told, "w") as output:
+        output.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Inductor as a `torch.compile` backend whose schedules and library calls are watched."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+from torch._inductor import config as inductor_config
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.output_code import CompiledFxGraph
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from frx_graph.capture.call_site import UNKNOWN_SITE
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.measure.inductor.inductor_graph import ExternCall, read_schedule
+from frx_graph.measure.operators.copy_recorder import CopyRecorder
+from frx_graph.measure.operators.observed_copy import OUTSIDE, ObservedCopy
+from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
+
+_NO_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "triton.cudagraphs": False}
+_RESULT = re.compile(r"^\s*(?P<name>\w+) = |\bout=(?P<out>\w+)")
+
+
+class _CompiledGraph:
+    """A graph that was compiled: what its schedule showed, and its generated source."""
+
+    def __init__(self, phase: Phase) -> None:
+        self.phase = phase
+        self.copies: dict[str, ObservedCopy] = {}
+        self.externs: dict[str, ExternCall] = {}
+        self.source: list[str] = []
+
+    def extern_call(self, line: int, operator: str) -> ExternCall:
+        """The library call that line `line` (from 1) of the generated code makes."""
+        text = self.source[line - 1] if 0 < line <= len(self.source) else ""
+        names = (found["name"] or found["out"] for found in _RESULT.finditer(text))
+        return next((self.externs[n] for n in names if n in self.externs), ExternCall(operator, UNKNOWN_SITE))
+
+
+class ObservingBackend:
+    """What `torch.compile` gets as its backend: Inductor, with its schedules read on the way.
+
+    Compiled graphs go on running, unwatched, after `record`. Raises `NotImplementedError` on a torch without a hook
+    behind Inductor's fusion.
+    """
+
+    def __init__(self) -> None:
+        if not hasattr(inductor_config, "_post_fusion_custom_pass"):
+            raise NotImplementedError("this version of torch does not let Inductor's schedule be read")
+        self._recorder = CopyRecorder()
+        self._recording = False
+        self._entered: list[_CompiledGraph] = []
+        self._calls: list[tuple[ExternCall, Phase]] = []
+
+    def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
+        """Compile one graph."""
+        return compile_fx(graph, examples, inner_compile=self._compile, config_patches=_NO_CACHE)
+
+    def record(self, step: Callable[[], object]) -> None:
+        """Run `step` with everything recorded."""
+        with self._recorder:
+            self._recording = True
+            self._outside = self._recorder.region(OUTSIDE)
+            self._outside.__enter__()
+            try:
+                step()
+            finally:
+                self._outside.__exit__(None, None, None)
+                self._recording = False
+
+    def copies(self) -> tuple[ObservedCopy, ...]:
+        """The copies of the recorded step: of generated kernels, of library calls, and outside of compiled graphs."""
+        found = [copy for graph in self._entered for copy in graph.copies.values()]
+        for index, (call, phase) in enumerate(self._calls):
+            found.extend(_observed(seen, call, phase) for seen in self._recorder.copies(index))
+        outside = ExternCall(OUTSIDE, UNKNOWN_SITE)
+        found.extend(_observed(seen, outside, Phase.FORWARD) for seen in self._recorder.copies(OUTSIDE))
+        return tuple(found)
+
+    def _compile(self, module: fx.GraphModule, examples: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        compiled = _CompiledGraph(Phase.BACKWARD if kwargs.get("is_backward") else Phase.FORWARD)
+        users_pass = inductor_config._post_fusion_custom_pass
+
+        def read(groups: list[Any]) -> list[Any]:
+            groups = users_pass(groups) if users_pass is not None else groups
+            found = read_schedule(groups, compiled.phase)
+            compiled.copies.update(found.copies)
+            compiled.externs.update(found.externs)
+            return groups
+
+        with inductor_config.patch(_post_fusion_custom_pass=read):
+            output = compile_fx_inner(module, examples, *args, **kwargs)
+        # A graph without operators is not compiled and has neither source nor callable.
+        if isinstance(output, CompiledFxGraph) and output.current_callable is not None:
+            compiled.source = output.source_code.splitlines()
+            output.current_callable = self._watched(compiled, output.current_callable)
+        return output
+
+    def _watched(self, graph: _CompiledGraph, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def run(inputs: Any) -> Any:
+            if not self._recording:
+                return call(inputs)
+            self._entered.append(graph)
+            self._outside.__exit__(None, None, None)
+            try:
+                with _ExternTagger(graph, self._recorder, self._calls):
+                    return call(inputs)
+            finally:
+                self._outside = self._recorder.region(OUTSIDE)
+                self._outside.__enter__()
+
+        return run
+
+
+class _ExternTagger(TorchDispatchMode):
+    """Runs every library call of one graph in a region whose key is its index in `calls`."""
+
+    def __init__(self, graph: _CompiledGraph, recorder: CopyRecorder, calls: list[tuple[ExternCall, Phase]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._graph, self._recorder, self._calls = graph, recorder, calls
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run `func` in a region of its own."""
+        frame = sys._getframe()
+        while frame.f_back is not None and "extern_kernels" not in frame.f_globals:
+            frame = frame.f_back
+        call = self._graph.extern_call(frame.f_lineno, str(func.overloadpacket))
+        self._calls.append((call, self._graph.phase))
+        with self._recorder.region(len(self._calls) - 1):
+            return func(*args, **(kwargs or {}))
+
+
+def _observed(seen: SeenCopy, call: ExternCall, phase: Phase) -> ObservedCopy:
+    return ObservedCopy(
+        operator=call.operator,
+        kind="operator" if seen.mechanism is Mechanism.ATEN else "reorder",
+        role="weight" if seen.role == "weight" else "output" if seen.role == "output" else "input",
+        site=call.site,
+        phase=phase,
+        shape=seen.shape,
+        bytes=seen.bytes,
+        source=seen.source,
+        target=seen.target,
+    )

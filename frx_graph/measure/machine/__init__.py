@@ -1,0 +1,1 @@
+"""Describe this machine: processors, memory, devices, disturbances."""

@@ -1,0 +1,300 @@
+"""Measures what a device can do, once per device, torch version and thread count, and remembers it.
+
+Bandwidth is that of torch's own copy of a buffer that no cache can hold, counted as bytes read plus bytes written, the
+way all traffic is counted here. Peak arithmetic is torch's own square matrix product per dtype.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch.utils._python_dispatch import _disable_current_modes
+
+from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.measure.cache_directory import CACHE_VARIABLE, cache_directory, remember
+from frx_graph.measure.machine.calibration_plausibility import implausibility
+from frx_graph.measure.machine.cpu_name import cpu_name
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.machine.disturbance import disturbance
+
+Clock = Callable[[], float]
+
+CALIBRATED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+_COPY_REPEATS = 7
+_CACHES_EXCEEDED = 4
+"""Buffers are this many times the last-level cache: at most a quarter of a buffer is still cached from last time."""
+_LEAST_BUFFER_BYTES = 64 * 2**20
+_MEMORY_SHARE = 8
+"""A buffer takes at most one in this many bytes of the free memory."""
+_UNKNOWN_CACHE_BYTES = 32 * 2**20
+
+_MATMUL_REPEATS = 3
+_LEAST_MATMUL = 256
+_GREATEST_MATMUL = {"cpu": 2048, "cuda": 8192}
+_MATMUL_SECONDS = 0.3
+"""No product that is expected to take longer than this is started: emulated dtypes reach 0.2 GFLOP/s on a CPU."""
+
+_VECTOR_BYTES = {"AVX512": 64, "AVX2": 32, "SVE256": 32}
+"""`torch.backends.cpu.get_cpu_capability()` → bytes of a vector register (`ATen/cpu/vec/vec_base.h`, VECTOR_WIDTH)."""
+_LEAST_VECTOR_BYTES = 16
+"""SSE, NEON, SVE128, VSX and Z vectors are all 128 bits wide."""
+_TENSOR_CORE_BYTES = 16
+"""cuBLAS and cuDNN run tensor cores at full rate when dimensions are multiples of 16 bytes (NVIDIA, "Matrix
+Multiplication Background User's Guide", tensor core requirements)."""
+
+_AGAIN = "measure again when nothing else runs: frx doctor --measure"
+
+
+def device_profile(device: torch.device | str, *, cache: Path | None = None, measure: bool = True) -> DeviceProfile:
+    """The profile of `device`, from the cache directory (`cache`, else `cache_directory()`) or measured now.
+
+    A cache entry that cannot be read, or cannot be true, is measured again; a cache that cannot be written is done
+    without. What was measured while other programs held the processors is used, but not remembered.
+    Raises `OptionError` as `calibrate` does, and `EvidenceError` where there is no entry and `measure` is False, or
+    where what was measured cannot be true.
+    """
+    resolved = _resolve(device)
+    path = _entry(resolved, cache)
+    stored = _read(path)
+    if stored is not None:
+        return stored
+    if not measure:
+        raise EvidenceError(f"{device_name(resolved)} was not measured yet", "let it be measured once")
+    profile, disturbed = _measured(resolved)
+    if not disturbed:
+        remember(path, _StoredProfile.of(profile).model_dump_json(indent=1))
+    return profile
+
+
+def measure_again(device: torch.device | str, *, cache: Path | None = None) -> DeviceProfile:
+    """Measure `device` now and remember it instead of what the cache holds.
+
+    Raises `OptionError` as `calibrate` does, and `EvidenceError`, the cache left as it is, where other programs held
+    the processors, what was measured cannot be true, or the cache cannot be written.
+    """
+    resolved = _resolve(device)
+    path = _entry(resolved, cache)
+    profile, disturbed = _measured(resolved)
+    if disturbed:
+        raise EvidenceError("other programs held the processors during the measurement", _AGAIN)
+    if not remember(path, _StoredProfile.of(profile).model_dump_json(indent=1)):
+        raise EvidenceError(f"the measurement cannot be written to {path}", f"set {CACHE_VARIABLE} to another folder")
+    return profile
+
+
+def _measured(device: torch.device) -> tuple[DeviceProfile, bool]:
+    """The profile, and whether other programs disturbed it."""
+    with disturbance() as disturbed:
+        profile = calibrate(device)
+    if (reason := implausibility(profile)) is not None:
+        raise EvidenceError(f"the measurement of {profile.name} cannot be true: {reason}", _AGAIN)
+    return profile, device.type == "cpu" and disturbed()
+
+
+def calibrate(device: torch.device | str, *, clock: Clock = time.perf_counter) -> DeviceProfile:
+    """Measure `device` now, in about two seconds on two CPU cores, using torch's current number of threads; also where
+    the caller's tensors are fake.
+
+    Raises `OptionError` for a device that this machine or this function does not have.
+    """
+    resolved = _resolve(device)
+    with _disable_current_modes(), torch.inference_mode(), _ieee_matmuls(resolved.type):
+        bandwidth = measure_bandwidth(resolved, clock)
+        peaks = {dtype: measure_peak_flops(resolved, dtype, clock) for dtype in CALIBRATED_DTYPES}
+    return DeviceProfile(
+        device=resolved.type,
+        name=device_name(resolved),
+        bandwidth_bytes_per_s=bandwidth,
+        peak_flops={dtype: peak for dtype, peak in peaks.items() if peak is not None},
+        preferred_alignment_bytes=preferred_alignment_bytes(resolved.type),
+    )
+
+
+def measure_bandwidth(device: torch.device, clock: Clock) -> float:
+    """Bytes per second, read plus written, of a copy between two buffers larger than the caches.
+
+    The fastest of several counts, as for the peaks: interference from outside only ever slows a copy.
+    """
+    elements = _buffer_bytes(device) // torch.float32.itemsize
+    source = torch.ones(elements, device=device)
+    target = torch.zeros(elements, device=device)
+    target.copy_(source)
+    return 2 * source.nbytes / _fastest(lambda: target.copy_(source), device, clock, _COPY_REPEATS)
+
+
+def measure_peak_flops(device: torch.device, dtype: torch.dtype, clock: Clock) -> float | None:
+    """FLOP/s of the fastest of several square matrix products, fp32 in IEEE arithmetic; None where the device has no
+    product of this dtype.
+
+    A peak is what the device can reach, so the fastest counts: interference from outside only ever slows a product.
+    The product grows until one more doubling would take too long.
+    """
+    size = _LEAST_MATMUL
+    best = 0.0
+    while True:
+        try:
+            factor = torch.full((size, size), 1.0 / size, device=device, dtype=dtype)
+            seconds = _fastest(lambda: torch.mm(factor, factor), device, clock, _MATMUL_REPEATS)  # noqa: B023
+        except RuntimeError:
+            return None
+        best = max(best, 2 * size**3 / seconds)
+        if size >= _GREATEST_MATMUL[device.type] or seconds * 8 > _MATMUL_SECONDS:
+            return best
+        size *= 2
+
+
+def device_name(device: torch.device) -> str:
+    """What a GPU's driver calls it, or the processor's name and numbers."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+
+
+def preferred_alignment_bytes(device_type: str) -> int:
+    """What the innermost dimension of a matmul or convolution operand should be a multiple of."""
+    if device_type == "cuda":
+        return _TENSOR_CORE_BYTES
+    return _VECTOR_BYTES.get(torch.backends.cpu.get_cpu_capability(), _LEAST_VECTOR_BYTES)
+
+
+def last_level_cache_bytes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Bytes of the largest cache that the first CPU sees; 32 MiB where the system does not tell."""
+    units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+    sizes = []
+    for file in cpu.glob("index*/size"):
+        with contextlib.suppress(OSError):
+            if (found := re.fullmatch(r"(\d+)([KMG]?)", file.read_text().strip())) is not None:
+                sizes.append(int(found[1]) * units[found[2]])
+    return max(sizes, default=_UNKNOWN_CACHE_BYTES)
+
+
+def _resolve(device: torch.device | str) -> torch.device:
+    try:
+        resolved = torch.device(device)
+    except RuntimeError as error:
+        raise OptionError(f"unknown device {str(device)!r}", "use cpu, cuda or cuda:N") from error
+    if resolved.type == "cpu":
+        return torch.device("cpu")
+    if resolved.type != "cuda":
+        raise OptionError(f"device {str(device)!r} cannot be measured", "use cpu, cuda or cuda:N")
+    if not torch.cuda.is_available():
+        raise OptionError(f"device {str(device)!r} is not on this machine", "use cpu, or run where torch sees the GPU")
+    count = torch.cuda.device_count()
+    index = resolved.index if resolved.index is not None else torch.cuda.current_device()
+    if index >= count:
+        raise OptionError(f"device {str(device)!r} is not on this machine", f"torch sees cuda:0 to cuda:{count - 1}")
+    return torch.device("cuda", index)
+
+
+def _buffer_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        cache = torch.cuda.get_device_properties(device).L2_cache_size
+    else:
+        free = _free_memory_bytes()
+        cache = last_level_cache_bytes()
+    return min(max(_LEAST_BUFFER_BYTES, _CACHES_EXCEEDED * cache), free // _MEMORY_SHARE)
+
+
+def _free_memory_bytes() -> int:
+    with contextlib.suppress(OSError):
+        found = re.search(r"^MemAvailable:\s*(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        if found is not None:
+            return int(found[1]) * 1024
+    return _MEMORY_SHARE * _LEAST_BUFFER_BYTES
+
+
+def _fastest(call: Callable[[], object], device: torch.device, clock: Clock, repeats: int) -> float:
+    return min(_seconds(call, device, clock) for _ in range(repeats))
+
+
+def _seconds(call: Callable[[], object], device: torch.device, clock: Clock) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = clock()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return max(clock() - start, 1e-9)
+
+
+@contextlib.contextmanager
+def _ieee_matmuls(device_type: str) -> Iterator[None]:
+    """fp32 products in fp32 arithmetic, whatever TF32 or bf16 shortcut the program allows."""
+    backend: Any = torch.backends.cuda if device_type == "cuda" else torch.backends.mkldnn
+    matmul: Any = getattr(backend, "matmul", None)
+    if not hasattr(matmul, "fp32_precision"):
+        # The older switch, of versions of torch without the newer one; it holds for all devices.
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
+        return
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _StoredProfile(BaseModel):
+    """The cache entry."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: Literal["frx_device_profile_v1"] = "frx_device_profile_v1"
+    device: Literal["cpu", "cuda"]
+    name: str
+    bandwidth_bytes_per_s: _Positive
+    peak_flops: Mapping[Literal["float32", "bfloat16", "float16"], _Positive]
+    preferred_alignment_bytes: Annotated[int, Field(gt=0)]
+
+    @staticmethod
+    def of(profile: DeviceProfile) -> _StoredProfile:
+        return _StoredProfile.model_validate(
+            {
+                "device": profile.device,
+                "name": profile.name,
+                "bandwidth_bytes_per_s": profile.bandwidth_bytes_per_s,
+                "peak_flops": {str(dtype).removeprefix("torch."): peak for dtype, peak in profile.peak_flops.items()},
+                "preferred_alignment_bytes": profile.preferred_alignment_bytes,
+            }
+        )
+
+    def profile(self) -> DeviceProfile:
+        return DeviceProfile(
+            device=self.device,
+            name=self.name,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            peak_flops={getattr(torch, name): peak for name, peak in self.peak_flops.items()},
+            preferred_alignment_bytes=self.preferred_alignment_bytes,
+        )
+
+
+def _read(path: Path) -> DeviceProfile | None:
+    """The entry; None where there is none, or none to believe."""
+    try:
+        profile = _StoredProfile.model_validate_json(path.read_bytes()).profile()
+    except (OSError, ValidationError):
+        return None
+    return profile if implausibility(profile) is None else None
+
+
+def _entry(device: torch.device, cache: Path | None) -> Path:
+    parts = [device.type, device_name(device), f"torch-{torch.__version__}"]
+    if device.type == "cpu":
+        parts.append(f"{torch.get_num_threads()}-threads")
+    name = re.sub(r"[^A-Za-z0-9.+]+", "-", "_".join(parts))
+    return (cache or cache_directory()) / f"device-{name}.json"

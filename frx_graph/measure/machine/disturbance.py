@@ -1,0 +1,167 @@
+"""Whether other programs held the processors during a measurement: what a busy machine measured is not remembered."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from frx_graph.measure.machine.processor_quota import quota_processors, waited_seconds
+from frx_graph.measure.machine.processor_siblings import with_siblings
+from frx_graph.measure.machine.processor_state import cpu_throttling
+
+Clock = Callable[[], float]
+
+DISTURBED_SHARE = 0.2
+"""Other programs' share of all processors from which a time is not worth keeping. One busy program on two cores, a
+share of 0.5, made a calibration see half the bandwidth (20 against 8 to 13 GB/s on a shared two-core machine)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OthersLoad:
+    """Processor time that other programs took, of all that there was, in seconds of one processor."""
+
+    used: float
+    """Can be a little below 0: the system counts in ticks."""
+    available: float
+    resolution: float
+    """How far `used` may be off: a tick (10 ms on most systems) on each processor."""
+    waited: bool = False
+    """What is told is instead how long this program waited for processors that others had, of the time by the clock."""
+
+    @property
+    def share(self) -> float:
+        """Of all processors."""
+        return self.used / self.available if self.available > 0 else 0.0
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        percent = f"{100 * self.share:.0f} %"
+        if self.waited:
+            return f"it waited for processors {percent} of the time, within its quota"
+        return f"other programs had {percent} of all processors"
+
+
+@contextlib.contextmanager
+def others_load(
+    statistics: Path = Path("/proc/stat"),
+    *,
+    wall_clock: Clock = time.perf_counter,
+    own_clock: Clock = time.process_time,
+) -> Iterator[Callable[[], OthersLoad | None]]:
+    """What other programs have used of the processors inside, up to the call; None where the system does not tell. Only
+    processors count that this process may use, and those that share a core with them: who is held to some of them is
+    not disturbed by what runs on others.
+
+    Under a quota it is instead for how long this program, or another one of its control group, waited: it may use all
+    processors of its machine then, but only a part of their time, and what others do with the rest is no disturbance.
+
+    The clocks count seconds: `own_clock` those of processor time that this process has used, or with `own_seconds` the
+    workers of its data loaders, too.
+    """
+    allowed = usable_processors()
+    quota = quota_processors()
+    if quota is not None and quota < (len(allowed) if allowed else os.cpu_count() or 1):
+        yield _waiting(wall_clock)
+    else:
+        yield _use(None if allowed is None else with_siblings(allowed), statistics, wall_clock, own_clock)
+
+
+def _use(
+    watched: frozenset[int] | None, statistics: Path, wall_clock: Clock, own_clock: Clock
+) -> Callable[[], OthersLoad | None]:
+    begin = _busy_seconds(statistics, watched)
+    own, wall = own_clock(), wall_clock()
+
+    def load() -> OthersLoad | None:
+        end = _busy_seconds(statistics, watched)
+        if begin is None or end is None:
+            return None
+        others = (end - begin) - (own_clock() - own)
+        processors = len(watched) if watched else os.cpu_count() or 1
+        return OthersLoad(others, (wall_clock() - wall) * processors, processors / os.sysconf("SC_CLK_TCK"))
+
+    return load
+
+
+def _waiting(wall_clock: Clock) -> Callable[[], OthersLoad | None]:
+    begin, held_back = waited_seconds(), cpu_throttling().cgroup_periods
+    wall = wall_clock()
+
+    def load() -> OthersLoad | None:
+        end = waited_seconds()
+        # What was waited for since the quota was used up is no other program's doing.
+        if begin is None or end is None or cpu_throttling().cgroup_periods != held_back:
+            return None
+        return OthersLoad(end - begin, wall_clock() - wall, 0.0, waited=True)
+
+    return load
+
+
+@contextlib.contextmanager
+def disturbance(
+    statistics: Path = Path("/proc/stat"),
+    *,
+    wall_clock: Clock = time.perf_counter,
+    own_clock: Clock = time.process_time,
+) -> Iterator[Callable[[], bool]]:
+    """Whether others took `DISTURBED_SHARE` or more of all processors inside; False where the system does not tell.
+
+    The clocks are those of `others_load`.
+    """
+    with others_load(statistics, wall_clock=wall_clock, own_clock=own_clock) as load:
+
+        def disturbed() -> bool:
+            found = load()
+            return found is not None and found.used >= DISTURBED_SHARE * found.available
+
+        yield disturbed
+
+
+def own_seconds() -> float:
+    """Processor time of this process, of those that it has started and waited for, and of its `multiprocessing`
+    workers, such as a data loader's, that still run; not of what these start."""
+    running = 0.0
+    # Asking for the workers waits for those that have ended, which moves their time to where the system adds it up.
+    for worker in multiprocessing.active_children():
+        with contextlib.suppress(psutil.Error):
+            used = psutil.Process(worker.pid).cpu_times()
+            running += used.user + used.system
+    ended = os.times()
+    return time.process_time() + ended.children_user + ended.children_system + running
+
+
+def usable_processors(tasks: Path = Path("/proc/self/task")) -> frozenset[int] | None:
+    """Numbers of those that any thread of this process may use; None: all, or nobody tells. An OpenMP that binds its
+    threads has left each with its own."""
+    found: set[int] = set()
+    try:
+        for task in tasks.iterdir():
+            with contextlib.suppress(ProcessLookupError):  # a thread that has ended meanwhile
+                found |= os.sched_getaffinity(int(task.name))
+    except (AttributeError, OSError, ValueError):
+        return None
+    return frozenset(found) if found and len(found) < (os.cpu_count() or 1) else None
+
+
+def _busy_seconds(statistics: Path, watched: frozenset[int] | None) -> float | None:
+    """Seconds that these processors, None: all, have been busy together, stolen time included (`man 5 proc_stat`, the
+    lines `cpu` and `cpu0`, `cpu1`, ...)."""
+    wanted = {"cpu"} if watched is None else {f"cpu{number}" for number in watched}
+    found: dict[str, int] = {}
+    try:
+        for line in statistics.read_text().splitlines():
+            label, *ticks = line.split() or [""]
+            if label in wanted:
+                user, nice, system, _idle, _iowait, irq, softirq, steal = (int(tick) for tick in ticks[:8])
+                found[label] = user + nice + system + irq + softirq + steal
+    except (OSError, ValueError):
+        return None
+    return sum(found.values()) / os.sysconf("SC_CLK_TCK") if found.keys() == wanted else None

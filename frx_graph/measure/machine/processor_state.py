@@ -1,0 +1,99 @@
+"""Clocks, load and throttling of the processors. What the system does not tell is None."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from frx_graph.measure.machine.available_memory import available_memory
+from frx_graph.measure.machine.control_groups import CGROUPS, OWN_CGROUP, number_in, numbers_by_name, own_groups
+
+_CPUS = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuThrottling:
+    """How often the processors have been held back so far."""
+
+    thermal_events: int | None
+    """Of the processors that this process may use: times that a core or its package got too hot
+    (`thermal_throttle/core_throttle_count` and `package_throttle_count`; on Intel's only)."""
+    cgroup_periods: int | None
+    """Periods in which this process's control group, or one above it, had used up its share of processor time
+    (`nr_throttled` in `cpu.stat` of cgroup v2)."""
+    cgroup_seconds: float | None
+    """How long all of its threads together had to wait then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorState:
+    """All processors at one moment."""
+
+    frequency_mhz: float | None
+    """Mean of all of them."""
+    frequency_limit_mhz: float | None
+    load_average: float | None
+    """Of the last minute: threads that ran or wanted to run."""
+    available_bytes: int | None
+    """Memory that this process can have, see `available_memory`."""
+    throttling: CpuThrottling
+
+
+def processor_state() -> ProcessorState:
+    """The processors now."""
+    frequency = limit = load = None
+    with contextlib.suppress(OSError, NotImplementedError, AttributeError):
+        if (told := psutil.cpu_freq()) is not None:
+            # psutil says 0.0 for what it does not know.
+            frequency, limit = told.current or None, told.max or None
+    with contextlib.suppress(OSError, AttributeError):
+        load = os.getloadavg()[0]
+    return ProcessorState(frequency, limit, load, available_memory(), cpu_throttling())
+
+
+def cpu_throttling(cpus: Path = _CPUS, cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> CpuThrottling:
+    """The counters now."""
+    events = [count for file in _thermal_files(cpus, _allowed()) if (count := number_in(file)) is not None]
+    tables = (numbers_by_name(file) for file in _cpu_files(cgroups, own))
+    groups = [numbers for numbers in tables if "nr_throttled" in numbers]
+    return CpuThrottling(
+        thermal_events=sum(events) if events else None,
+        cgroup_periods=sum(numbers["nr_throttled"] for numbers in groups) if groups else None,
+        cgroup_seconds=sum(numbers.get("throttled_usec", 0) for numbers in groups) / 1e6 if groups else None,
+    )
+
+
+def throttled_between(begin: CpuThrottling, end: CpuThrottling) -> str | None:
+    """What held the processors back between two readings, in a few words; None if nothing is known to have."""
+    if _grown(begin.thermal_events, end.thermal_events):
+        return "a processor got too hot"
+    if periods := _grown(begin.cgroup_periods, end.cgroup_periods):
+        waited = (end.cgroup_seconds or 0.0) - (begin.cgroup_seconds or 0.0)
+        times = "once" if periods == 1 else f"{periods} times"
+        return f"the control group's processor time was used up {times}, for {waited:.3f} s"
+    return None
+
+
+def _grown(before: int | None, now: int | None) -> int:
+    return 0 if before is None or now is None else max(0, now - before)
+
+
+def _allowed() -> frozenset[int]:
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
+
+@cache
+def _thermal_files(cpus: Path, numbers: frozenset[int]) -> tuple[Path, ...]:
+    names = ("core_throttle_count", "package_throttle_count")
+    files = (cpus / f"cpu{number}" / "thermal_throttle" / name for number in sorted(numbers) for name in names)
+    return tuple(file for file in files if file.exists())
+
+
+@cache
+def _cpu_files(cgroups: Path, own: Path) -> tuple[Path, ...]:
+    return tuple(file for group in own_groups(cgroups, own) if (file := group / "cpu.stat").exists())

@@ -1,0 +1,266 @@
+"""Keeps measurements of operators on disk, one file per environment, and measures what is not there yet.
+
+The file is only ever replaced as a whole, and merged under a lock, so that processes that measure at the same time lose
+nothing and read nothing torn. A file that cannot be understood is started afresh; a folder that cannot be written makes
+every run measure for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import torch
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.measure.cache_directory import cache_directory, remember
+from frx_graph.measure.machine.disturbance import disturbance
+from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.measure.operators.operator_call import Progress
+from frx_graph.measure.operators.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
+from frx_graph.measure.operators.operator_probe import measure_operators
+from frx_graph.measure.operators.operator_timing import time_layouts, time_variants
+
+_LOCK_SECONDS = 10.0
+_MOST_ENTRIES = 20_000
+"""About 10 MB; the oldest go first."""
+
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Value = TypeVar("_Value")
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _StoredCopy(_Stored):
+    mechanism: Mechanism
+    shape: tuple[Annotated[int, Field(ge=0)], ...]
+    itemsize: Annotated[int, Field(ge=1)]
+    source: str
+    target: str
+    role: Literal["input", "weight", "output"]
+    operand: Annotated[int, Field(ge=0)] | None
+
+
+class _StoredMeasurement(_Stored):
+    copies: tuple[_StoredCopy, ...]
+    implementation: str | None
+
+
+class _StoredTimes(_Stored):
+    plain_seconds: _Seconds | None
+    channels_last_seconds: _Seconds | None
+
+
+class _StoredFile(_Stored):
+    version: Literal[3] = 3
+    measurements: dict[str, _StoredMeasurement] = {}
+    layout_times: dict[str, _StoredTimes] = {}
+    seconds: dict[str, _Seconds] = {}
+
+
+class MeasuredOperators:
+    """What is known of operators on this machine: from the cache, and measured where it was missing.
+
+    `failures` holds the calls that could not be measured, and why. `directory` replaces `cache_directory()`.
+    """
+
+    def __init__(self, device_type: str, *, directory: Path | None = None) -> None:
+        self._device_type = device_type
+        self._path = measured_operators_path(device_type, directory)
+        self._measurements: dict[OperatorSignature, OperatorMeasurement] = {}
+        self._times: dict[OperatorSignature, LayoutTimes] = {}
+        self._seconds: dict[OperatorSignature, float] = {}
+        self.failures: dict[OperatorSignature, str] = {}
+
+    def measure(
+        self,
+        signatures: Iterable[OperatorSignature],
+        anchors: Iterable[OperatorSignature] = (),
+        *,
+        progress: Progress = lambda _signature: None,
+    ) -> None:
+        """Make the copies of `signatures` and the layout times of `anchors` known, from the cache where they are
+        there. What fails is added to `failures`; times that were taken while other programs held the processors are
+        used, but not stored."""
+        calls = {s: signature_key(s) for s in signatures if s not in self._measurements}
+        timed = {s: signature_key(s) for s in anchors if s not in self._times}
+        if not calls and not timed:
+            return
+        stored = _read(self._path)
+        for signature, key in calls.items():
+            if (measurement := stored.measurements.get(key)) is not None:
+                self._measurements[signature] = _measurement(measurement)
+        for signature, key in timed.items():
+            if (times := stored.layout_times.get(key)) is not None:
+                self._times[signature] = LayoutTimes(**times.model_dump())
+        new_measurements = measure_operators(
+            [s for s in calls if s not in self._measurements], on_failure=self._failed, progress=progress
+        )
+        with disturbance() as disturbed:
+            new_times = time_layouts(
+                [s for s in timed if s not in self._times], on_failure=self._failed, progress=progress
+            )
+        self._measurements.update(new_measurements)
+        self._times.update(new_times)
+        if self._device_type == "cpu" and disturbed():
+            # Which operators copy does not depend on the load; how long they take does.
+            new_times = {}
+        if new_measurements or new_times:
+            new = _StoredFile(
+                measurements={calls[s]: _stored_measurement(m) for s, m in new_measurements.items()},
+                layout_times={timed[s]: _stored_times(t) for s, t in new_times.items()},
+            )
+            _merge(self._path, new)
+
+    def time(
+        self, groups: Iterable[Sequence[OperatorSignature]], *, progress: Progress = lambda _signature: None
+    ) -> None:
+        """Make the seconds of all calls in `groups` known, as `measure` does. Those of one group are to be compared:
+        where one is missing, all are measured, and told on the scale of those that were known."""
+        keys = {tuple(group): [signature_key(signature) for signature in group] for group in groups}
+        wanted = {group: names for group, names in keys.items() if not all(s in self._seconds for s in group)}
+        if not wanted:
+            return
+        stored = _read(self._path)
+        known = {
+            s: stored.seconds[name]
+            for group, names in wanted.items()
+            for s, name in zip(group, names, strict=True)
+            if name in stored.seconds
+        }
+        for group, names in wanted.items():
+            if all(name in stored.seconds for name in names):
+                self._seconds.update((s, stored.seconds[name]) for s, name in zip(group, names, strict=True))
+        missing = [group for group in wanted if not all(s in self._seconds for s in group)]
+        with disturbance() as disturbed:
+            taken = time_variants(missing, on_failure=self._failed, progress=progress)
+        new = on_one_scale(missing, taken, known | self._seconds)
+        self._seconds.update(new)
+        if new and not (self._device_type == "cpu" and disturbed()):
+            _merge(self._path, _StoredFile(seconds={signature_key(s): seconds for s, seconds in new.items()}))
+
+    def measurement(self, signature: OperatorSignature) -> OperatorMeasurement | None:
+        """What the call does inside; None if it was not, or could not be, measured."""
+        return self._measurements.get(signature)
+
+    def layout_times(self, signature: OperatorSignature) -> LayoutTimes | None:
+        """The call's time in each layout; None if it was not, or could not be, measured."""
+        return self._times.get(signature)
+
+    def seconds(self, signature: OperatorSignature) -> float | None:
+        """How long the call takes by itself; None if it was not, or could not be, timed."""
+        return self._seconds.get(signature)
+
+    def _failed(self, signature: OperatorSignature, reason: str) -> None:
+        self.failures[signature] = reason
+
+
+def on_one_scale(
+    groups: Iterable[Sequence[OperatorSignature]],
+    taken: Mapping[OperatorSignature, float],
+    known: Mapping[OperatorSignature, float],
+) -> Mapping[OperatorSignature, float]:
+    """The seconds `taken` now, each group as fast as when those of it that are `known` were taken, which stay: a
+    machine is faster at one time than at another, and calls are compared across groups too."""
+    seconds: dict[OperatorSignature, float] = {}
+    for group in groups:
+        ratios = [taken[s] / known[s] for s in group if s in taken and known.get(s)]
+        scale = statistics.median(ratios) if ratios else 1.0
+        for signature in group:
+            if signature in taken:
+                seconds.setdefault(signature, known.get(signature) or taken[signature] / scale)
+    return seconds
+
+
+def measured_operators_path(device_type: str, directory: Path | None = None) -> Path:
+    """The file for operators on `device_type` in this process's environment; `directory` replaces
+    `cache_directory()`."""
+    environment = measurement_environment(device_type)
+    return (directory or cache_directory()) / f"operators-{device_type}-{environment.fingerprint}.json"
+
+
+def stored_seconds(path: Path) -> Mapping[str, float]:
+    """The seconds in the file, by key; none where it cannot be read."""
+    return _read(path).seconds
+
+
+def store_seconds(path: Path, seconds: Mapping[str, float]) -> None:
+    """Add to the seconds in the file."""
+    _merge(path, _StoredFile(seconds=dict(seconds)))
+
+
+def signature_key(signature: OperatorSignature) -> str:
+    """A signature as text, different for different signatures and the same in every process."""
+    arguments = [_argument_key(argument) for argument in signature.args]
+    named = [f"{name}={_argument_key(argument)}" for name, argument in signature.kwargs]
+    return f"{signature.target}({', '.join([*arguments, *named])})"
+
+
+def _argument_key(argument: SpecArgument) -> str:
+    if isinstance(argument, TensorSpec):
+        sizes, strides = ("x".join(map(str, values)) for values in (argument.shape, argument.strides))
+        return f"{str(argument.dtype).removeprefix('torch.')}[{sizes}|{strides}]@{argument.device}"
+    if isinstance(argument, tuple):
+        return f"({', '.join(_argument_key(item) for item in argument)})"
+    if isinstance(argument, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
+        return str(argument)
+    return repr(argument)
+
+
+def _read(path: Path) -> _StoredFile:
+    """The file's contents; nothing where it is missing, unreadable or not what it should be."""
+    try:
+        return _StoredFile.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return _StoredFile()
+
+
+def _merge(path: Path, new: _StoredFile) -> None:
+    with _locked(path):
+        stored = _read(path)
+        merged = _StoredFile(
+            measurements=_newest(stored.measurements | new.measurements),
+            layout_times=_newest(stored.layout_times | new.layout_times),
+            seconds=_newest(stored.seconds | new.seconds),
+        )
+        remember(path, merged.model_dump_json())
+
+
+def _newest(entries: dict[str, _Value]) -> dict[str, _Value]:
+    return dict(list(entries.items())[-_MOST_ENTRIES:])
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the file's lock. Where no lock can be had, go on without: replacing the file stays atomic, at worst another
+    process's new entries are measured again."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, Timeout, NotImplementedError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS))
+        yield
+
+
+def _measurement(stored: _StoredMeasurement) -> OperatorMeasurement:
+    return OperatorMeasurement(
+        copies=tuple(SeenCopy(**copy.model_dump()) for copy in stored.copies),
+        implementation=stored.implementation,
+    )
+
+
+def _stored_measurement(measurement: OperatorMeasurement) -> _StoredMeasurement:
+    return _StoredMeasurement(
+        copies=tuple(_StoredCopy.model_validate(copy, from_attributes=True) for copy in measurement.copies),
+        implementation=measurement.implementation,
+    )
+
+
+def _stored_times(times: LayoutTimes) -> _StoredTimes:
+    return _StoredTimes.model_validate(times, from_attributes=True)

@@ -1,0 +1,232 @@
+"""How much memory a program's steps take, and what of it they do not give back.
+
+On the CPU every allocation of torch's is replayed from the profiler's record, exactly, generated code included; what
+torch does not allocate (oneDNN's scratch pads, other libraries) shows in the process's resident memory only. On a GPU
+the caching allocator's own counters are read: bytes in use, not those that it keeps for later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+from torch._C._autograd import _profiler_enabled
+from torch._C._profiler import _EventType, _RecordFunctionFast
+from torch.profiler import ProfilerActivity, profile
+
+from frx_graph.errors import EvidenceError
+from frx_graph.measure.console_capture import STDERR, captured
+from frx_graph.measure.operators.copy_recorder import keeping_events
+from frx_graph.measure.profiler_console import not_kineto
+from frx_graph.support.gc_search import instances
+
+_STEP = "frx::memory_step"
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemory:
+    """Bytes of one step, above those that were live when it began. `kept_bytes` is what was still live when it had
+    ended and Python had collected its garbage; negative where it freed more than it allocated."""
+
+    peak_bytes: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory of some steps of a program, in order, on one kind of device. `live_bytes` is what tensors held before."""
+
+    live_bytes: int
+    steps: tuple[StepMemory, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was live at any time, what was live before and what earlier steps kept included."""
+        live = highest = self.live_bytes
+        for step in self.steps:
+            highest = max(highest, live + step.peak_bytes)
+            live += step.kept_bytes
+        return max(highest, live)
+
+    @property
+    def growth_bytes(self) -> int:
+        """Bytes by which what is live grows with a step: the median of the later half, since the first steps fill
+        caches and make gradients and optimizer states. Negative where it shrinks."""
+        return _late_median([step.kept_bytes for step in self.steps])
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """What `observe_memory` saw. `device` is None without a GPU in use; `resident_bytes` is the process's resident
+    memory after each of twice as many further steps, which ran without a profiler."""
+
+    host: MemoryUse
+    device: MemoryUse | None
+    resident_bytes: tuple[int, ...]
+
+    @property
+    def resident_growth_bytes(self) -> int:
+        """The least by which resident memory grew with one of the later steps; 0 where any of them did not make it
+        grow. The process's allocators grow at times by themselves, but not with every step."""
+        late = self.resident_bytes[(len(self.resident_bytes) - 1) // 2 :]
+        return max(0, min((after - before for before, after in itertools.pairwise(late)), default=0))
+
+
+def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
+    """Run `step` `steps` times with its allocations recorded, then twice as often to watch resident memory: an
+    allocator has been seen to grow by a megabyte in each of two steps by itself.
+
+    What compiling keeps, gradients and optimizer states belong to the first of them where nothing has run before.
+    Memory that was allocated before is not seen being freed: the first step that replaces it keeps its size.
+    Allocations on threads that torch did not start are not recorded. Raises what `step` raises, `ValueError` for less
+    than three steps, which cannot tell a leak from a cache, and `EvidenceError` where a torch profiler is running.
+    """
+    if steps < 3:
+        raise ValueError(f"{steps} steps do not show whether memory grows")
+    if _profiler_enabled():
+        raise EvidenceError("a torch profiler is already running", "stop it before memory is watched")
+    host_live, device_live = _live_host_bytes(), _device_bytes()
+    with _few_objects():
+        host_steps, device_steps = _profiled(step, steps)
+        resident = tuple(_resident(step, 2 * steps))
+    return MemoryRecord(
+        host=MemoryUse(host_live, host_steps),
+        # A program may begin to use the GPU in its first step.
+        device=MemoryUse(device_live, device_steps) if _device_in_use() else None,
+        resident_bytes=resident,
+    )
+
+
+def _profiled(step: Callable[[], object], steps: int) -> tuple[tuple[StepMemory, ...], tuple[StepMemory, ...]]:
+    """The steps' memory on the host and on GPUs."""
+    on_device: list[StepMemory] = []
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, **keeping_events(profile))
+    with captured(STDERR, not_kineto):
+        profiler.start()
+    try:
+        for _ in range(steps):
+            with _RecordFunctionFast(_STEP):
+                on_device.append(_on_device(step))
+    finally:
+        with captured(STDERR, not_kineto):
+            profiler.stop()
+    results = profiler.profiler
+    assert results is not None
+    assert results.kineto_results is not None
+    return tuple(_replayed(results.kineto_results.experimental_event_tree())), tuple(on_device)
+
+
+@contextlib.contextmanager
+def _few_objects() -> Iterator[None]:
+    """Collecting garbage takes a second with all that torch has imported. Inside, it looks only at what is new, unless
+    the program has set aside objects of its own, which would be mixed up with these."""
+    gc.collect()
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _resident(step: Callable[[], object], steps: int) -> Iterator[int]:
+    process = psutil.Process()
+    for _ in range(steps):
+        step()
+        gc.collect()
+        yield process.memory_info().rss
+
+
+def _on_device(step: Callable[[], object]) -> StepMemory:
+    """Run `step` and collect garbage; zeros where no GPU is in use."""
+    before = _device_bytes()
+    if _device_in_use():
+        for device in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(device)
+    step()
+    gc.collect()
+    if not _device_in_use():
+        return StepMemory(0, 0)
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(device)
+    peak = sum(torch.cuda.max_memory_allocated(device) for device in range(torch.cuda.device_count()))
+    return StepMemory(max(0, peak - before), _device_bytes() - before)
+
+
+def _device_bytes() -> int:
+    """Bytes that tensors hold on all GPUs."""
+    if not _device_in_use():
+        return 0
+    return sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
+
+
+def _device_in_use() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_initialized()
+
+
+def _live_host_bytes() -> int:
+    """Bytes of the storages that tensors known to Python hold, each counted once, and of what oneDNN has packed. Those
+    of tensors that exist only in C++, such as what a graph has saved for its backward, are not among them."""
+    storages: dict[int, int] = {}
+    packed = 0
+    # Subclasses may have no storage of their own, or none at all (FakeTensor).
+    for tensor in instances(torch.Tensor, nn.Parameter, nn.Buffer):
+        if tensor.is_mkldnn:
+            packed += torch.ops.mkldnn._nbytes(tensor)
+        elif tensor.device.type == "cpu" and tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values()) + packed
+
+
+def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:
+    """The steps' memory, from the profiler's tree. Frees of what was allocated before it ran are not counted."""
+    begins: list[int] = []
+    at_place: dict[int, list[tuple[int, int]]] = {}
+    pending = list(roots)
+    while pending:
+        event = pending.pop()
+        pending.extend(event.children)
+        if event.tag == _EventType.Allocation:
+            if event.extra_fields.device.type == "cpu":
+                change = (event.start_time_ns, event.extra_fields.alloc_size)
+                at_place.setdefault(event.extra_fields.ptr, []).append(change)
+        elif event.tag == _EventType.TorchOp and event.name == _STEP:
+            begins.append(event.start_time_ns)
+    begins.sort()
+    changes = [change for place in at_place.values() for change in _of_these_steps(place)]
+    # Of one moment, what is freed comes first, so that no peak is overstated.
+    changes.sort()
+    position = 0
+    for begin, end in zip(begins, [*begins[1:], None], strict=True):
+        live = peak = 0
+        while position < len(changes) and (end is None or changes[position][0] < end):
+            if changes[position][0] >= begin:
+                live += changes[position][1]
+                peak = max(peak, live)
+            position += 1
+        yield StepMemory(peak, live)
+
+
+def _of_these_steps(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What was allocated, and freed again, at one place in memory: times and bytes. Of a place that an earlier run of
+    the profiler has seen, torch keeps the size (seen on 2.13): what has come to lie there since is freed with that."""
+    allocated = [change for change in changes if change[1] >= 0]
+    freed = [change for change in changes if change[1] < 0]
+    if freed and (len(freed) > len(allocated) or min(freed)[0] < min(allocated)[0]):
+        freed.remove(min(freed))
+    return [*allocated, *freed]
+
+
+def _late_median(values: Sequence[int]) -> int:
+    late = sorted(values[len(values) // 2 :])
+    return late[len(late) // 2] if len(late) % 2 else min(late[len(late) // 2 - 1 : len(late) // 2 + 1], key=abs)

@@ -1,0 +1,1 @@
+"""Time operators and record the copies that they make."""

@@ -1,0 +1,144 @@
+"""Which of the `aten::copy_` calls below an operator are layout copies.
+
+A layout copy moves every element of a tensor into a block of memory of its own, in another order or out of a view, and
+changes nothing else:
+
+- source and target have the same dtype, device and sizes. A change of dtype is a conversion, and a copy between sizes
+  that broadcast fills the target (the bias that `addmm` starts from);
+- the target is dense. Writing into a slice (`slice_backward`, `constant_pad_nd`, `cat`, a key-value cache) produces the
+  operator's own result;
+- the memory order differs. An operator that clones a tensor in its own order, to write into the clone (`masked_fill`,
+  `index_put`), produces its own result, too, and so does one that writes into a clone in any order. But where the
+  program itself calls `clone`, `contiguous`, `reshape` or `to`, the copy counts even in the same order;
+- it was made by `clone` or `_to_copy` (which is what `contiguous` and `reshape` call), or is itself what the program
+  called, or brings a gradient into its parameter's strides. Any other operator's direct `copy_` fills its own result or
+  a buffer.
+
+An expanded tensor that is materialised is a layout copy: its strides are what costs the memory traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from frx_graph.facts.layout import fills_in_another_order, is_dense
+from frx_graph.facts.operator_families import EXPLICIT_COPIES, LAYOUT_COPIES, profiled
+from frx_graph.measure.operators.operator_events import OperatorEvent, TensorUse
+from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
+
+WEIGHT_OPERAND: Mapping[str, int] = MappingProxyType(
+    {
+        "aten::convolution": 1,
+        "aten::convolution_overrideable": 1,
+        "aten::convolution_backward": 2,
+        "aten::conv1d": 1,
+        "aten::conv2d": 1,
+        "aten::conv3d": 1,
+        "aten::linear": 1,
+        "aten::mm": 1,
+        "aten::addmm": 2,
+        "aten::embedding": 0,
+    }
+)
+"""Operator → position of the operand that holds the layer's weight in ordinary use."""
+
+_CALLED_FOR_THE_COPY = profiled(EXPLICIT_COPIES) | {"aten::to", "aten::reshape"}
+_ACCUMULATION = "torch::autograd::AccumulateGrad"
+_COPYING = profiled(LAYOUT_COPIES)
+_CHANGES_ONLY_THE_VIEW = frozenset(
+    f"aten::{name}_"
+    for name in (
+        "as_strided",
+        "detach",
+        "resize",
+        "set",
+        "squeeze",
+        "swapaxes",
+        "swapdims",
+        "t",
+        "transpose",
+        "unsqueeze",
+    )
+)
+
+
+def layout_copies(calls: Sequence[OperatorEvent]) -> tuple[SeenCopy, ...]:
+    """The layout copies made by these calls and below them, in order."""
+    return tuple(copy for call in calls for copy in _copies_below(call))
+
+
+def operand_role(operator: str, operand: int | None) -> str:
+    """`weight`, `input`, or `output` for what is none of the operands."""
+    if operand is None:
+        return "output"
+    return "weight" if WEIGHT_OPERAND.get(operator) == operand else "input"
+
+
+def _copies_below(call: OperatorEvent) -> Iterator[SeenCopy]:
+    operands = {tensor.storage: position for position, tensor in reversed(list(enumerate(call.tensors)))}
+    exact = {_identity(tensor): position for position, tensor in reversed(list(enumerate(call.tensors)))}
+    for copy, caller in _copy_calls(call, None):
+        if not _is_layout_copy(copy, caller, call):
+            continue
+        target, source = copy.tensors[0], copy.tensors[1]
+        operand = exact.get(_identity(source), operands.get(source.storage))
+        if operand is not None:
+            # What is made from the copy (a copy of a copy) is still that operand.
+            operands[target.storage] = operand
+        yield SeenCopy(
+            mechanism=Mechanism.ATEN,
+            shape=target.sizes,
+            itemsize=target.dtype.itemsize,
+            source=str(list(source.strides)),
+            target=str(list(target.strides)),
+            role=operand_role(call.name, operand),
+            operand=operand,
+        )
+
+
+def _copy_calls(
+    event: OperatorEvent, caller: tuple[OperatorEvent, OperatorEvent | None] | None
+) -> Iterator[tuple[OperatorEvent, tuple[OperatorEvent, OperatorEvent | None] | None]]:
+    """Every `copy_` with its caller and its caller's caller."""
+    if event.name == "aten::copy_":
+        yield event, caller
+        return
+    for child in event.children:
+        yield from _copy_calls(child, (event, caller[0] if caller is not None else None))
+
+
+def _is_layout_copy(
+    copy: OperatorEvent, caller: tuple[OperatorEvent, OperatorEvent | None] | None, call: OperatorEvent
+) -> bool:
+    if len(copy.tensors) < 2:
+        return False
+    target, source = copy.tensors[0], copy.tensors[1]
+    if (source.dtype, source.device, source.sizes) != (target.dtype, target.device, target.sizes):
+        return False
+    if call.name in _CALLED_FOR_THE_COPY:
+        return target.numel > 0 and is_dense(target.sizes, target.strides)
+    if not fills_in_another_order(target.sizes, source.strides, target.strides):
+        return False
+    if caller is None or caller[0].name == _ACCUMULATION:
+        return True
+    made_by, made_for = caller
+    return made_by.name in _COPYING and not _written_later(target, made_by, made_for)
+
+
+def _written_later(result: TensorUse, clone: OperatorEvent, parent: OperatorEvent | None) -> bool:
+    """True if `parent` called `clone` itself and then an in-place operator on the result."""
+    if parent is None:
+        return False
+    return any(
+        sibling.start_ns > clone.start_ns
+        and sibling.name.endswith("_")
+        and sibling.name not in _CHANGES_ONLY_THE_VIEW
+        and sibling.tensors[:1] != ()
+        and (sibling.tensors[0].tensor, sibling.tensors[0].storage) == (result.tensor, result.storage)
+        for sibling in parent.children
+    )
+
+
+def _identity(tensor: TensorUse) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    return (tensor.storage, tensor.sizes, tensor.strides)

@@ -1,0 +1,73 @@
+"""Runs one step of an eager program and attributes the layout copies that it really makes to its call sites.
+
+Each ATen operator runs in a recorder region of its own, which says where each copy comes from. Watching operators one
+by one can change what composite operators do; how much that matters is the accuracy benchmark's to tell, which runs the
+same step unwatched beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from torch import nn
+
+from frx_graph.capture.model_state import preserved_state
+from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
+from frx_graph.measure.operators.copy_recorder import CopyRecorder
+from frx_graph.measure.operators.module_stack import ModuleStack
+from frx_graph.measure.operators.observed_copy import ObservedCopy, ObservedKind, ObservedRole
+from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
+from frx_graph.measure.operators.operator_tagger import ACCUMULATION, OperatorTagger, TaggedCall
+
+_EXPLICIT = EXPLICIT_COPIES | WRITING_COPIES
+
+
+def observe_eager(step: Callable[[], object], module: nn.Module | None) -> tuple[ObservedCopy, ...]:
+    """The layout copies of one `step`, which is run twice: to warm up, and watched.
+
+    `step` is one step of the program, backward included if there is one; `module` the model that it runs, for module
+    paths. Each run begins with gradients of None, and the state of all that `step` reaches is put back. Raises what
+    `step` raises, and `EvidenceError` if a profiler is already running.
+    """
+    with preserved_state(step, module) as state:
+        step()
+        state.clear_gradients()
+        recorder, modules = CopyRecorder(), ModuleStack(module)
+        tagger = OperatorTagger(recorder, modules, state.parameters)
+        with recorder, modules, tagger:
+            step()
+    return tuple(_observed(tagger.calls, recorder))
+
+
+def _observed(calls: Sequence[TaggedCall], recorder: CopyRecorder) -> Iterator[ObservedCopy]:
+    for index, call in enumerate(calls):
+        for seen in recorder.copies(index):
+            operator, kind = _kind(call, seen)
+            yield ObservedCopy(
+                operator=operator,
+                kind=kind,
+                role=_role(call, seen),
+                site=call.site,
+                phase=call.phase,
+                shape=seen.shape,
+                bytes=seen.bytes,
+                source=seen.source,
+                target=seen.target,
+            )
+
+
+def _kind(call: TaggedCall, seen: SeenCopy) -> tuple[str, ObservedKind]:
+    if seen.mechanism is not Mechanism.ATEN:
+        return call.operator, "reorder"
+    if call.part_of is not None:
+        return call.part_of, "reshape" if call.part_of == "aten.reshape" else "operator"
+    return call.operator, "explicit" if call.operator in _EXPLICIT else "operator"
+
+
+def _role(call: TaggedCall, seen: SeenCopy) -> ObservedRole:
+    """A weight is a parameter, or a parameter's gradient; a computed weight is an input like any other."""
+    if call.part_of == ACCUMULATION:
+        return "weight"
+    if seen.operand is not None and seen.operand < len(call.parameters):
+        return "weight" if call.parameters[seen.operand] else "input"
+    return "weight" if seen.role == "weight" else "output" if seen.role == "output" else "input"

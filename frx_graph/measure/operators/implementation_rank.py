@@ -1,0 +1,147 @@
+"""How good an implementation of a convolution, matrix product or attention a kernel is, by its name alone.
+
+Only names that say so are ranked; the others are None, which is neither fast nor slow.
+
+oneDNN: https://uxlfoundation.github.io/oneDNN/dev_guide_verbose.html names the field, and the lists that it dispatches
+from (`src/cpu/cpu_convolution_list.cpp`, `src/cpu/matmul/cpu_matmul_list.cpp`) are in order of preference: kernels made
+for the problem (`brgconv…`, `brg_matmul`, `brdgmm_dw`, `jit…`), then `gemm`, which copies patches into a matrix, then
+`ref`, plain loops. Names are joined by colons, nested primitives by `+`.
+
+ATen: `ConvBackend` (`aten/src/ATen/native/ConvUtils.h`) has libraries on one side and `Slow2d`, `SlowDilated2d`,
+`SlowTranspose2d`, `Slow3d` on the other, which are matrix products over copied patches; `SDPBackend`
+(`aten/src/ATen/native/transformers/sdp_utils_cpp.h`) has fused attention and `math`, which materialises the scores.
+
+GPU: there is no list. Kernels on tensor cores are told by the instruction in their names, as Kineto's plug-in for
+TensorBoard does (`tb_plugin/torch_tb_profiler/profiler/tensor_core.py`, after NVIDIA's PyProf) and CUTLASS writes it
+(`tensorop` and `simt`: `media/docs/cpp/functionality.md`), Hopper's by their warp groups; kernels on CUDA cores by
+`simt`, and cuBLAS' and cuDNN's by `sgemm` and `scudnn`; ATen's own patch-copying ones by their source
+(`aten/src/ATen/native/cuda/im2col.cuh`, `vol2col.cuh`).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from frx_graph.measure.operators.kernel_identities import Kernel, Source
+
+
+class Work(enum.StrEnum):
+    """What a kernel computes."""
+
+    CONVOLUTION = "convolution"
+    MATMUL = "matrix product"
+    ATTENTION = "attention"
+
+
+class Rank(enum.IntEnum):
+    """From slow to fast."""
+
+    REFERENCE = 0
+    """Plain loops, or scores in memory."""
+    GENERAL = 1
+    """A general matrix product over copied patches, or a GPU's kernel that leaves the tensor cores idle."""
+    SPECIAL = 2
+    """Made for this problem and this processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """What a kernel computes, and how well."""
+
+    work: Work
+    rank: Rank
+
+
+_ONEDNN_WORK = {
+    "convolution": Work.CONVOLUTION,
+    "deconvolution": Work.CONVOLUTION,
+    "matmul": Work.MATMUL,
+    "inner_product": Work.MATMUL,
+}
+_SPECIAL = re.compile(r"(jit|brg|brdgmm)")
+_WRAPPER = "conv:any+"
+"""A transposed convolution that is computed as a convolution's gradient; what follows says how."""
+
+_ATEN = {
+    "aten::_slow_conv2d_forward": (Work.CONVOLUTION, Rank.GENERAL),
+    "aten::_slow_conv2d_backward": (Work.CONVOLUTION, Rank.GENERAL),
+    "aten::slow_conv3d_forward": (Work.CONVOLUTION, Rank.GENERAL),
+    "aten::slow_conv_dilated2d": (Work.CONVOLUTION, Rank.GENERAL),
+    "aten::slow_conv_dilated3d": (Work.CONVOLUTION, Rank.GENERAL),
+    "aten::slow_conv_transpose2d": (Work.CONVOLUTION, Rank.GENERAL),
+    "aten::slow_conv_transpose3d": (Work.CONVOLUTION, Rank.GENERAL),
+    "aten::cudnn_convolution": (Work.CONVOLUTION, Rank.SPECIAL),
+    "aten::cudnn_convolution_transpose": (Work.CONVOLUTION, Rank.SPECIAL),
+    "aten::cudnn_convolution_relu": (Work.CONVOLUTION, Rank.SPECIAL),
+    "aten::cudnn_convolution_add_relu": (Work.CONVOLUTION, Rank.SPECIAL),
+    "aten::_scaled_dot_product_attention_math": (Work.ATTENTION, Rank.REFERENCE),
+    "aten::_scaled_dot_product_flash_attention": (Work.ATTENTION, Rank.SPECIAL),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": (Work.ATTENTION, Rank.SPECIAL),
+    "aten::_scaled_dot_product_efficient_attention": (Work.ATTENTION, Rank.SPECIAL),
+    "aten::_scaled_dot_product_cudnn_attention": (Work.ATTENTION, Rank.SPECIAL),
+}
+"""`aten::mkldnn_convolution` is left out: oneDNN's log says which implementation it was."""
+
+_CONVOLUTION_KERNEL = re.compile(r"fprop|dgrad|wgrad|convolve|conv2d|conv3d|winograd|im2col|vol2col|col2im|col2vol")
+_MATMUL_KERNEL = re.compile(r"gemm")
+_ATTENTION_KERNEL = re.compile(r"flash_fwd|flash_bwd|fmha|sdpa")
+_TENSOR_CORES = re.compile(
+    r"tensorop|[hsci](?:884|1688|16816|8816|16832)(?!\d)|16816|hmma|gmma|xmma_(?:sparse_)?gemm|"
+    r"xmma_(?:warp_specialized_)?implicit_gemm|tensor\d+x\d+x\d+|warpgroupsize"
+)
+_CUDA_CORES = re.compile(r"simt|scudnn|sgemm")
+_PATCH_COPIES = re.compile(r"im2col|vol2col|naive_conv")
+
+
+def implementation(kernel: Kernel) -> Implementation | None:
+    """What `kernel` computes and how well; None where its name does not tell both."""
+    if kernel.source is Source.ONEDNN:
+        return _onednn(kernel)
+    if kernel.source is Source.ATEN:
+        found = _ATEN.get(kernel.name)
+        return None if found is None else Implementation(*found)
+    if kernel.source is Source.DEVICE:
+        return _device(kernel.name)
+    return None
+
+
+def _onednn(kernel: Kernel) -> Implementation | None:
+    work = _ONEDNN_WORK.get(kernel.kind)
+    if work is None:
+        return None
+    ranks = []
+    for nested in kernel.name.removeprefix(_WRAPPER).split("+"):
+        parts = nested.split(":")
+        # The Arm Compute Library's implementations are called `gemm:acl` and the like, and are the preferred ones.
+        if "acl" in parts:
+            return None
+        if any(part == "ref" or part.startswith("ref_") for part in parts):
+            ranks.append(Rank.REFERENCE)
+        elif "gemm" in parts:
+            ranks.append(Rank.GENERAL)
+        elif any(_SPECIAL.match(part) for part in parts):
+            ranks.append(Rank.SPECIAL)
+        else:
+            return None
+    return Implementation(work, min(ranks))
+
+
+def _device(name: str) -> Implementation | None:
+    if _ATTENTION_KERNEL.search(name):
+        return Implementation(Work.ATTENTION, Rank.SPECIAL)
+    if _CONVOLUTION_KERNEL.search(name):
+        work = Work.CONVOLUTION
+    elif _MATMUL_KERNEL.search(name):
+        work = Work.MATMUL
+    else:
+        return None
+    if _PATCH_COPIES.search(name):
+        return Implementation(work, Rank.REFERENCE)
+    # `cutlass_80_simt_sgemm` and `…_tf32f32_…_simt_…`: whoever writes simt means it.
+    if "simt" not in name and _TENSOR_CORES.search(name):
+        return Implementation(work, Rank.SPECIAL)
+    if _CUDA_CORES.search(name):
+        return Implementation(work, Rank.GENERAL)
+    return None

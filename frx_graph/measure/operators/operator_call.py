@@ -1,0 +1,88 @@
+"""One operator call, ready to be run by itself, and a place to run it in that nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.operators.operator_inputs import OperandPool, build_arguments, own_overload
+
+FailureReport = Callable[[OperatorSignature, str], None]
+"""Called with a signature that could not be measured, and why."""
+Progress = Callable[[OperatorSignature], None]
+"""Called before a signature is run."""
+
+
+_MOST_SETS = 16
+"""More sets of small operands would not matter: what is small is soon fetched."""
+_JUST_COMPUTED = {"aten.addmm.default": 1}
+"""Which operand an operator finds in the caches, where it is not the first."""
+
+
+def callable_of(signature: OperatorSignature) -> Callable[[], Any]:
+    """The call, on made-up arguments. Raises what `build_arguments` and `own_overload` raise."""
+    overload = own_overload(signature.target)
+    args, kwargs = build_arguments(signature)
+    return lambda: overload(*args, **kwargs)
+
+
+def argument_sets(signature: OperatorSignature, pool: OperandPool) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Arguments for one run after the other, without end: other operands each time, but for the one that was computed
+    just before. Raises what `build_arguments` raises.
+
+    In a network an operator finds neither its weights in the caches nor what was saved for the backward. Timed with all
+    its operands there, plain and channels-last convolutions of deep stages come out in the wrong order.
+    """
+    hot = _JUST_COMPUTED.get(signature.target, 0)
+    fetched = sum(tensor.bytes for tensor in signature.tensors)
+    count = min(_MOST_SETS, math.ceil(pool.nbytes / fetched)) if fetched > 0 else 1
+    (args, kwargs), *others = (build_arguments(signature, pool.tensor) for _ in range(count))
+    sets = [(args, kwargs), *(([*own[:hot], *args[hot : hot + 1], *own[hot + 1 :]], named) for own, named in others)]
+    return itertools.cycle(sets)
+
+
+def callable_as_in_a_network(signature: OperatorSignature, pool: OperandPool) -> Callable[[], Any]:
+    """The call on the operands of `argument_sets`."""
+    overload = own_overload(signature.target)
+    in_turn = argument_sets(signature, pool)
+
+    def call() -> Any:
+        positional, named = next(in_turn)
+        return overload(*positional, **named)
+
+    return call
+
+
+@contextlib.contextmanager
+def isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
+    """No autograd, no autocast, which would run other operators than those that are asked for, no dispatch mode of a
+    surrounding capture, the caller's random numbers left as they were, and no warnings about values that nobody chose.
+    """
+    on_gpu = any(tensor.device == "cuda" for signature in signatures for tensor in signature.tensors)
+    devices = [torch.cuda.current_device()] if on_gpu and torch.cuda.is_available() else []
+    with (
+        _disable_current_modes(),
+        torch.no_grad(),
+        torch._C._DisableAutocast(),
+        torch.random.fork_rng(devices),
+        warnings.catch_warnings(action="ignore"),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def reported(signature: OperatorSignature, on_failure: FailureReport) -> Iterator[None]:
+    """The boundary behind which any operator may fail in any way: what it raised is reported, and the rest goes on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        on_failure(signature, textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder="..."))

@@ -1,0 +1,156 @@
+"""Notes every ATen operator that a running program dispatches, with its call site and a recorder region of its own."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.autograd.function import BackwardCFunction
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, is_foreign, site_from_frame, site_in_module
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.operator_families import FOLDED_PRODUCTS
+from frx_graph.measure.operators.copy_recorder import CopyRecorder
+from frx_graph.measure.operators.module_stack import ModuleStack
+
+ACCUMULATION = "AccumulateGrad"
+_FUNCTION_FILE = torch.autograd.function.__file__
+
+
+@dataclass(slots=True)
+class TaggedCall:
+    """One operator call. `parameters` tells for each tensor argument whether it shares memory with a parameter.
+
+    `part_of` is the composite operation that made the call, where that says more: `aten.reshape` for a clone with an
+    `_unsafe_view` behind it, `aten.matmul` where the only use of that view in the same phase is a matrix product at the
+    same site, and `AccumulateGrad` for what autograd does to bring a gradient into its parameter's strides. `uses`
+    counts the uses of that view.
+    """
+
+    operator: str
+    site: CallSite
+    phase: Phase
+    parameters: tuple[bool, ...]
+    part_of: str | None = None
+    uses: int = 0
+
+
+class OperatorTagger(TorchDispatchMode):
+    """While it is entered, each operator runs in a region of `recorder` whose key is its index in `calls`.
+
+    A higher-order operator is one call: what its body copies is its own.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, recorder: CopyRecorder, modules: ModuleStack, parameters: Iterable[nn.Parameter]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[TaggedCall] = []
+        self._recorder = recorder
+        self._modules = modules
+        self._parameters = {p.untyped_storage()._cdata for p in parameters if p.layout is torch.strided}
+        self._sites = _Attribution()
+        self._last_clone: tuple[Tensor, TaggedCall] | None = None
+        self._reshaped: dict[int, tuple[weakref.ref[Tensor], TaggedCall]] = {}
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run `func` in a region of its own."""
+        named = dict(kwargs or {})
+        tensors = [a for a in pytree.tree_leaves((args, named)) if isinstance(a, Tensor)]
+        call = TaggedCall(
+            str(getattr(func, "overloadpacket", func)),
+            *self._sites.attribute(tensors, self._modules),
+            tuple(self._is_parameter(t) for t in tensors),
+            part_of=ACCUMULATION if in_accumulation() else None,
+        )
+        clone = self._clone_behind(call, tensors)
+        self.calls.append(call)
+        with self._recorder.region(len(self.calls) - 1):
+            result = func(*args, **named)
+        self._last_clone = (result, call) if call.operator == "aten.clone" else None
+        if clone is not None:
+            self._reshaped[id(result)] = (weakref.ref(result), clone)
+        return result
+
+    def _is_parameter(self, tensor: Tensor) -> bool:
+        return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self._parameters
+
+    def _clone_behind(self, call: TaggedCall, tensors: Sequence[Tensor]) -> TaggedCall | None:
+        """The clone that `call` turns into a reshape, if it does; also notes the uses of what was reshaped."""
+        for tensor in tensors:
+            reshaped = self._reshaped.get(id(tensor))
+            if reshaped is None or reshaped[0]() is not tensor or reshaped[1].phase is not call.phase:
+                continue
+            made = reshaped[1]
+            made.uses += 1
+            folded = made.uses == 1 and call.operator in FOLDED_PRODUCTS and call.site == made.site
+            made.part_of = "aten.matmul" if folded else "aten.reshape"
+        if self._last_clone is None or call.operator != "aten._unsafe_view" or tensors[0] is not self._last_clone[0]:
+            return None
+        clone = self._last_clone[1]
+        clone.part_of = "aten.reshape"
+        return clone
+
+
+def in_accumulation() -> bool:
+    """True while autograd adds a gradient to its parameter's."""
+    return getattr(torch._C._current_autograd_node(), "variable", None) is not None
+
+
+class _Attribution:
+    """Forward operators and those of a custom function's backward belong to the live Python frame; other backward ones
+    to the forward operator whose autograd sequence number they share; the accumulation of a parameter's gradient to the
+    parameter's first use."""
+
+    def __init__(self) -> None:
+        self._by_sequence: dict[int, CallSite] = {}
+        self._by_leaf: dict[int, CallSite] = {}
+
+    def attribute(self, tensors: Sequence[Tensor], modules: ModuleStack) -> tuple[CallSite, Phase]:
+        """Site and phase of the operator that is about to run on `tensors`."""
+        node: Any = torch._C._current_autograd_node()
+        if node is not None and torch.is_grad_enabled():
+            # Backward formulas run without gradients: what runs with them is a checkpoint's forward, computed again.
+            again = self._by_frame(tensors, modules)
+            if again.line:
+                return again, Phase.BACKWARD
+        if isinstance(node, BackwardCFunction):
+            own = _in_custom_backward(sys._getframe(), modules.path)
+            if own is not None:
+                return own, Phase.BACKWARD
+        if node is not None:
+            leaf = getattr(node, "variable", None)
+            site = self._by_leaf.get(id(leaf)) if leaf is not None else self._by_sequence.get(node._sequence_nr())
+            return site or UNKNOWN_SITE, Phase.BACKWARD
+        return self._by_frame(tensors, modules), Phase.FORWARD
+
+    def _by_frame(self, tensors: Sequence[Tensor], modules: ModuleStack) -> CallSite:
+        """The live frame's site, also noted for the backward that is to come."""
+        site = site_in_module(site_from_frame(sys._getframe(), modules.path), modules.kind)
+        if torch.is_grad_enabled():
+            # Operators that autograd does not record share the number of the one before them: the first is the owner.
+            self._by_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, site)
+            for tensor in tensors:
+                if tensor.is_leaf and tensor.requires_grad:
+                    self._by_leaf.setdefault(id(tensor), site)
+        return site
+
+
+def _in_custom_backward(frame: FrameType | None, module_path: str) -> CallSite | None:
+    """The live line in the `backward` of a custom `torch.autograd.Function`; None where that is torch's own code."""
+    while frame is not None and (frame.f_code.co_name, frame.f_code.co_filename) != ("apply", _FUNCTION_FILE):
+        if not is_foreign(frame.f_code.co_filename):
+            return site_from_frame(frame, module_path)
+        frame = frame.f_back
+    return None

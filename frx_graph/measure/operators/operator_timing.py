@@ -1,0 +1,150 @@
+"""How long operator calls take by themselves, on made-up values in the real shapes and strides.
+
+An operator that cannot be run alone is reported as not measured, and never raises.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import torch
+from torch._C._autograd import _profiler_enabled
+
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, with_strides
+from frx_graph.measure.operators.operator_call import (
+    FailureReport,
+    Progress,
+    callable_as_in_a_network,
+    isolated,
+    reported,
+)
+from frx_graph.measure.operators.operator_inputs import OperandPool
+from frx_graph.measure.operators.operator_measurement import LayoutTimes
+
+Clock = Callable[[], float]
+
+BUDGET_S = 0.05
+_LEAST_REPETITIONS = 3
+_MOST_REPETITIONS = 200
+_MOST_BUDGETS = 4
+_DISTURBED = 2.0
+
+
+def time_layouts(
+    signatures: Iterable[OperatorSignature],
+    *,
+    budget_s: float = BUDGET_S,
+    on_failure: FailureReport = lambda _signature, _reason: None,
+    progress: Progress = lambda _signature: None,
+) -> Mapping[OperatorSignature, LayoutTimes]:
+    """The time of each anchor call in plain and in channels-last memory format, all its 4-D and 5-D operands converted
+    beforehand. Anchors without such operands, and those that could not be run, are missing from the result. See
+    `time_variants` for how it is measured; the budget is in seconds per anchor."""
+    variants = {
+        signature: (_in_one_order(signature, range), _in_one_order(signature, CHANNELS_LAST_ORDER.__getitem__))
+        for signature in dict.fromkeys(signatures)
+        if any(len(tensor.shape) in (4, 5) for tensor in signature.tensors)
+    }
+    owner = {variant: signature for signature, both in variants.items() for variant in both}
+    seconds = time_variants(
+        variants.values(),
+        budget_s=budget_s,
+        on_failure=lambda variant, reason: on_failure(owner[variant], reason),
+        progress=lambda variant: progress(owner[variant]),
+    )
+    return {
+        signature: LayoutTimes(seconds[plain], seconds[channels_last])
+        for signature, (plain, channels_last) in variants.items()
+        if plain in seconds and channels_last in seconds
+    }
+
+
+def time_variants(
+    groups: Iterable[Sequence[OperatorSignature]],
+    *,
+    budget_s: float = BUDGET_S,
+    on_failure: FailureReport = lambda _signature, _reason: None,
+    progress: Progress = lambda _signature: None,
+) -> Mapping[OperatorSignature, float]:
+    """Median seconds of each call. Those of one group are to be compared, and take turns; a group of which some call
+    could not be run is missing from the result, and the failure is reported for its first call.
+
+    All groups have two rounds, so that a machine that slows down or speeds up meanwhile treats all alike; the median of
+    the undisturbed runs counts. See `take_turns` for the budget, which is in seconds per group.
+    """
+    distinct = list(dict.fromkeys(map(tuple, groups)))
+    if _profiler_enabled():
+        for group in distinct:
+            on_failure(group[0], "a torch profiler is running, which slows down what is timed")
+        return {}
+    pool = OperandPool()
+    samples: dict[OperatorSignature, list[float]] = {}
+    with isolated([signature for group in distinct for signature in group]):
+        for group in (*distinct, *distinct):
+            progress(group[0])
+            with reported(group[0], on_failure):
+                calls = [callable_as_in_a_network(signature, pool) for signature in group]
+                turns = take_turns(calls, clock_for(group[0]), budget_s=budget_s / 2)
+                for signature, runs in zip(group, turns, strict=True):
+                    samples.setdefault(signature, []).extend(runs)
+    return {signature: statistics.median(undisturbed_runs(runs)) for signature, runs in samples.items()}
+
+
+def _in_one_order(signature: OperatorSignature, order: Callable[[int], Iterable[int]]) -> OperatorSignature:
+    def strides(tensor: TensorSpec) -> tuple[int, ...]:
+        rank = len(tensor.shape)
+        return strides_for_order(tensor.shape, tuple(order(rank))) if rank in (4, 5) else tensor.strides
+
+    return with_strides(signature, strides)
+
+
+def take_turns(
+    calls: Sequence[Callable[[], object]], clock: Clock, *, budget_s: float, least_repetitions: int = _LEAST_REPETITIONS
+) -> tuple[list[float], ...]:
+    """Seconds of each call's runs, made in turn (A B A B). Every call is run once before, untimed.
+
+    Goes on for `budget_s` seconds and until every call has `least_repetitions` undisturbed runs, but not beyond four
+    times the budget.
+    """
+    for call in calls:
+        call()
+    samples: tuple[list[float], ...] = tuple([] for _ in calls)
+    spent = 0.0
+    for repetition in range(_MOST_REPETITIONS):
+        enough = all(len(undisturbed_runs(taken)) >= least_repetitions for taken in samples)
+        if repetition >= least_repetitions and spent >= budget_s * (1 if enough else _MOST_BUDGETS):
+            break
+        for call, taken in zip(calls, samples, strict=True):
+            taken.append(_seconds(call, clock))
+            spent += taken[-1]
+    return samples
+
+
+def undisturbed_runs(seconds: Sequence[float]) -> list[float]:
+    """The runs within twice the fastest. What else goes on in a machine only ever slows a run down, by as much as a
+    scheduler's time slice: slower ones say more about that than about the operator."""
+    fastest = min(seconds, default=0.0)
+    return [taken for taken in seconds if taken <= _DISTURBED * fastest]
+
+
+def clock_for(signature: OperatorSignature) -> Clock:
+    """A clock that waits for the signature's device first."""
+    devices = {tensor.device for tensor in signature.tensors} - {"cpu", "meta"}
+    if not devices:
+        return time.perf_counter
+    module = torch.get_device_module(next(iter(devices)))
+
+    def synchronized() -> float:
+        module.synchronize()
+        return time.perf_counter()
+
+    return synchronized
+
+
+def _seconds(call: Callable[[], object], clock: Clock) -> float:
+    begin = clock()
+    call()
+    return clock() - begin

@@ -1,0 +1,151 @@
+"""Which convolutions, matrix products and attentions of a candidate are computed in a worse way than the baseline's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from frx_graph.measure.operators.implementation_rank import Implementation, Rank, Work, implementation
+from frx_graph.measure.operators.kernel_identities import Kernel, KernelIdentities, Source
+
+_PRODUCTS_OF_SCORES = frozenset({"aten::bmm", "aten::baddbmm"})
+Ranked = Mapping[Kernel, int]
+
+
+@dataclass(frozen=True, slots=True)
+class UnexpectedDispatch:
+    """`count` calls more than in the baseline run as `after`, while the baseline has something better. `before` are the
+    baseline's better kernels for the same work; `problem` is oneDNN's, empty where both have none in common."""
+
+    work: Work
+    problem: str
+    before: tuple[str, ...]
+    after: str
+    count: int
+
+    def __str__(self) -> str:
+        """For people."""
+        subject = self.problem or self.work.value
+        return f"{subject}: {self.count} × {self.after} instead of {', '.join(self.before)}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChange:
+    """A kernel that ran more or less often: evidence, and no judgement."""
+
+    kernel: Kernel
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"{self.kernel.name} ({self.kernel.problem or self.kernel.source}) from {self.before} to {self.after}"
+
+
+def unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) -> tuple[UnexpectedDispatch, ...]:
+    """What of the candidate `after` is a step down from the baseline `before`; empty where nothing is.
+
+    oneDNN's primitives are compared problem by problem. What has no problem, or one that the other side has not (a
+    rewrite may change shapes), is compared by the work that it does: a worse kernel counts where there are more of its
+    rank or below than before, and the baseline had a better one for that work. Kernels whose names tell no rank are
+    never worse, and nothing is worse than them. A source that one of the two cannot tell is left out.
+    """
+    untold = {*before.untold, *after.untold}
+    old, new = _ranked(before, untold), _ranked(after, untold)
+    shared = {k.problem for k in old if k.problem} & {k.problem for k in new if k.problem}
+    found: list[UnexpectedDispatch] = []
+    for problem in sorted(shared):
+        found.extend(_worse(_of(old, problem), _of(new, problem), problem))
+    rest_old = {kernel: count for kernel, count in old.items() if kernel.problem not in shared}
+    rest_new = {kernel: count for kernel, count in new.items() if kernel.problem not in shared}
+    # A convolution that has left oneDNN altogether has left its problem behind: here the two meet again.
+    found.extend(_worse(rest_old, rest_new, ""))
+    if Source.ATEN not in untold:
+        found.extend(_unfused_attention(before, after, found))
+    return tuple(found)
+
+
+def changed_kernels(before: KernelIdentities, after: KernelIdentities) -> tuple[KernelChange, ...]:
+    """All kernels that do not run as often as before, sorted: added reorders, loops that are fused otherwise. A source
+    that one of the two cannot tell is left out."""
+    untold = {*before.untold, *after.untold}
+    old, new = (
+        Counter({entry.kernel: entry.count for entry in side.kernels if entry.kernel.source not in untold})
+        for side in (before, after)
+    )
+    return tuple(
+        KernelChange(kernel, old[kernel], new[kernel])
+        for kernel in sorted(old.keys() | new.keys())
+        if old[kernel] != new[kernel]
+    )
+
+
+def _ranked(identities: KernelIdentities, untold: set[Source]) -> Ranked:
+    return {
+        entry.kernel: entry.count
+        for entry in identities.kernels
+        if entry.kernel.source not in untold and implementation(entry.kernel) is not None
+    }
+
+
+def _of(kernels: Ranked, problem: str) -> Ranked:
+    return {kernel: count for kernel, count in kernels.items() if kernel.problem == problem}
+
+
+def _worse(old: Ranked, new: Ranked, problem: str) -> Iterator[UnexpectedDispatch]:
+    for work in Work:
+        before, after = _at_work(old, work), _at_work(new, work)
+        best = max((rank for _, rank, _ in before), default=None)
+        if best is None:
+            continue
+        had = Counter({name: count for name, _, count in before})
+        told = 0
+        for rank in (rank for rank in Rank if rank < best):
+            more = _up_to(after, rank) - _up_to(before, rank) - told
+            better = tuple(name for name, found, _ in before if found > rank)
+            for name, count in ((name, count - had[name]) for name, found, count in after if found == rank):
+                if count > 0 and more > 0:
+                    yield UnexpectedDispatch(work, problem, better, name, min(count, more))
+                    told += min(count, more)
+                    more -= count
+
+
+def _at_work(kernels: Ranked, work: Work) -> list[tuple[str, Rank, int]]:
+    """Names with their ranks and counts, sorted."""
+    found: Counter[tuple[str, Rank]] = Counter()
+    for kernel, count in kernels.items():
+        ranked = _implementation(kernel)
+        if ranked.work is work:
+            found[kernel.name, ranked.rank] += count
+    return [(name, rank, found[name, rank]) for name, rank in sorted(found)]
+
+
+def _implementation(kernel: Kernel) -> Implementation:
+    found = implementation(kernel)
+    assert found is not None
+    return found
+
+
+def _up_to(kernels: list[tuple[str, Rank, int]], rank: Rank) -> int:
+    return sum(count for _, found, count in kernels if found <= rank)
+
+
+def _unfused_attention(
+    before: KernelIdentities, after: KernelIdentities, found: list[UnexpectedDispatch]
+) -> Iterator[UnexpectedDispatch]:
+    """Compiled, attention that is not fused leaves no operator of its own, but its two products of batches."""
+    if any(one.work is Work.ATTENTION for one in found):
+        return
+    old, new = before.counts(Source.ATEN), after.counts(Source.ATEN)
+    fused = [name for name in sorted(old) if _is_fused_attention(name)]
+    lost = sum(old[name] for name in fused) - sum(count for name, count in new.items() if _is_fused_attention(name))
+    products = {name: new[name] - old[name] for name in _PRODUCTS_OF_SCORES}
+    if lost > 0 and sum(products.values()) >= 2 * lost:
+        name = max(sorted(products), key=lambda product: products[product])
+        yield UnexpectedDispatch(Work.ATTENTION, "", tuple(fused), name, lost)
+
+
+def _is_fused_attention(name: str) -> bool:
+    found = implementation(Kernel(Source.ATEN, name))
+    return found is not None and found.work is Work.ATTENTION and found.rank is Rank.SPECIAL

@@ -1,0 +1,1 @@
+"""Register custom operators with `torch.library`."""

@@ -1,0 +1,1 @@
+"""Store weights in the layout that their convolutions want."""

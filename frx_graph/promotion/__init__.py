@@ -1,0 +1,1 @@
+"""Find the plan that is active for a graph."""

@@ -1,0 +1,99 @@
+"""A plan that stands for a graph here: what was promised of it, and how it is withdrawn."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from torch import fx
+
+from frx_graph.capture.graph_signature import compiled_signature
+from frx_graph.compiler.environment_key import environment_key
+from frx_graph.config import advise_config, policy_of
+from frx_graph.errors import LedgerError
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import AUTOPILOT, Recorded
+from frx_graph.ledger.fast_path import append, evidence, promotions
+from frx_graph.ledger.location import Location, choose_location
+from frx_graph.ledger.rollback import rollbacks
+from frx_graph.monitor.health_signals import Promised, promised
+from frx_graph.options import BackendOptions
+from frx_graph.plan import Plan
+from frx_graph.trials.environment import device_of, trial_setup
+from frx_graph.trials.policy import TrialPolicy
+
+_PATIENCE_SECONDS = 5.0
+"""How long a step of the user's, in which a plan is rolled back, waits for other writers of the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A graph, where it runs, and what decisions about it go by."""
+
+    place: Location
+    signature: str
+    environment: str
+    policy: TrialPolicy
+
+    @staticmethod
+    def of(dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Subject:
+        """That of a graph of Dynamo's, compiled as `options` say. Raises `OptionError` or `PolicyError` for a project
+        file that is wrong, `LedgerError` for a ledger's name that is."""
+        config = advise_config(Path.cwd())
+        return Subject(
+            choose_location(None, config.ledger),
+            compiled_signature(dynamo.graph, options.inner, options.inner_mode),
+            environment_key(trial_setup(device_of(inputs))),
+            options.policy or policy_of(config),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """A plan that is to be applied to a graph, since it was promoted."""
+
+    plan: Plan
+    subject: Subject
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Equal for the same plan of the same graph here."""
+        return (str(self.subject.place), self.subject.signature, self.subject.environment, self.plan.hash)
+
+    def promise(self) -> Promised | None:
+        """The step times of its trial; None where the ledger has none, or cannot be read."""
+        with contextlib.suppress(LedgerError):
+            for event in self._standing():
+                trial = evidence(self.subject.place, event)
+                if trial is not None and trial.decision.trial is not None:
+                    return promised(json.loads(trial.decision.trial))
+        return None
+
+    def withdraw(self, reason: str) -> None:
+        """Record that the plan is rolled back, unless somebody has withdrawn it already. Raises `LedgerError`, also
+        where there is no ledger, or one that does not know the plan: of several ranks the first has offered it."""
+        by = this_process(AUTOPILOT)
+        if standing := self._standing():
+            policy = self.subject.policy.hash
+            events = rollbacks(standing, reason=reason, by=by, now=datetime.now(UTC), policy=policy)
+            append(self.subject.place, events, patience_seconds=_PATIENCE_SECONDS)
+        elif not self._is_known():
+            raise LedgerError(f"the ledger {self.subject.place} does not know plan {self.plan.hash}")
+
+    def _standing(self) -> tuple[Recorded, ...]:
+        """Its promotion, unless somebody has withdrawn it."""
+        subject = self.subject
+        found = promotions(subject.place, subject.signature, subject.environment)
+        return tuple(event for event in found if event.decision.plan == self.plan.hash)
+
+    def _is_known(self) -> bool:
+        """Whether anything was decided about it."""
+        from frx_graph.ledger.database.opening import open_to_read
+
+        subject = self.subject
+        return self.plan.hash in open_to_read(subject.place).standing(subject.signature, subject.environment).plans

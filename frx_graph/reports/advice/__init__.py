@@ -1,0 +1,1 @@
+"""Render advice: terminal, Markdown, HTML, SARIF, JSON."""

@@ -1,0 +1,98 @@
+"""A file of known findings, so that CI fails on new ones only.
+
+The file is JSON, sorted, and meant to be committed: one entry a finding identity (`fingerprint.Identity`), with how
+many findings share it. It holds no line numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from frx_graph.advice import Advice
+from frx_graph.errors import OptionError
+from frx_graph.reports.advice.filtering import hide
+from frx_graph.reports.advice.fingerprint import Identity, identity_of
+from frx_graph.reports.render.plain_text import encodable, one_line
+from frx_graph.support.atomic_file import write_atomically
+
+Baseline = Mapping[Identity, int]
+"""How many findings of each identity are known."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    rule: str
+    file: str
+    function: str
+    module_path: str
+    key: str
+    count: int = Field(ge=1)
+
+
+class _BaselineFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    schema_name: Literal["frx_baseline_v1"] = Field(alias="schema")
+    findings: list[_Entry]
+
+
+def baseline_of(advice: Advice, root: Path) -> Baseline:
+    """All findings of `advice`, their files relative to `root`."""
+    return Counter(_written(identity_of(finding, root)) for finding in advice.findings)
+
+
+def filter_new(advice: Advice, baseline: Baseline, root: Path) -> Advice:
+    """The advice with the findings that `baseline` does not hold. Of findings that share an identity, as many are known
+    as it counts, beginning with the lowest line."""
+    left = Counter(baseline)
+    known: set[int] = set()
+    by_line = sorted(range(len(advice.findings)), key=lambda i: (advice.findings[i].site.line, i))
+    for index in by_line:
+        identity = _written(identity_of(advice.findings[index], root))
+        if left[identity] > 0:
+            left[identity] -= 1
+            known.add(index)
+    return hide(advice, known, "known to the baseline")
+
+
+def write_baseline(path: Path, baseline: Baseline) -> None:
+    """Write the file. Raises OptionError where that cannot be done."""
+    entries = [{**asdict(identity), "count": count} for identity, count in sorted(baseline.items())]
+    text = json.dumps({"schema": "frx_baseline_v1", "findings": entries}, indent=2, ensure_ascii=True) + "\n"
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise OptionError(
+            f"the baseline cannot be written to {one_line(str(path))}: {error.strerror}", "choose another path"
+        ) from error
+
+
+def read_baseline(path: Path) -> Baseline:
+    """The known findings. Raises OptionError for a file that is missing, unreadable or malformed."""
+    name = one_line(str(path))
+    again = "write one with `frx advise TARGET --write-baseline FILE`"
+    try:
+        document = _BaselineFile.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise OptionError(f"the baseline {name} cannot be read: {error.strerror}", again) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the top level"
+        raise OptionError(f"{name} is not a baseline: {one_line(first['msg'])} at {one_line(where)}", again) from error
+    known: Counter[Identity] = Counter()
+    for entry in document.findings:
+        known[Identity(entry.rule, entry.file, entry.function, entry.module_path, entry.key)] += entry.count
+    return known
+
+
+def _written(identity: Identity) -> Identity:
+    """The identity as the file can hold it."""
+    return Identity(*(encodable(part) for part in asdict(identity).values()))

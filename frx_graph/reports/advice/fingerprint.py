@@ -1,0 +1,51 @@
+"""What makes two findings of different runs the same one, though lines have moved and titles were reworded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from frx_graph.records import Finding
+from frx_graph.reports.render.source_path import short_path
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Identity:
+    """A finding without what changes from run to run: no line, title, count or bytes.
+
+    `key` tells apart the findings of one function and module: the operators that copy, the kind and the role of what
+    they copy. Findings that share an identity are told apart by their order only.
+    """
+
+    rule: str
+    file: str
+    function: str
+    module_path: str
+    key: str
+
+
+def identity_of(finding: Finding, root: Path) -> Identity:
+    """The identity of one finding, its file relative to `root` or to the installed packages."""
+    return Identity(
+        rule=finding.rule,
+        file=short_path(finding.site.file, root),
+        function=finding.site.function,
+        module_path=finding.site.module_path,
+        key=",".join(sorted({f"{copy.operator}:{copy.kind}:{copy.role}" for copy in finding.copies})),
+    )
+
+
+def fingerprints(findings: Sequence[Finding], root: Path) -> tuple[str, ...]:
+    """One hexadecimal fingerprint a finding, distinct for findings of the same identity: they count by line."""
+    members: dict[Identity, list[int]] = defaultdict(list)
+    for index, finding in enumerate(findings):
+        members[identity_of(finding, root)].append(index)
+    result = [""] * len(findings)
+    for identity, indices in members.items():
+        for ordinal, index in enumerate(sorted(indices, key=lambda i: (findings[i].site.line, i))):
+            text = "\0".join((*astuple(identity), str(ordinal)))
+            result[index] = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    return tuple(result)

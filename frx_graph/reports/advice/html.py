@@ -1,0 +1,92 @@
+"""The advice as one self-contained HTML file, and as a fragment for a notebook cell.
+
+Nothing in the page is loaded from anywhere: styles, pictures and the small script are inline, and the page's own
+content security policy lets no other script run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from markupsafe import Markup
+
+from frx_graph.advice import Advice
+from frx_graph.reports.advice import wording
+from frx_graph.reports.advice.cards import Cards, shipped_cards
+from frx_graph.reports.advice.comparison import agreement_counts, compare
+from frx_graph.reports.advice.copy_sites import KIND_WORDS, copy_sites
+from frx_graph.reports.advice.html_environment import html_environment
+from frx_graph.reports.advice.layout_map import layout_map
+from frx_graph.reports.advice.outcome import Outcome, copies_sentence, headline, outcome_of
+from frx_graph.reports.advice.refusal_groups import group_refusals
+from frx_graph.reports.advice.roofline import placed_points, roof_of
+from frx_graph.reports.advice.roofline_plot import NUMBERED, roofline_plot
+
+WIDE, NARROW = 1000.0, 360.0
+"""Units of the two versions of each picture: for a screen and for a phone, where text must not shrink with it."""
+FRAGMENT_FINDINGS = 10
+ADVICE_PARTS = ("sections.html.j2", "pictures.html.j2")
+"""Macros of the parts of advice, for `advice_context`."""
+_TEMPLATES = ("page.html.j2", "fragment.html.j2", *ADVICE_PARTS)
+
+
+def render_html(advice: Advice, *, root: Path, cards: Cards) -> str:
+    """The whole page; files are named relative to `root`."""
+    script = report_source("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return _render("page.html.j2", advice, None, root, cards, script=Markup(script), script_hash=f"sha256-{digest}")
+
+
+def html_fragment(advice: Advice, *, root: Path | None = None, cards: Cards | None = None) -> str:
+    """The numbers, the first findings and the copies by call site, for the output of a notebook cell. No script.
+
+    By default files are named relative to the current folder, and the rule cards are those of the package.
+    """
+    folder = Path.cwd() if root is None else root
+    return _render("fragment.html.j2", advice, FRAGMENT_FINDINGS, folder, shipped_cards() if cards is None else cards)
+
+
+def _render(template: str, advice: Advice, top: int | None, root: Path, cards: Cards, **page: object) -> str:
+    environment = html_environment({name: report_source(name) for name in _TEMPLATES}, root)
+    style = Markup(report_source("report.css"))
+    return environment.get_template(template).render(style=style, **advice_context(advice, top, root, cards), **page)
+
+
+def advice_context(advice: Advice, top: int | None, root: Path, cards: Cards) -> dict[str, object]:
+    """What the templates of advice are given, `sections.html.j2` and `pictures.html.j2` among them."""
+    roof = roof_of(advice.environment)
+    points = placed_points(advice.graphs, roof)
+    rows = None if advice.observed is None else compare(advice.copies, advice.observed)
+    return {
+        "advice": advice,
+        "outcome": outcome_of(advice),
+        "Outcome": Outcome,
+        "headline": headline(advice),
+        "copies_sentence": copies_sentence(advice),
+        "machine": wording.machine(advice.environment),
+        "shown": advice.findings[:top],
+        "most_bytes": max((f.bytes_per_step or 0 for f in advice.findings), default=0),
+        "cards": cards,
+        "sites": copy_sites(advice.copies),
+        "kinds": [kind for kind in KIND_WORDS if any(copy.kind is kind for copy in advice.copies)],
+        "maps": [(graph, layout_map(graph, WIDE), layout_map(graph, NARROW)) for graph in advice.graphs],
+        "layouts": list(dict.fromkeys(span.layout for graph in advice.graphs for span in graph.spans)),
+        "roof": roof,
+        "points": points,
+        "numbered": NUMBERED,
+        "dtypes": list(dict.fromkeys([*(dtype for dtype, _ in roof.peaks), *(placed.dtype for placed in points)])),
+        "plots": (roofline_plot(roof, points, WIDE, 460.0), roofline_plot(roof, points, NARROW, 380.0)),
+        "comparison": rows,
+        "agreement": None if rows is None else agreement_counts(rows),
+        "refusals": group_refusals(advice.refusals, root),
+    }
+
+
+@cache
+def report_source(name: str) -> str:
+    """A template, style or script of the reports, by its file's name."""
+    return resources.files("frx_graph.reports.render").joinpath(name).read_text(encoding="utf-8")

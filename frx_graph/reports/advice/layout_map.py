@@ -1,0 +1,215 @@
+"""Where the copies are: a graph as a wrapped band of blocks, as wide as the bytes they move.
+
+A block is one `LayoutSpan`. Its colour is the layout that it runs in; the part filled from below is the share of its
+traffic that layout copies make, so that equal areas are equal bytes. A notch above the band marks every block that
+copies, however narrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from markupsafe import Markup
+
+from frx_graph.advice import GraphSummary, LayoutSpan
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.layout import Layout
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.render.quantities import byte_count, percent, plural
+from frx_graph.reports.render.svg import clipped, element, fits, picture, text, title
+
+BAND = 46.0
+NOTCH = 7.0
+LABEL_FONT = 11.0
+LABEL_LINE = 18.0
+ROW_GAP = 14.0
+PHASE_LINE = 20.0
+NARROWEST_BLOCK = 2.0
+NARROWEST_AVERAGE = 40.0
+"""A band wraps into more rows until its blocks are this wide on average."""
+MOST_ROWS = 10
+READABLE_SHARE = 0.7
+"""Module names go as deep as lets this share of a row keep its names whole."""
+
+NO_LAYOUT = "-"
+LAYOUT_WORDS = {
+    Layout.PLAIN: "plain (contiguous)",
+    Layout.CHANNELS_LAST: "channels last",
+    Layout.PERMUTED: "permuted",
+    Layout.STRIDED: "strided, with gaps",
+    Layout.EXPANDED: "expanded",
+    NO_LAYOUT: "no image layout",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The part of a block that lies in one row."""
+
+    span: LayoutSpan
+    row: int
+    x: float
+    width: float
+    first: bool
+
+
+def layout_class(layout: str) -> str:
+    """The CSS class that colours a layout; `lay-other` for names that are not ours."""
+    if layout == NO_LAYOUT:
+        return "lay-none"
+    return f"lay-{layout.replace('_', '-')}" if layout in LAYOUT_WORDS else "lay-other"
+
+
+def layout_words(layout: str) -> str:
+    """The layout in words."""
+    return LAYOUT_WORDS.get(layout) or one_line(layout)
+
+
+def layout_map(graph: GraphSummary, width: float) -> Markup | None:
+    """The picture of one graph, `width` units wide, its phases one below the other; None without any traffic."""
+    phases = [
+        (phase, spans) for phase in Phase if (spans := [s for s in graph.spans if s.phase is phase and s.bytes > 0])
+    ]
+    if not phases:
+        return None
+    heaviest, blocks = max((sum(span.bytes for span in spans), len(spans)) for _, spans in phases)
+    rows = _row_count(max(len(spans) for _, spans in phases), width)
+    scale = (rows * width - blocks * NARROWEST_BLOCK) / heaviest
+    shared = _shared_parts([span.module_path for _, spans in phases for span in spans])
+    drawn: list[Markup] = []
+    top = 0.0
+    for phase, spans in phases:
+        total = sum(span.bytes for span in spans)
+        copied = sum(span.copy_bytes for span in spans)
+        caption = f"{phase.value}: {byte_count(total)} moved, {byte_count(copied)} of it by layout copies"
+        drawn.append(text(caption, 0, top + LABEL_FONT + 2, "map-caption"))
+        top += PHASE_LINE
+        used = 0
+        for row, pieces in groupby(_pieces(spans, width, scale), key=lambda piece: piece.row):
+            drawn += _row(list(pieces), top + row * _row_height(), shared)
+            used = row + 1
+        top += used * _row_height()
+    return picture(width, top, _description(graph), drawn, "map")
+
+
+def _row_count(blocks: int, width: float) -> int:
+    return max(1, min(MOST_ROWS, round(blocks * NARROWEST_AVERAGE / width + 0.5)))
+
+
+def _row_height() -> float:
+    return LABEL_LINE + NOTCH + BAND + ROW_GAP
+
+
+def _pieces(spans: Sequence[LayoutSpan], width: float, scale: float) -> Iterator[_Piece]:
+    """The blocks in order, cut where a row ends. `scale` is units a byte, on top of what makes a block visible."""
+    x, row = 0.0, 0
+    for span in spans:
+        left, first = NARROWEST_BLOCK + span.bytes * scale, True
+        while left > 0.0:
+            room = width - x
+            if room < NARROWEST_BLOCK:
+                x, row = 0.0, row + 1
+                continue
+            taken = min(left, room)
+            yield _Piece(span, row, x, taken, first)
+            rest = left - taken
+            x, left, first = x + taken, rest if rest >= NARROWEST_BLOCK else 0.0, False
+
+
+def _row(pieces: list[_Piece], top: float, shared: int) -> list[Markup]:
+    band = top + LABEL_LINE + NOTCH
+    return [*_brackets(pieces, top, shared), *(_block(piece, band) for piece in pieces)]
+
+
+def _block(piece: _Piece, top: float) -> Markup:
+    span = piece.span
+    share = min(span.copy_bytes / span.bytes, 1.0)
+    children = [
+        title(_words(span)),
+        element("rect", x=piece.x, y=top, width=piece.width, height=BAND, class_=layout_class(span.layout)),
+    ]
+    if span.copies:
+        height = max(share * BAND, 3.0)
+        children.append(
+            element("rect", x=piece.x, y=top + BAND - height, width=piece.width, height=height, class_="copied")
+        )
+    if span.copies and piece.first:
+        middle = piece.x + min(piece.width / 2, 12.0)
+        notch = f"M{middle - 4:.2f} {top - NOTCH:.2f}h8l-4 {NOTCH - 1:.2f}z"
+        children.append(element("path", d=notch, class_="copied"))
+        label = byte_count(span.copy_bytes)
+        # On the colour of the copies where they fill the block's foot, on the layout's colour above it elsewhere.
+        if fits(label, piece.width - 8, LABEL_FONT):
+            inside = share * BAND >= LABEL_FONT + 5
+            y = top + BAND - 5 if inside else top + BAND - max(share * BAND, 3.0) - 4
+            children.append(text(label, piece.x + 5, y, "map-on-copy" if inside else "map-on-layout"))
+    return element("g", *children)
+
+
+def _brackets(pieces: list[_Piece], top: float, shared: int) -> Iterator[Markup]:
+    """Module names over the blocks of a row, at the greatest depth at which most of them can be read whole."""
+    deepest = max(piece.span.module_path.count(".") + 1 for piece in pieces)
+    groups = _groups(pieces, shared, shared + 1)
+    for depth in range(deepest, shared + 1, -1):
+        deeper = _groups(pieces, shared, depth)
+        if _readable(deeper) >= READABLE_SHARE:
+            groups = deeper
+            break
+    for name, left, right in groups:
+        label = clipped(name, right - left - 6, LABEL_FONT)
+        if label:
+            yield element("path", d=f"M{left + 1:.2f} {top + LABEL_LINE - 3:.2f}H{right - 1:.2f}", class_="map-bracket")
+            yield text(label, left + 2, top + LABEL_LINE - 7, "map-label")
+
+
+def _groups(pieces: list[_Piece], shared: int, depth: int) -> list[tuple[str, float, float]]:
+    """Runs of blocks whose paths agree up to `depth`: name without the `shared` parts, left and right edge."""
+    groups = []
+    for name, run in groupby(pieces, key=lambda piece: ".".join(piece.span.module_path.split(".")[shared:depth])):
+        members = list(run)
+        groups.append((one_line(name), members[0].x, members[-1].x + members[-1].width))
+    return groups
+
+
+def _readable(groups: Sequence[tuple[str, float, float]]) -> float:
+    """The share of the row's width under names that fit."""
+    width = sum(right - left for _, left, right in groups)
+    return sum(right - left for name, left, right in groups if fits(name, right - left - 6, LABEL_FONT)) / width
+
+
+def _shared_parts(paths: Sequence[str]) -> int:
+    """How many parts all paths begin with, less than the shortest has: `model.encoder.` says nothing in every label."""
+    split = [path.split(".") for path in paths]
+    shared = 0
+    while all(len(parts) > shared + 1 and parts[shared] == split[0][shared] for parts in split):
+        shared += 1
+    return shared
+
+
+def _words(span: LayoutSpan) -> str:
+    copied = (
+        f"{plural(span.copies, 'layout copy', 'layout copies')}, {byte_count(span.copy_bytes)} "
+        f"({percent(100.0 * span.copy_bytes / span.bytes)})"
+        if span.copies
+        else "no layout copy"
+    )
+    where = one_line(span.module_path) or "the model"
+    ops = plural(span.ops, "operator")
+    return f"{where}: {layout_words(span.layout)}, {ops}, {byte_count(span.bytes)} moved, {copied}"
+
+
+def _description(graph: GraphSummary) -> str:
+    """The picture in words: how much runs in which layout, and the blocks that copy most."""
+    total = sum(span.bytes for span in graph.spans)
+    by_layout: dict[str, int] = {}
+    for span in graph.spans:
+        by_layout[span.layout] = by_layout.get(span.layout, 0) + span.bytes
+    shares = ", ".join(
+        f"{layout_words(layout)} {percent(100.0 * size / total)}"
+        for layout, size in sorted(by_layout.items(), key=lambda item: (-item[1], item[0]))
+    )
+    worst = sorted((s for s in graph.spans if s.copies), key=lambda s: (-s.copy_bytes, s.module_path))[:5]
+    copies = "; ".join(f"{one_line(s.module_path)} {byte_count(s.copy_bytes)}" for s in worst) or "none"
+    return f"Traffic of {one_line(graph.origin)} by layout: {shares}. Most layout copies: {copies}."

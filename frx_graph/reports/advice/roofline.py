@@ -1,0 +1,95 @@
+"""Operators against the roofline: which are bound by memory, and how far from the bound they run.
+
+S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model for multicore architectures",
+CACM 52(4), 2009.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from frx_graph.advice import Environment, GraphSummary, RooflinePoint
+from frx_graph.reports.render.quantities import finite
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """The device: bytes per second, and FLOP per second by dtype; empty or None where it was not calibrated."""
+
+    bandwidth: float | None
+    peaks: tuple[tuple[str, float], ...]
+
+    def attainable(self, intensity: float, dtype: str) -> float | None:
+        """FLOP per second that an operator of this intensity can reach; None without bandwidth."""
+        if self.bandwidth is None:
+            return None
+        peak = dict(self.peaks).get(dtype)
+        slope = intensity * self.bandwidth
+        return slope if peak is None else min(slope, peak)
+
+    def ridge(self, dtype: str) -> float | None:
+        """FLOP per byte at which the bound changes from memory to arithmetic; None where either is unknown."""
+        peak = dict(self.peaks).get(dtype)
+        return None if peak is None or self.bandwidth is None else peak / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPoint:
+    """An operator at a call site. `achieved` is None unless it was timed, `bound` None where the ridge is unknown."""
+
+    point: RooflinePoint
+    dtype: str
+    intensity: float
+    attainable: float | None
+    achieved: float | None
+    bound: str | None
+
+    @property
+    def height(self) -> float | None:
+        """FLOP per second at which it is drawn: what it achieved, else what it could."""
+        return self.achieved if self.achieved is not None else self.attainable
+
+    @property
+    def roof_share(self) -> float | None:
+        """What it achieved in percent of what it could."""
+        if self.achieved is None or not self.attainable:
+            return None
+        return 100.0 * self.achieved / self.attainable
+
+
+def roof_of(environment: Environment) -> Roof:
+    """The device's roof, numbers that are not positive and finite left out."""
+    bandwidth = finite(environment.bandwidth_bytes_per_s)
+    peaks = tuple(
+        (dtype_name(dtype), flops) for dtype, flops in environment.peak_flops if math.isfinite(flops) and flops > 0
+    )
+    return Roof(bandwidth if bandwidth is not None and bandwidth > 0 else None, peaks)
+
+
+def placed_points(graphs: Iterable[GraphSummary], roof: Roof) -> tuple[PlacedPoint, ...]:
+    """All points that do arithmetic, those that move most bytes first. Copies and views have no place in the plot."""
+    points = [p for graph in graphs for p in graph.roofline if p.flops > 0 and p.bytes > 0]
+    placed = []
+    for point in points:
+        dtype = dtype_name(point.dtype)
+        intensity = point.flops / point.bytes
+        seconds = finite(point.seconds)
+        ridge = roof.ridge(dtype)
+        placed.append(
+            PlacedPoint(
+                point=point,
+                dtype=dtype,
+                intensity=intensity,
+                attainable=roof.attainable(intensity, dtype),
+                achieved=finite(point.flops / seconds) if seconds else None,
+                bound=None if ridge is None else "memory" if intensity < ridge else "arithmetic",
+            )
+        )
+    return tuple(sorted(placed, key=lambda p: (-p.point.bytes, p.point.operator, p.point.site.location)))
+
+
+def dtype_name(dtype: str) -> str:
+    """`float32` for `torch.float32`, too."""
+    return dtype.removeprefix("torch.")

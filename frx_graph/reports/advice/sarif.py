@@ -1,0 +1,192 @@
+"""The advice as SARIF 2.1.0, for code scanning and editors.
+
+Property names and their meaning: https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/sarif-v2.1.0-errata01-os.html
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from urllib.parse import quote
+
+from frx_graph.advice import Advice
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
+from frx_graph.records import Finding, Refusal, Severity
+from frx_graph.reports.advice.cards import Cards
+from frx_graph.reports.advice.fingerprint import fingerprints
+from frx_graph.reports.advice.outcome import Outcome, headline, outcome_of
+from frx_graph.reports.advice.wording import evidence_line, frequency, impact, strongest_evidence, title
+from frx_graph.reports.render.plain_text import encodable, lines, one_line
+from frx_graph.reports.render.quantities import finite
+from frx_graph.reports.render.source_path import project_path
+from frx_graph.rules.rule_card import RuleCard
+
+Json = Mapping[str, "Json"] | list["Json"] | str | int | float | bool | None
+"""What `json.dumps` writes: SARIF is built here and read nowhere in the package."""
+
+SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SOURCE_ROOT = "%SRCROOT%"
+FINGERPRINT = "frxFinding/v1"
+_FILE_SUFFIXES = frozenset({".py", ".json", ".gz"})
+_LEVEL = {Severity.HIGH: "warning", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "note"}
+
+
+def render_sarif(advice: Advice, *, root: Path, cards: Cards) -> str:
+    """One run with a result a finding. Files under `root` are relative to it; `cards` are the rules' cards by code."""
+    codes = sorted({finding.rule for finding in advice.findings} | cards.keys())
+    marks = fingerprints(advice.findings, root)
+    document: Json = {
+        "$schema": SCHEMA_URI,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "frx-graph",
+                        "semanticVersion": advice.environment.frx_version,
+                        "rules": [_rule(code, cards.get(code)) for code in codes],
+                    }
+                },
+                "invocations": [_invocation(advice, root)],
+                "originalUriBaseIds": {SOURCE_ROOT: {"description": {"text": "The root of the checkout."}}},
+                "columnKind": "unicodeCodePoints",
+                "results": [
+                    _result(finding, codes.index(finding.rule), mark, _location(finding.site, advice.target, root))
+                    for finding, mark in zip(advice.findings, marks, strict=True)
+                ],
+                "properties": _run_properties(advice),
+            }
+        ],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _rule(code: str, card: RuleCard | None) -> Json:
+    if card is None:
+        return {"id": code}
+    sections = (("What", card.what), ("Why it costs", card.why), ("Fix", card.fix), ("Safety", card.safety))
+    references = [f"- <{url}>" for url in card.references]
+    markdown = [f"**{heading}**\n\n{text}" for heading, text in sections]
+    markdown.append(f"**Before**\n\n```python\n{card.example.before}\n```")
+    markdown.append(f"**After**\n\n```python\n{card.example.after}\n```")
+    markdown.append("**References**\n\n" + "\n".join(references))
+    return {
+        "id": code,
+        "name": card.name,
+        "shortDescription": {"text": card.title},
+        "fullDescription": {"text": card.what},
+        "help": {"text": "\n\n".join(f"{h}: {t}" for h, t in sections), "markdown": "\n\n".join(markdown)},
+        "helpUri": card.references[0],
+        "defaultConfiguration": {"level": "warning"},
+        "properties": {"tags": ["performance", "memory-layout"], "effort": card.effort.value, "risk": card.risk.value},
+    }
+
+
+def _result(finding: Finding, rule_index: int, mark: str, location: Json) -> Json:
+    fix = " ".join(line.strip() for line in lines(finding.fix) if line)
+    message = f"{title(finding)}: {impact(finding).sentence}, {frequency(finding)}. {fix}"
+    expected = finding.saving
+    share = next(
+        (pct for pct in map(finite, (expected.predicted_pct_max, expected.measured_pct)) if pct is not None), None
+    )
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": rule_index,
+        "kind": "fail",
+        "level": _LEVEL[finding.severity],
+        # "rank" is SARIF's priority, 0 to 100; -1 is its word for unknown.
+        "rank": -1.0 if share is None else min(max(share, 0.0), 100.0),
+        "message": {"text": message},
+        "locations": [location],
+        "partialFingerprints": {FINGERPRINT: mark},
+        "occurrenceCount": max(finding.count_per_step, 1),
+        "properties": {
+            "severity": finding.severity.value,
+            "bytesPerStep": finding.bytes_per_step,
+            "countPerStep": finding.count_per_step,
+            "predictedSavingPctMin": finite(expected.predicted_pct_min),
+            "predictedSavingPctMax": finite(expected.predicted_pct_max),
+            "measuredSavingPct": finite(expected.measured_pct),
+            "basis": finding.basis.value,
+            "effort": finding.effort.value,
+            "risk": finding.risk.value,
+            "confidence": finding.confidence,
+            "modules": [one_line(module) for module in finding.modules],
+            "evidence": [evidence_line(fact) for fact in strongest_evidence(finding)],
+        },
+    }
+
+
+def _location(site: CallSite, target: str, root: Path) -> Json:
+    """A place that is always physical, since code scanning takes no other: the target's file stands in for an unknown
+    call site."""
+    known = site.file != UNKNOWN_SITE.file
+    physical: dict[str, Json] = {"artifactLocation": _artifact(site.file if known else _target_file(target), root)}
+    if known and site.line > 0:
+        physical["region"] = {"startLine": site.line}
+    location: dict[str, Json] = {"physicalLocation": physical}
+    names = ((site.function, "function"), (site.module_path, "module"))
+    logical: list[Json] = [
+        {"fullyQualifiedName": one_line(name), "kind": kind}
+        for name, kind in names
+        if one_line(name) and name != UNKNOWN_SITE.function
+    ]
+    if logical:
+        location["logicalLocations"] = logical
+    return location
+
+
+def _target_file(target: str) -> str:
+    """The file of `file.py:callable` or `package.module:callable`; a trace is its own file."""
+    place = target.rpartition(":")[0] or target
+    return place if "/" in place or PurePath(place).suffix in _FILE_SUFFIXES else f"{place.replace('.', '/')}.py"
+
+
+def _artifact(file: str, root: Path) -> Json:
+    relative = project_path(file, root)
+    if relative is not None:
+        return {"uri": _uri_path(relative), "uriBaseId": SOURCE_ROOT}
+    if PurePath(file).is_absolute():
+        return {"uri": f"file://{_uri_path(file)}"}
+    return {"uri": _uri_path(file)}
+
+
+def _uri_path(path: str) -> str:
+    return quote(encodable(path).replace("\\", "/"), safe="/")
+
+
+def _invocation(advice: Advice, root: Path) -> Json:
+    analysed = outcome_of(advice) is not Outcome.NOTHING_ANALYSED
+    invocation: dict[str, Json] = {"executionSuccessful": analysed}
+    notes: list[Json] = [_notification(refusal, analysed, advice.target, root) for refusal in advice.refusals]
+    if not analysed:
+        notes.insert(0, {"level": "error", "message": {"text": headline(advice)}})
+    if notes:
+        invocation["toolExecutionNotifications"] = notes
+    return invocation
+
+
+def _notification(refusal: Refusal, analysed: bool, target: str, root: Path) -> Json:
+    note: dict[str, Json] = {
+        "level": "note" if analysed else "error",
+        "message": {"text": f"{one_line(refusal.subject)}: {one_line(refusal.reason, 600)}"},
+    }
+    if refusal.site is not None:
+        note["locations"] = [_location(refusal.site, target, root)]
+    return note
+
+
+def _run_properties(advice: Advice) -> Json:
+    totals = advice.totals
+    return {
+        "target": one_line(advice.target),
+        "torchVersion": advice.environment.torch_version,
+        "device": one_line(advice.environment.device),
+        "inner": one_line(advice.environment.inner),
+        "opsScanned": totals.ops_scanned,
+        "copiesPerStep": totals.copies_per_step,
+        "copyBytesPerStep": totals.copy_bytes_per_step,
+        "bandwidthOverheadPct": finite(totals.bandwidth_overhead_pct),
+        "quickWins": totals.quick_wins,
+    }

@@ -1,0 +1,65 @@
+"""Which rules are shown: `--select` and `--ignore`, by code, by the beginning of one, or by rule name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from frx_graph.advice import Advice
+from frx_graph.errors import OptionError
+from frx_graph.reports.advice.filtering import hide
+from frx_graph.reports.render.plain_text import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSelection:
+    """Code prefixes to show and to leave out. Without any to show, all are."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    def shows(self, code: str) -> bool:
+        """The longer matching prefix decides; `ignore` wins a tie."""
+        chosen = max((len(prefix) for prefix in self.select if code.startswith(prefix)), default=-1)
+        if not self.select:
+            chosen = 0
+        refused = max((len(prefix) for prefix in self.ignore if code.startswith(prefix)), default=-1)
+        return chosen > refused
+
+
+def rule_selection(select: Iterable[str], ignore: Iterable[str], known: Mapping[str, str]) -> RuleSelection:
+    """The checked selection. Entries may hold several codes or names with commas between; case does not
+    matter.
+
+    `known` maps every rule's code to its name. Raises OptionError that names the nearest code for what is
+    neither a name nor the beginning of a code.
+    """
+    return RuleSelection(_codes(select, "select", known), _codes(ignore, "ignore", known))
+
+
+def apply_selection(advice: Advice, selection: RuleSelection) -> Advice:
+    """The advice with the findings of the rules that are shown."""
+    hidden = [index for index, finding in enumerate(advice.findings) if not selection.shows(finding.rule)]
+    return hide(advice, hidden, "their rules are left out by --select or --ignore")
+
+
+def _codes(entries: Iterable[str], option: str, known: Mapping[str, str]) -> tuple[str, ...]:
+    by_name = {name: code for code, name in known.items()}
+    codes = []
+    for entry in entries:
+        for part in entry.split(","):
+            code = by_name.get(part.strip().lower(), part.strip().upper())
+            if not code or not any(rule.startswith(code) for rule in known):
+                raise _unknown(part.strip(), option, known)
+            codes.append(code)
+    return tuple(codes)
+
+
+def _unknown(given: str, option: str, known: Mapping[str, str]) -> OptionError:
+    by_name = {name: code for code, name in known.items()}
+    near = difflib.get_close_matches(given.upper(), known, n=1) or [
+        by_name[name] for name in difflib.get_close_matches(given.lower(), by_name, n=1)
+    ]
+    hint = f"did you mean {near[0]} ({known[near[0]]})?" if near else "`frx rules` lists them"
+    return OptionError(f"--{option}: no rule is called {one_line(given, 40)!r}", hint)

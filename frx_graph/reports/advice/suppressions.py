@@ -1,0 +1,63 @@
+"""`# frx: ignore[FRX002]` on a line of the user's source: the findings at that line are not shown.
+
+The comment stands on the finding's own line, or alone on the line above it. Without codes it covers every rule.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from frx_graph.advice import Advice
+from frx_graph.records import Finding
+from frx_graph.reports.advice.filtering import hide
+
+SourceLines = Callable[[str], Sequence[str]]
+"""Path → the file's lines; empty where it cannot be read as Python source."""
+
+MAX_SOURCE_BYTES = 20_000_000
+"""Call sites in a trace may name any file; generated source that is larger than this carries no comments of ours."""
+
+_COMMENT = re.compile(r"#\s*frx:\s*ignore\b(?:\s*\[(?P<codes>[^\]#]*)\])?", re.IGNORECASE)
+
+
+def apply_suppressions(advice: Advice, source_lines: SourceLines | None = None) -> Advice:
+    """The advice without the findings that a comment at their call site suppresses."""
+    read = source_lines or read_source
+    hidden = [index for index, finding in enumerate(advice.findings) if _suppressed(finding, read)]
+    return hide(advice, hidden, "suppressed by a `# frx: ignore` comment")
+
+
+def read_source(file: str) -> Sequence[str]:
+    """The lines of a regular file of moderate size, or of a notebook cell; never a device, a pipe, or a directory."""
+    if file in linecache.cache and not Path(file).exists():
+        return linecache.getlines(file)
+    try:
+        path = Path(file)
+        if not path.is_file() or path.stat().st_size > MAX_SOURCE_BYTES:
+            return []
+    except OSError:
+        return []
+    linecache.checkcache(file)
+    return linecache.getlines(file)
+
+
+def _suppressed(finding: Finding, read: SourceLines) -> bool:
+    line = finding.site.line
+    source = read(finding.site.file) if line > 0 else []
+    if not 0 < line <= len(source):
+        return False
+    if _covers(source[line - 1], finding.rule):
+        return True
+    above = source[line - 2].strip() if line > 1 else ""
+    return above.startswith("#") and _covers(above, finding.rule)
+
+
+def _covers(line: str, rule: str) -> bool:
+    for comment in _COMMENT.finditer(line):
+        codes = comment["codes"]
+        if codes is None or rule in (code.strip().upper() for code in codes.split(",")):
+            return True
+    return False

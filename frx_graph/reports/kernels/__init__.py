@@ -1,0 +1,1 @@
+"""Render kernel evidence: CUDA source, PTX, Nsight Compute, comparisons."""

@@ -1,0 +1,252 @@
+"""Two CUDA programs beside each other as JSON: the document `frx_bench_v0`. Times are in milliseconds."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
+from frx_graph.reports.kernels.compare_document import ncu_diff_part
+from frx_graph.reports.kernels.compare_parts import NcuDiffPart
+from frx_graph.reports.render.plain_text import encodable, lines, one_line
+from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.quantities import finite
+from frx_graph.trials.program_bench import WORDS, BenchRun, BenchSide
+from frx_graph.trials.program_outputs import ABSOLUTE, RELATIVE, OutputComparison
+from frx_graph.trials.program_times import CONFIDENCE, ProgramComparison
+from frx_graph.trials.schedule import Arm
+
+SCHEMA_NAME: Literal["frx_bench_v0"] = "frx_bench_v0"
+NEEDS_MAIN = (
+    "it needs a main: frx bench runs whole programs. Add an `int main()` that launches the kernel, waits for it "
+    "(cudaDeviceSynchronize), prints what it has computed, and returns 0"
+)
+_ERROR_LINES = 40
+"""Of one side's errors, the first: what follows is mostly a consequence."""
+
+_Word = Literal["before", "after"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BenchKernelPart(_Part):
+    """A kernel as the assembler made it."""
+
+    name: str
+    registers: int
+    spill_stores: int = Field(description="bytes a thread")
+    spill_loads: int = Field(description="bytes a thread")
+    stack_bytes: int
+    shared_bytes: int = Field(description="declared, not what a launch adds")
+
+
+class TimingPart(_Part):
+    """Runs of one program; null: it was not timed."""
+
+    median_ms: float | None
+    min_ms: float | None
+    max_ms: float | None
+    stdev_ms: float | None = Field(description="of a sample")
+    runs: int
+    samples_ms: tuple[float, ...] = Field(description="in the order they were run")
+
+
+class BenchSidePart(TimingPart):
+    """One program: wall time of whole processes."""
+
+    source: str
+    warmup: int
+    architectures: tuple[str, ...] = Field(description="that its kernels were assembled for")
+    kernels: tuple[BenchKernelPart, ...] = Field(description="as they are for the last of these")
+    problem: str | None = Field(description="what was wrong with a run, which ended all; null: nothing")
+    problem_stderr: tuple[str, ...] = Field(description="what that run wrote to its standard error")
+
+
+class RatioPart(_Part):
+    """Ratios of quads of runs, before over after: above 1 after is faster."""
+
+    ratio_median: float
+    low: float
+    high: float | None = Field(description="null: no bound")
+    confidence: float
+    quads: int
+
+
+class KernelTimePart(_Part):
+    """Sums over the launches of a run, by CUDA events, in runs of their own."""
+
+    before: TimingPart
+    after: TimingPart
+    launches_before: int
+    launches_after: int
+    speedup_x: float
+    ci: RatioPart
+    verdict: Literal["faster", "slower", "no difference shown"]
+
+
+class OutputsPart(_Part):
+    """What the two printed to standard output in their first runs."""
+
+    agreement: Literal["identical", "within_tolerance", "different", "nothing_printed"]
+    relative_tolerance: float
+    absolute_tolerance: float
+    numbers: int | None = Field(description="compared one by one; null: the text around them differs, or nothing does")
+    numbers_off: int | None = Field(description="of these, beyond the tolerance")
+    largest_absolute: float | None
+    largest_relative: float | None
+    first_line: int | None = Field(description="that differs, counted from 1")
+    before_line: str | None
+    after_line: str | None
+    varying: tuple[_Word, ...] = Field(description="whose output changes from run to run of the same program")
+
+
+class CompileErrors(_Part):
+    """By side; null: it was compiled."""
+
+    before: str | None
+    after: str | None
+
+
+class BenchDocument(_Part):
+    """Two programs."""
+
+    schema_: Literal["frx_bench_v0"] = Field(default=SCHEMA_NAME, alias="schema")
+    arch: str | None = Field(description="that was asked for; null: the GPUs that are here")
+    build_flags: tuple[str, ...]
+    gpus: tuple[str, ...] = Field(description="names, in the order of the bus")
+    before: BenchSidePart
+    after: BenchSidePart
+    speedup_x: float | None = Field(description="before's median wall time over after's")
+    ci: RatioPart | None
+    verdict: Literal["faster", "slower", "no difference shown"] | None = Field(description="of after; null: not run")
+    order: tuple[_Word, ...] = Field(description="in which the programs were run")
+    kernel_time: KernelTimePart | None
+    no_kernel_time_because: str | None
+    outputs: OutputsPart | None
+    ncu_diff: NcuDiffPart | None = Field(
+        description="before is a, after b; null: Nsight Compute was not run, or could not"
+    )
+    no_ncu_diff_because: str | None
+    compile_errors: CompileErrors
+    not_run_because: str | None
+
+
+def bench_document(run: BenchRun, ncu: NcuDiff | str | None = None) -> BenchDocument:
+    """The document of what was compiled and run, and of what Nsight Compute has measured, or why it has not."""
+    wall, kernels = run.wall, run.kernels
+    return BenchDocument(
+        schema=SCHEMA_NAME,
+        arch=run.options.arch,
+        build_flags=tuple(map(encodable, run.options.flags)),
+        gpus=tuple(one_line(name) for name in run.gpus),
+        before=_side(run, run.before, () if wall is None else wall.before_seconds),
+        after=_side(run, run.after, () if wall is None else wall.after_seconds),
+        speedup_x=None if wall is None else wall.speedup,
+        ci=None if wall is None else _ratio(wall),
+        verdict=None if wall is None else wall.direction.value,
+        order=tuple(map(_word, run.order)),
+        kernel_time=None
+        if kernels is None
+        else KernelTimePart(
+            before=TimingPart(**_timing(kernels.times.before_seconds)),
+            after=TimingPart(**_timing(kernels.times.after_seconds)),
+            launches_before=kernels.before.launches,
+            launches_after=kernels.after.launches,
+            speedup_x=kernels.times.speedup,
+            ci=_ratio(kernels.times),
+            verdict=kernels.times.direction.value,
+        ),
+        no_kernel_time_because=run.no_kernel_times,
+        outputs=None if run.outputs is None else _outputs(run.outputs, run.varying),
+        ncu_diff=ncu_diff_part(ncu) if isinstance(ncu, NcuDiff) else None,
+        no_ncu_diff_because=encodable(ncu) if isinstance(ncu, str) else None,
+        compile_errors=CompileErrors(before=_errors(run.before), after=_errors(run.after)),
+        not_run_because=None if run.not_run_because is None else encodable(run.not_run_because),
+    )
+
+
+def bench_schema() -> str:
+    """The text of `frx_bench_v0.schema.json`."""
+    return published_schema(SCHEMA_NAME, BenchDocument)
+
+
+def as_json(document: BenchDocument) -> dict[str, Any]:
+    """What is written."""
+    found: dict[str, Any] = TypeAdapter(BenchDocument).dump_python(document, mode="json", by_alias=True)
+    return found
+
+
+def _side(run: BenchRun, side: BenchSide, seconds: tuple[float, ...]) -> BenchSidePart:
+    return BenchSidePart(
+        **_timing(seconds),
+        source=encodable(str(side.source)),
+        warmup=run.options.warmup if seconds else 0,
+        architectures=side.compiled.architectures,
+        kernels=tuple(
+            BenchKernelPart(
+                name=name,
+                registers=kernel.registers,
+                spill_stores=kernel.spill_store_bytes,
+                spill_loads=kernel.spill_load_bytes,
+                stack_bytes=kernel.stack_bytes,
+                shared_bytes=kernel.shared_bytes,
+            )
+            for name, kernel in side.compiled.kernels.items()
+        ),
+        problem=side.problem,
+        problem_stderr=tuple(lines(side.errors.decode(errors="replace"))[:_ERROR_LINES]),
+    )
+
+
+def _timing(seconds: tuple[float, ...]) -> dict[str, Any]:
+    milliseconds = tuple(value * 1e3 for value in seconds)
+    return {
+        "median_ms": statistics.median(milliseconds) if milliseconds else None,
+        "min_ms": min(milliseconds, default=None),
+        "max_ms": max(milliseconds, default=None),
+        "stdev_ms": statistics.stdev(milliseconds) if len(milliseconds) > 1 else None,
+        "runs": len(milliseconds),
+        "samples_ms": milliseconds,
+    }
+
+
+def _ratio(found: ProgramComparison) -> RatioPart:
+    return RatioPart(
+        ratio_median=found.ratio_median,
+        low=found.ci_low,
+        high=finite(found.ci_high),
+        confidence=CONFIDENCE,
+        quads=found.quads,
+    )
+
+
+def _outputs(found: OutputComparison, varying: tuple[Arm, ...]) -> OutputsPart:
+    return OutputsPart(
+        agreement=found.agreement.value,
+        relative_tolerance=RELATIVE,
+        absolute_tolerance=ABSOLUTE,
+        numbers=found.numbers,
+        numbers_off=found.numbers_off,
+        largest_absolute=finite(found.largest_absolute),
+        largest_relative=finite(found.largest_relative),
+        first_line=found.first_line,
+        before_line=None if found.before_line is None else one_line(found.before_line.decode(errors="replace")),
+        after_line=None if found.after_line is None else one_line(found.after_line.decode(errors="replace")),
+        varying=tuple(map(_word, varying)),
+    )
+
+
+def _errors(side: BenchSide) -> str | None:
+    if side.compiled.program is not None:
+        return None
+    if side.compiled.lacks_main:
+        return NEEDS_MAIN
+    return "\n".join(lines(side.compiled.errors)[:_ERROR_LINES])
+
+
+def _word(arm: Arm) -> _Word:
+    return WORDS[arm]

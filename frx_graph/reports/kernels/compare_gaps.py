@@ -1,0 +1,79 @@
+"""What a comparison could not tell, and the command that would."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.comparison.comparison import Comparison
+from frx_graph.analyzers.layers import Layers, NcuLayer
+
+_NAMED = {"source": "CUDA source", "ptx": "PTX", "ncu": "Nsight Compute's counters"}
+
+
+@dataclass(frozen=True, slots=True)
+class NextCommand:
+    """The command that was typed, and the words to add to it: for PTX; for PTX of the GPU that matters, where another
+    was taken; for counters, in one way or another."""
+
+    words: Sequence[str]
+    for_ptx: Sequence[str]
+    for_gpu: Sequence[str]
+    for_ncu: Sequence[Sequence[str]]
+
+
+def still_unknown(found: Comparison) -> tuple[str, ...]:
+    """A sentence for each thing that is not known."""
+    return tuple(_unknown(found))
+
+
+def _unknown(found: Comparison) -> Iterator[str]:
+    for layer, in_a, in_b in _layers(found):
+        if in_a is not in_b:
+            yield f"{_NAMED[layer]} of {'A' if in_a else 'B'} alone: not compared"
+    if found.ncu is None:
+        yield "How long either takes: no times were measured of both"
+    elif found.verdict.time is None:
+        yield "How long either takes: times were not measured of all kernels, or none has a counterpart"
+    for side, layers in (("A", found.a), ("B", found.b)):
+        if layers.ptx is not None and (reason := layers.ptx.not_assembled_because) is not None:
+            yield f"Registers and spills of {side}, of which PTX has virtual ones only: {reason}"
+        if layers.source is not None and (unread := layers.source.source.unread):
+            yield f"Kernels of {side} of which only the name could be read: {', '.join(unread[:5])}"
+    missing = [one.name.replace("_", " ") for one in found.scorecard if not one.available]
+    if missing:
+        yield f"Not scored, for lack of evidence of both: {', '.join(missing)}"
+    if found.a.ncu is not None and found.b.ncu is not None:
+        differ = sorted(_metrics(found.a.ncu) ^ _metrics(found.b.ncu))
+        if differ:
+            more = f" and {len(differ) - 8} more" if len(differ) > 8 else ""
+            yield f"Measured of one side alone: {', '.join(differ[:8])}{more}"
+
+
+def upgrade_hints(found: Comparison, again: NextCommand) -> tuple[str, ...]:
+    """Commands, complete as they are to be typed."""
+    hints = []
+    if found.ptx is None and again.for_ptx:
+        hints.append(f"Registers, spills, instructions: {shlex.join([*again.words, *again.for_ptx])}")
+    if found.ptx is not None and again.for_gpu:
+        target = found.ptx.target_a
+        hints.append(f"Registers of your GPU in place of {target}: {shlex.join([*again.words, *again.for_gpu])}")
+    if found.ncu is None:
+        commands = [shlex.join([*again.words, *added]) for added in again.for_ncu]
+        hints += [f"Time, caches, occupancy, stalls: {command}" for command in commands[:1]]
+        hints += [f"The same, measured elsewhere: {command}" for command in commands[1:]]
+    return tuple(hints)
+
+
+def _layers(found: Comparison) -> Iterator[tuple[str, bool, bool]]:
+    def has(layers: Layers) -> tuple[bool, bool, bool]:
+        return layers.source is not None, layers.ptx is not None, layers.ncu is not None
+
+    yield from zip(_NAMED, has(found.a), has(found.b), strict=True)
+
+
+def _metrics(layer: NcuLayer) -> set[str]:
+    return {
+        name for kernel in layer.analysis.kernels for name in kernel.summary.values if not name.startswith("stall_")
+    }

@@ -1,0 +1,235 @@
+"""What the document `frx_compare_v1` consists of."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from frx_graph.analyzers.comparison.finding_changes import Layer
+from frx_graph.analyzers.comparison.matching import MatchedBy
+from frx_graph.analyzers.comparison.score_component import Evidence
+from frx_graph.analyzers.comparison.scorecard import DimensionName
+from frx_graph.analyzers.comparison.sides import Winner
+from frx_graph.analyzers.comparison.tradeoffs import Kind
+from frx_graph.analyzers.comparison.verdict import Basis
+from frx_graph.evidence.cuda.source import Space
+from frx_graph.reports.kernels.reconcile_document import MissingEvidencePart, ReconciledDiagnosisPart
+
+SCHEMA_NAME: Literal["frx_compare_v1"] = "frx_compare_v1"
+_Names = tuple[str, ...]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ChangePart(_Part):
+    """A number of both; null: not known of that side."""
+
+    metric: str
+    title: str
+    unit: str = Field(description="s, byte, byte/s, hz, %, or empty")
+    a: float | None
+    b: float | None
+    delta: float | None = Field(description="b - a")
+
+
+class FindingPart(_Part):
+    """A finding that one side has more often."""
+
+    layer: Layer
+    code: str
+    title: str
+    kernel_a: str | None = Field(description="null, as kernel_b: of all kernels without a counterpart together")
+    kernel_b: str | None
+    count_a: int
+    count_b: int
+
+
+class _FindingsPart(_Part):
+    findings_resolved: tuple[FindingPart, ...]
+    findings_introduced: tuple[FindingPart, ...]
+
+
+class _KernelPart(_Part):
+    kernel_a: str
+    kernel_b: str
+    matched_by: MatchedBy
+    changes: tuple[ChangePart, ...] = Field(description="what is equal, too")
+
+
+class StridePart(_Part):
+    """How far neighbouring threads of a warp lie apart in an array, in elements, for each way in which it is used."""
+
+    array: str
+    space: Space
+    a: tuple[str, ...] = Field(description="0: all the same element; ?: not known")
+    b: tuple[str, ...]
+
+
+class StaticKernelPart(_KernelPart):
+    """Two versions of a kernel's source."""
+
+    strides: tuple[StridePart, ...] = Field(description="of arrays where they differ")
+
+
+class StaticDiffPart(_FindingsPart):
+    """Two CUDA sources."""
+
+    kernels: tuple[StaticKernelPart, ...]
+    only_a: _Names
+    only_b: _Names
+
+
+class PtxKernelPart(_KernelPart):
+    """Two versions of a kernel's PTX."""
+
+    assembled: bool = Field(description="false: registers are virtual, of low confidence, and spills are not known")
+    instruction_mix: tuple[ChangePart, ...]
+
+
+class PtxDiffPart(_FindingsPart):
+    """Two PTX files."""
+
+    target_a: str
+    target_b: str
+    kernels: tuple[PtxKernelPart, ...]
+    only_a: _Names
+    only_b: _Names
+
+
+class NcuKernelPart(_KernelPart):
+    """Two versions of a kernel as it was measured, all launches of each together."""
+
+    device_a: str
+    device_b: str
+    launches_a: int
+    launches_b: int
+    seconds_a: float | None = Field(description="of all launches; null: not measured of each")
+    seconds_b: float | None
+    speedup_x: float | None = Field(description="seconds_a over seconds_b")
+    faster: Winner
+    bound_a: Literal["memory", "compute", "balanced", "latency", "unknown"]
+    bound_b: Literal["memory", "compute", "balanced", "latency", "unknown"]
+    warp_stalls: tuple[ChangePart, ...] = Field(description="percent of the time that warps are resident")
+
+
+class NcuDiffPart(_FindingsPart):
+    """Two measurements. Of what limits a kernel only that of the version that is not faster counts as a finding."""
+
+    kernels: tuple[NcuKernelPart, ...]
+    only_a: _Names
+    only_b: _Names
+
+
+class LayersPart(_Part):
+    """The files of a side; null: that layer is not at hand."""
+
+    source: str | None
+    ptx: str | None
+    ncu: str | None
+
+
+class AvailabilityPart(_Part):
+    """What there is of each side, and which layers could be compared."""
+
+    a: LayersPart
+    b: LayersPart
+    compared: tuple[Layer, ...]
+
+
+class ComponentPart(_Part):
+    """One thing that a score is made of, 0..1."""
+
+    name: str
+    a: float | None
+    b: float | None
+    evidence_a: Evidence
+    evidence_b: Evidence
+
+
+class DimensionPart(_Part):
+    """An efficiency of both sides, 0..1."""
+
+    score_a: float | None
+    score_b: float | None
+    weight: float
+    available: bool = Field(
+        description="false: there is no evidence that both sides have, and the score does not count"
+    )
+    winner: Winner
+    components: tuple[ComponentPart, ...]
+
+
+class ReadingPart(_Part):
+    """Times of both."""
+
+    of: str
+    seconds_a: float
+    seconds_b: float
+    speedup_x: float | None = Field(description="null: no finite number")
+    winner: Winner
+
+
+class TimePart(_Part):
+    """What the clock says; where readings do not agree, the winner is unknown."""
+
+    winner: Winner
+    readings: tuple[ReadingPart, ...]
+    gpus_a: tuple[str, ...]
+    gpus_b: tuple[str, ...]
+
+
+class VerdictPart(_Part):
+    """Which is better."""
+
+    overall_winner: Winner
+    basis: Basis = Field(description="what decided: time goes before scores")
+    reason: str | None = Field(description="why the winner is unknown; null: it is not")
+    score_a: float | None = Field(description="weighted over the dimensions that are available; null: none is")
+    score_b: float | None
+    dimensions: dict[DimensionName, Winner]
+    time: TimePart | None = Field(description="null: times were not measured of both")
+
+
+class TradeoffPart(_Part):
+    """What speaks against the verdict, or has to be known to trust it."""
+
+    kind: Kind
+    text: str
+    winner: Winner = Field(description="the side that is better by what is named first; unknown: none")
+    changes: tuple[ChangePart, ...]
+    kernel_a: str | None
+    kernel_b: str | None
+    only_a: _Names
+    only_b: _Names
+
+
+class CompareResult(_Part):
+    """Two programs."""
+
+    schema_: Literal["frx_compare_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    label_a: str
+    label_b: str
+    data_availability: AvailabilityPart
+    static_diff: StaticDiffPart | None = Field(description="null: not both sides have it")
+    ptx_diff: PtxDiffPart | None
+    ncu_diff: NcuDiffPart | None
+    scorecard: dict[DimensionName, DimensionPart]
+    verdict: VerdictPart
+    resolved: tuple[FindingPart, ...] = Field(description="of all layers")
+    regressions: tuple[FindingPart, ...]
+    root_causes_a: tuple[ReconciledDiagnosisPart, ...] = Field(description="what the layers of A say together")
+    root_causes_b: tuple[ReconciledDiagnosisPart, ...]
+    tradeoffs: tuple[TradeoffPart, ...]
+    missing_evidence: tuple[MissingEvidencePart, ...] = Field(description="what would make A's root causes surer")
+    still_unknown: tuple[str, ...]
+    upgrade_hints: tuple[str, ...] = Field(description="commands that would tell")
+
+
+class CompareDocument(_Part):
+    """The wrapper that all analyses share."""
+
+    mode: Literal["comparison"] = "comparison"
+    result: CompareResult

@@ -1,0 +1,212 @@
+"""Two programs beside each other, for people, in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from frx_graph.analyzers.comparison.matching import MatchedBy
+from frx_graph.analyzers.comparison.sides import Change, Winner
+from frx_graph.reports.kernels.compare_parts import (
+    ChangePart,
+    CompareResult,
+    DimensionPart,
+    FindingPart,
+    NcuKernelPart,
+    PtxDiffPart,
+    PtxKernelPart,
+    StaticKernelPart,
+    VerdictPart,
+)
+from frx_graph.reports.kernels.reconcile_report import print_diagnoses, print_missing_evidence
+from frx_graph.reports.kernels.tradeoff_text import change_text, pair_name, quantity
+from frx_graph.reports.render.plain_text import one_line, path_end
+from frx_graph.reports.render.quantities import seconds
+from frx_graph.reports.render.recommendation_text import INDENT, print_command, print_wrapped
+from frx_graph.reports.render.text_console import print_title, text_console
+
+_WORDS = {Winner.A: "A", Winner.B: "B", Winner.TIE: "TIE", Winner.UNKNOWN: "UNKNOWN"}
+_STYLES = {Winner.A: "bold red", Winner.B: "bold green", Winner.TIE: "bold yellow", Winner.UNKNOWN: "bold yellow"}
+_BASES = {
+    "time": "by measured time",
+    "measured_scores": "by scores of what was measured; there are no times",
+    "static_scores": "by scores of source and PTX alone; nothing of it was measured",
+    "nothing": "",
+}
+_KERNELS = 5
+"""Of each layer, the most important; the document has all."""
+_FINDINGS = 20
+_NAME = 60
+
+
+def render_comparison(result: CompareResult, *, top: int, width: int, color: bool) -> str:
+    """The winner, what is better and worse, `top` root causes, what speaks against it, and what is not known."""
+    out, console = text_console(width, color, soft_wrap=True)
+    _winner(console, result, width)
+    print_findings(console, "RESOLVED IN B", result.resolved, width)
+    print_findings(console, "REGRESSIONS IN B", result.regressions, width)
+    _dimensions(console, result, width)
+    _changes(console, result, width)
+    _causes(console, result, top, width)
+    _listed(console, "TRADEOFFS", [one.text for one in result.tradeoffs], width)
+    shown = {(one.diagnosis, one.kernel) for one in result.root_causes_a[:top]}
+    print_missing_evidence(console, result.missing_evidence, shown, top, width)
+    _listed(console, "STILL UNKNOWN", result.still_unknown, width)
+    if result.upgrade_hints:
+        print_title(console, "UPGRADE HINTS")
+        for hint in result.upgrade_hints:
+            what, _, command = hint.partition(": ")
+            print_wrapped(console, f"- {what}:", width)
+            print_command(console, command)
+    return out.getvalue()
+
+
+def _winner(console: Console, result: CompareResult, width: int) -> None:
+    verdict = result.verdict
+    winner = verdict.overall_winner
+    label = {Winner.A: result.label_a, Winner.B: result.label_b}.get(winner)
+    said = "" if label is None else f"  {path_end(label, max(10, width - 20))}"
+    console.print(Text.assemble(("WINNER  ", "bold"), (_WORDS[winner], _STYLES[winner]), said))
+    for line in _reasons(verdict):
+        print_wrapped(console, line, width)
+    for side, label in (("A", result.label_a), ("B", result.label_b)):
+        print_wrapped(console, f"{side}: {path_end(label, width - 8)}", width)
+
+
+def _reasons(verdict: VerdictPart) -> Iterator[str]:
+    if verdict.reason is not None:
+        yield verdict.reason
+    if basis := _BASES[verdict.basis.value]:
+        yield basis
+    for one in () if verdict.time is None else verdict.time.readings:
+        times = f"{seconds(one.seconds_a)} -> {seconds(one.seconds_b)}"
+        fast = "" if one.speedup_x is None else f", B is {one.speedup_x:.3g}x as fast"
+        yield f"{one.of}: {times}{fast}"
+    if verdict.score_a is not None and verdict.score_b is not None:
+        yield f"weighted scores: A {verdict.score_a:.2f}, B {verdict.score_b:.2f}"
+
+
+def print_findings(console: Console, title: str, found: Sequence[FindingPart], width: int) -> None:
+    """Those that one side has more often; nothing where there are none."""
+    if not found:
+        return
+    print_title(console, title)
+    for one in found[:_FINDINGS]:
+        where = (
+            "kernels without a counterpart"
+            if one.kernel_a is None or one.kernel_b is None
+            else pair_name(one.kernel_a, one.kernel_b)
+        )
+        count = "" if {one.count_a, one.count_b} == {0, 1} else f" ({one.count_a} -> {one.count_b})"
+        print_wrapped(console, f"- {one.code}{count}: {one.title}, {where} [{one.layer}]", width)
+    if len(found) > _FINDINGS:
+        print_wrapped(console, f"{len(found) - _FINDINGS} more: --json has all", width)
+
+
+def _causes(console: Console, result: CompareResult, top: int, width: int) -> None:
+    if result.root_causes_a:
+        print_diagnoses(console, "ROOT CAUSES IN A", result.root_causes_a, top, width)
+    left = {one.diagnosis for one in result.root_causes_a} & {one.diagnosis for one in result.root_causes_b}
+    if left:
+        print_wrapped(console, f"B has of these: {', '.join(sorted(left))}", width)
+
+
+def _listed(console: Console, title: str, said: Sequence[str], width: int) -> None:
+    if said:
+        print_title(console, title)
+    for line in said:
+        print_wrapped(console, f"- {line}", width)
+
+
+def _dimensions(console: Console, result: CompareResult, width: int) -> None:
+    for title, winner in (("IMPROVED", Winner.B), ("REGRESSED", Winner.A), ("UNCHANGED", Winner.TIE)):
+        found = {name: one for name, one in result.scorecard.items() if one.winner is winner}
+        if found:
+            print_title(console, title)
+        for name, one in found.items():
+            console.print(Text(f"{INDENT}{name.replace('_', ' '):<20} {_score(one.score_a)} -> {_score(one.score_b)}"))
+            if winner is not Winner.TIE:
+                print_wrapped(console, "; ".join(_components(one)), width, INDENT * 2)
+
+
+def _components(one: DimensionPart) -> Iterator[str]:
+    for part in one.components:
+        by = part.evidence_a if part.evidence_a == part.evidence_b else f"{part.evidence_a} and {part.evidence_b}"
+        yield f"{part.name.replace('_', ' ')} {_score(part.a)} -> {_score(part.b)} ({by})"
+
+
+def _score(score: float | None) -> str:
+    return "unknown" if score is None else f"{score:.2f}"
+
+
+def _changes(console: Console, result: CompareResult, width: int) -> None:
+    for title, kernels in (
+        ("WHAT CHANGED, MEASURED", () if result.ncu_diff is None else result.ncu_diff.kernels),
+        (f"WHAT CHANGED, PTX{_targets(result.ptx_diff)}", () if result.ptx_diff is None else result.ptx_diff.kernels),
+        ("WHAT CHANGED, SOURCE", () if result.static_diff is None else result.static_diff.kernels),
+    ):
+        print_changes(console, title, kernels, width)
+
+
+def print_changes(
+    console: Console, title: str, kernels: Sequence[StaticKernelPart | PtxKernelPart | NcuKernelPart], width: int
+) -> None:
+    """What differs of the most important pairs of kernels; nothing where nothing does."""
+    shown = [(kernel, lines) for kernel in kernels[:_KERNELS] if (lines := list(_kernel(kernel)))]
+    if shown or len(kernels) > _KERNELS:
+        print_title(console, title)
+    for kernel, lines in shown:
+        print_wrapped(console, _head(kernel), width)
+        for line in lines:
+            print_wrapped(console, line, width, INDENT * 2)
+    if len(kernels) > _KERNELS:
+        print_wrapped(console, f"{len(kernels) - _KERNELS} more kernels: --json has all", width)
+
+
+def _targets(diff: PtxDiffPart | None) -> str:
+    """The architectures that it is for."""
+    if diff is None:
+        return ""
+    targets = (one_line(target, 30) for target in dict.fromkeys((diff.target_a, diff.target_b)))
+    return f" for {' -> '.join(targets)}"
+
+
+def _head(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> str:
+    by = "" if kernel.matched_by is MatchedBy.NAME else f" (matched by {kernel.matched_by.value.replace('_', ' ')})"
+    return f"{pair_name(kernel.kernel_a, kernel.kernel_b)}{by}"
+
+
+def _kernel(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> Iterator[str]:
+    if isinstance(kernel, NcuKernelPart):
+        times = f"{seconds(kernel.seconds_a)} -> {seconds(kernel.seconds_b)}"
+        launches = f"{kernel.launches_a:,} -> {kernel.launches_b:,} launches"
+        if kernel.launches_a != kernel.launches_b or kernel.seconds_a != kernel.seconds_b:
+            yield f"time of all launches {times}, {launches}"
+        if kernel.bound_a != kernel.bound_b:
+            yield f"limited by {kernel.bound_a} -> {kernel.bound_b}"
+        yield from _differing(kernel.changes)
+        stalls = [f"{one.title} {quantity(one.a, '%')} -> {quantity(one.b, '%')}" for one in kernel.warp_stalls[:5]]
+        if any(one.a != one.b for one in kernel.warp_stalls):
+            yield f"warps: {'; '.join(one_line(text, _NAME) for text in stalls)}"
+    elif isinstance(kernel, PtxKernelPart):
+        changes = [one for one in kernel.changes if not kernel.assembled or one.metric != "virtual_registers"]
+        yield from _differing(changes)
+        mix = [one for one in kernel.instruction_mix if one.a != one.b]
+        mix.sort(key=lambda one: -abs(one.delta or 0.0))
+        if mix:
+            yield f"instructions: {'; '.join(_text(one) for one in mix[:6])}"
+    else:
+        yield from _differing(kernel.changes)
+        for stride in kernel.strides:
+            between = f"[{', '.join(stride.a)}] -> [{', '.join(stride.b)}]"
+            yield f"elements from thread to thread in {stride.space.value} {one_line(stride.array, _NAME)}: {between}"
+
+
+def _differing(changes: Sequence[ChangePart]) -> Iterator[str]:
+    return (_text(change) for change in changes if change.a != change.b)
+
+
+def _text(part: ChangePart) -> str:
+    return change_text(Change(part.metric, part.title, part.unit, part.a, part.b))

@@ -1,0 +1,189 @@
+"""An explanation for people: `frx_summary.txt`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from frx_graph.reports.kernels.explain_document import (
+    ExplainDocument,
+    KeyMetricPart,
+    RooflinePart,
+    TopKernelPart,
+    TopRecommendationPart,
+)
+from frx_graph.reports.render.plain_text import one_line, path_end
+from frx_graph.reports.render.quantities import percent, seconds
+from frx_graph.reports.render.recommendation_text import print_command, print_wrapped, step_text
+from frx_graph.reports.render.text_console import text_console
+
+FIRST_WORDS = "FRX SUMMARY"
+"""With which the file begins."""
+WIDTH = 80
+_NAME = 60
+_FINDINGS = 20
+NOTHING = "nothing that was measured holds the kernels back"
+NOTHING_IN_RUN = "nothing that was recorded holds the run back"
+TOO_LITTLE = "not known: the metrics are too few to tell"
+NO_BOUND = "no bound follows from what was measured"
+
+
+def render_summary(document: ExplainDocument) -> str:
+    """Diagnosis, where it stands, what to do and how to see that it has helped."""
+    out, console = text_console(WIDTH, color=False, soft_wrap=True)
+    console.print(Text(f"{FIRST_WORDS}  {path_end(document.evidence_file, WIDTH - len(FIRST_WORDS) - 2)}"))
+    _section(console, "PRIMARY DIAGNOSIS", primary_lines(document))
+    _section(console, "SECONDARY ISSUES", secondary_lines(document))
+    kernels = (
+        f"K{kernel.rank} {one_line(kernel.kernel_name, _NAME)}: {kernel_line(kernel)}"
+        for kernel in document.top_kernels
+    )
+    _section(console, "TOP KERNELS", kernels)
+    _section(console, "ROOFLINE AND OCCUPANCY of K1", standing_lines(document))
+    if "run" in document.layers_available:
+        _section(console, "KEY METRICS of the run", map(metric_line, document.key_metrics))
+    _section(console, "IN THE SOURCE", source_lines(document))
+    _section(console, "SOURCE AND REPORT TOGETHER", reconciled_lines(document))
+    for number, found in enumerate(document.top_recommendations, start=1):
+        _section(console, f"FIX {number}: {found.title}", fix_lines(found))
+    _section(console, "EXPECTED IMPROVEMENT", improvement_lines(document))
+    _section(console, "VALIDATION TARGETS", target_lines(document))
+    _section(console, "NOT KNOWN", (f"{missing.layer}: {missing.reason}" for missing in document.missing_data))
+    console.print()
+    console.print(Text("MEASURE AGAIN"))
+    print_command(console, document.reprofile_command)
+    return out.getvalue()
+
+
+def primary_lines(document: ExplainDocument) -> Iterator[str]:
+    """The primary diagnosis with its evidence."""
+    found = document.primary_diagnosis
+    if found is None:
+        nothing = NOTHING_IN_RUN if "run" in document.layers_available else NOTHING
+        yield TOO_LITTLE if document.diagnoses else nothing
+        return
+    yield f"{found.title} ({found.label}), score {found.score:.2f}, {found.confidence_label} confidence"
+    yield from (f"- {evidence}" for evidence in found.evidence)
+    if numbers := _numbers(document, found.kernels):
+        yield f"In {numbers}, where it weighs most first."
+
+
+def secondary_lines(document: ExplainDocument) -> Iterator[str]:
+    """The others."""
+    primary = document.primary_diagnosis
+    for found in document.diagnoses:
+        if primary is None or found.label != primary.label:
+            yield f"{found.title} ({found.label}), score {found.score:.2f}: {found.evidence[0]}"
+
+
+def kernel_line(kernel: TopKernelPart) -> str:
+    """What is known of one kernel, without its name."""
+    known = (
+        ("share of the time", kernel.runtime_share_pct, percent),
+        ("time", kernel.seconds, seconds),
+        ("MFU", kernel.mfu_pct, percent),
+    )
+    said = [f"{what} {text(value)}" for what, value, text in known if value is not None]
+    if kernel.roofline_region is not None:
+        said.append(kernel.roofline_region)
+    if kernel.opportunity is not None:
+        said.append(f"opportunity {kernel.opportunity} ({kernel.opportunity_score:.2f})")
+    if kernel.registers is not None:
+        said.append(f"{kernel.registers} registers a thread")
+    return ", ".join(said) or "nothing was measured"
+
+
+def standing_lines(document: ExplainDocument) -> Iterator[str]:
+    """Roofline region, MFU, occupancy and its limiter, of the first kernel."""
+    roofline, occupancy = document.roofline, document.occupancy_summary
+    if roofline is not None:
+        yield f"Roofline region: {roofline.region}; MFU: {percent(roofline.mfu_pct)}"
+        yield f"Compute {percent(roofline.compute_pct)}, memory {_memory(roofline)} of the device's peak"
+    if occupancy is not None:
+        yield f"Occupancy {percent(occupancy.achieved_pct)} of at most {percent(occupancy.theoretical_pct)}"
+        limiters = ", ".join(f"{name} ({share:.0%} of the time)" for name, share in occupancy.limiters.items())
+        yield f"Occupancy is limited by: {limiters or 'nothing that was measured'}"
+
+
+def metric_line(found: KeyMetricPart) -> str:
+    """A metric beside the line that it is judged by."""
+    value = "not measured" if found.value is None else f"{found.value:.2f} {found.unit}".rstrip()
+    return f"{found.title}: {value}, {found.level.value} ({found.line})"
+
+
+def source_lines(document: ExplainDocument) -> Iterator[str]:
+    """What the source shows, the gravest first, without anything that stands in it."""
+    # One line may hold several accesses.
+    found = {(one.line, one.label): one for one in document.static_findings if one.layer == "source"}
+    for one in tuple(found.values())[:_FINDINGS]:
+        where = f"line {one.line}{_in(document, one.measured_as)}"
+        fix = f"{one.fix}" if not one.contradicted else "but what was measured, or compiled, says otherwise."
+        yield f"{where}: {one.title} ({one.label}, {one.severity}): {fix}"
+    if len(found) > _FINDINGS:
+        yield f"{len(found) - _FINDINGS} more are in frx_evidence.json."
+
+
+def reconciled_lines(document: ExplainDocument) -> Iterator[str]:
+    """What source and report say together, the surest first."""
+    for one in document.reconciled[:_FINDINGS]:
+        lines = f", source lines {', '.join(map(str, one.lines))}" if one.lines else ""
+        layers = " and ".join(one.layers)
+        yield f"{one.title}{_in(document, one.measured_as)}: {one.confidence}, by {layers}{lines}"
+
+
+def fix_lines(found: TopRecommendationPart) -> Iterator[str]:
+    """One card: why, what to do, what to mind."""
+    yield f"Why: {found.why}"
+    yield from (f"- {action}" for action in found.actions)
+    yield from (f"Mind: {risk}" for risk in found.risks)
+
+
+def improvement_lines(document: ExplainDocument) -> Iterator[str]:
+    """What each fix can bring at most, as far as the counters bound it."""
+    for found in document.top_recommendations:
+        most, least = found.estimated_speedup_pct_max, found.estimated_speedup_pct_min
+        numbers = _numbers(document, found.kernels[:1])
+        what = f"{found.title}, in {numbers}" if numbers else found.title
+        if most is None:
+            yield f"{what}: {NO_BOUND}"
+        elif least is None:
+            yield f"{what}: at most {most:.0f} % faster, a bound from counters; nothing is promised"
+        else:
+            yield f"{what}: {least:.0f} to {most:.0f} % faster"
+
+
+def target_lines(document: ExplainDocument) -> Iterator[str]:
+    """What to look at when it is measured again, each metric once."""
+    seen = set()
+    for found in document.top_recommendations:
+        for step in found.validation_steps:
+            if step.metric not in seen:
+                seen.add(step.metric)
+                yield step_text(step)
+
+
+def _memory(roofline: RooflinePart) -> str:
+    part = "" if roofline.memory_part is None else f" ({roofline.memory_part})"
+    return f"{percent(roofline.memory_pct)}{part}"
+
+
+def _in(document: ExplainDocument, names: tuple[str, ...]) -> str:
+    numbers = _numbers(document, names)
+    return f" in {numbers}" if numbers else ""
+
+
+def _numbers(document: ExplainDocument, names: tuple[str, ...]) -> str:
+    """`K1, K3`: these kernels, as far as they are among the top ones."""
+    ranks = {kernel.kernel_name: kernel.rank for kernel in reversed(document.top_kernels)}
+    return ", ".join(f"K{ranks[name]}" for name in names if name in ranks)
+
+
+def _section(console: Console, title: str, lines: Iterable[str]) -> None:
+    """Nothing where there are no lines."""
+    for number, line in enumerate(lines):
+        if not number:
+            console.print()
+            console.print(Text(title))
+        print_wrapped(console, line, WIDTH)

@@ -1,0 +1,325 @@
+"""Puts what was found in one file together for somebody who is to mend it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+from frx_graph.analyzers.cuda.analysis import CudaFinding
+from frx_graph.analyzers.kernels.label_titles import label_title
+from frx_graph.analyzers.kernels.labels import INSUFFICIENT
+from frx_graph.analyzers.kernels.metric_levels import metric_levels
+from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
+from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Why
+from frx_graph.analyzers.reconcile.signal import Layer
+from frx_graph.evidence.quoted_source import QuotedSource
+from frx_graph.reports.kernels.explain_document import (
+    SCHEMA_NAME,
+    DiagnosisPart,
+    ExplainDocument,
+    KeyMetricPart,
+    MissingPart,
+    OccupancyPart,
+    ReconciledPart,
+    RooflinePart,
+    ScoredLabelPart,
+    SourcePart,
+    StaticFindingPart,
+    TopKernelPart,
+    TopRecommendationPart,
+)
+from frx_graph.reports.kernels.kernel_document import KernelPart, NcuResult, OpportunityPart
+from frx_graph.reports.kernels.ptx_document import PtxResult
+from frx_graph.reports.render.plain_text import encodable, lines, one_line
+from frx_graph.reports.render.recommendation_part import RecommendationPart
+from frx_graph.reports.render.rerun_command import YOUR_PROGRAM, rerun_command
+
+NAME_LIMIT = 1000
+_KERNELS = 10
+_RECOMMENDATIONS = 5
+_HIGH, _MEDIUM = 0.8, 0.5
+"""Confidence of what was measured together with a verdict is 0.9, without one 0.6, of what only PTX hints at less."""
+_YOURS = ("--", *YOUR_PROGRAM)
+_AGAINST = frozenset({Why.REFUTED, Why.DISPUTED})
+
+
+def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> ExplainDocument:
+    """The explanation of an export; `measured` are the filters, `--`, and the program that it was measured of."""
+    diagnoses = tuple(
+        _diagnosis(one.label, one.score, one.confidence, one.evidence, one.kernels) for one in result.bottlenecks
+    )
+    known = tuple(one for one in diagnoses if one.label != INSUFFICIENT)
+    # Both are ordered by what is to be had; one name may stand for kernels on several devices.
+    ranked = tuple(zip(result.kernels, result.kernel_attribution.top_opportunities, strict=True))
+    first, place = ranked[0]
+    unmeasured = result.missing.get("full", ())
+    missing = [_no_source(result.source if measured == _YOURS else None)]
+    if unmeasured:
+        reason, command = f"not measured: {', '.join(unmeasured)}", encodable(rerun_command(None, measured))
+        missing.insert(0, MissingPart(layer="ncu", reason=reason, command=command))
+    return ExplainDocument(
+        schema=SCHEMA_NAME,
+        evidence_file=_printable(result.source),
+        layers_available=("ncu",),
+        primary_diagnosis=known[0] if known else None,
+        diagnoses=diagnoses,
+        key_metrics=_key_metrics(first),
+        static_findings=(),
+        reconciled=(),
+        ncu_bottlenecks=tuple(ScoredLabelPart(label=one.label, score=one.score) for one in result.bottlenecks),
+        top_kernels=tuple(_kernel(rank, *one) for rank, one in enumerate(ranked[:_KERNELS], start=1)),
+        roofline=_roofline(first, place),
+        occupancy_summary=_occupancy(first),
+        top_recommendations=tuple(map(top_recommendation, result.recommendations[:_RECOMMENDATIONS])),
+        missing_data=tuple(missing),
+        reprofile_command=encodable(rerun_command(result.primary_bottleneck, measured)),
+        source=None,
+    )
+
+
+def explain_ptx(result: PtxResult) -> ExplainDocument:
+    """The explanation of a PTX file: risks, since nothing of it has run; the kernels with the greatest come first."""
+    diagnoses = tuple(
+        _diagnosis(one.label, one.score, one.confidence, one.evidence, one.kernels) for one in result.bottlenecks
+    )
+    risky = tuple(dict.fromkeys(name for one in result.bottlenecks for name in one.kernels))
+    places = {name: place for place, name in enumerate(risky)}
+    ranked = sorted(result.kernels, key=lambda kernel: places.get(kernel.name, len(places)))
+    missing = [MissingPart(layer="ncu", reason="nothing was measured while it ran", command=rerun_command(None))]
+    if result.not_assembled_because is not None:
+        # What ptxas says may quote the file.
+        reason = "registers and spills are not known, since no ptxas could tell"
+        missing.append(MissingPart(layer="ptx", reason=reason, command=None))
+    missing.append(_no_source(result.source))
+    return ExplainDocument(
+        schema=SCHEMA_NAME,
+        evidence_file=_printable(result.source),
+        layers_available=("ptx",),
+        primary_diagnosis=diagnoses[0] if diagnoses else None,
+        diagnoses=diagnoses,
+        key_metrics=(),
+        static_findings=tuple(
+            StaticFindingPart(
+                layer="ptx",
+                label=one.label,
+                title=label_title(one.label),
+                score=one.score,
+                severity=None,
+                confidence=one.confidence,
+                evidence=evidence,
+                kernel=_printable(kernel),
+                measured_as=(_printable(kernel),),
+                line=None,
+                fix=None,
+                contradicted=False,
+            )
+            for one in result.bottlenecks
+            for evidence, kernel in zip(one.evidence, one.kernels, strict=True)
+        ),
+        reconciled=(),
+        ncu_bottlenecks=(),
+        top_kernels=tuple(
+            TopKernelPart(
+                rank=rank,
+                kernel_name=_printable(kernel.name),
+                launches=None,
+                seconds=None,
+                runtime_share_pct=None,
+                mfu_pct=None,
+                roofline_region=None,
+                opportunity=None,
+                opportunity_score=None,
+                registers=kernel.physical_registers,
+            )
+            for rank, kernel in enumerate(ranked[:_KERNELS], start=1)
+        ),
+        roofline=None,
+        occupancy_summary=None,
+        top_recommendations=tuple(map(top_recommendation, result.recommendations[:_RECOMMENDATIONS])),
+        missing_data=tuple(missing),
+        reprofile_command=rerun_command(None),
+        source=None,
+    )
+
+
+def with_source(
+    document: ExplainDocument, quoted: QuotedSource, findings: Sequence[CudaFinding] | None, found: Reconciliation
+) -> ExplainDocument:
+    """The same with the source of its kernels, the `findings` in it, None where it is no CUDA source, and what it and
+    the report say together."""
+    source = SourcePart(
+        path=_printable(quoted.path),
+        first_line=quoted.first,
+        total_lines=quoted.total,
+        # One line of the file at a time: what splits lines elsewhere must not move the numbers.
+        lines=tuple(" ".join(lines(line)) for line in quoted.lines),
+    )
+    missing = tuple(one for one in document.missing_data if one.layer != "source")
+    if findings is None:
+        missing += (
+            MissingPart(layer="source", reason="no CUDA kernel was found in it: it is quoted alone", command=None),
+        )
+        return document.model_copy(update={"source": source, "missing_data": missing})
+    named: dict[str, tuple[str, ...]] = {}
+    for kernel in found.kernels:
+        if kernel.source is not None:
+            # A template stands for all its instances.
+            named[kernel.source.name] = (*named.get(kernel.source.name, ()), *_measured_as(kernel))
+    against = _contradicted(found)
+    own = tuple(_static_finding(one, named.get(one.kernel, ()), against) for one in findings)
+    update = {
+        "source": source,
+        "missing_data": missing,
+        "layers_available": ("source", *document.layers_available),
+        "static_findings": (*document.static_findings, *own),
+        "reconciled": tuple(map(_reconciled, found.diagnoses)),
+    }
+    return document.model_copy(update=update)
+
+
+def _contradicted(found: Reconciliation) -> frozenset[tuple[str, str, int | None]]:
+    """Rule, kernel and line of what no side of a diagnosis holds of: loads may be refuted, and stores not."""
+    denied = {
+        (one.label, one.kernel.source.name, one.line)
+        for one in found.unreconciled
+        if one.why in _AGAINST and one.layer is Layer.SOURCE
+        if one.kernel is not None and one.kernel.source is not None
+    }
+    held = {
+        (signal.label, one.kernel.source.name, signal.line)
+        for one in found.diagnoses
+        if one.kernel.source is not None
+        for signal in one.agreeing
+    }
+    return frozenset(denied - held)
+
+
+def _static_finding(
+    found: CudaFinding, measured_as: tuple[str, ...], against: Collection[tuple[str, str, int | None]]
+) -> StaticFindingPart:
+    return StaticFindingPart(
+        layer="source",
+        label=found.card.id,
+        title=found.card.title,
+        score=None,
+        severity=found.card.severity,
+        confidence=found.card.confidence,
+        evidence=_printable(found.seen),
+        kernel=_printable(found.kernel),
+        measured_as=measured_as,
+        line=found.line,
+        fix=found.card.fix,
+        contradicted=(found.card.id, found.kernel, found.line) in against,
+    )
+
+
+def _reconciled(found: Diagnosis) -> ReconciledPart:
+    lines = {one.line for one in found.agreeing if one.line is not None}
+    return ReconciledPart(
+        diagnosis=found.rule.name,
+        title=found.rule.title,
+        kernel=_printable(found.kernel.name),
+        measured_as=_measured_as(found.kernel),
+        confidence=found.confidence.label,
+        layers=found.layers,
+        lines=tuple(sorted(lines)),
+    )
+
+
+def _measured_as(kernel: MatchedKernel) -> tuple[str, ...]:
+    names = (*(one.summary.kernel for one in kernel.ncu), *(one.function.name for one in kernel.ptx))
+    return tuple(dict.fromkeys(map(_printable, names)))
+
+
+def _no_source(report: str | None) -> MissingPart:
+    """Without a command where the report was not kept."""
+    command = None if report is None else encodable(shlex.join(("frx", "explain", report, "--source", "kernel.cu")))
+    return MissingPart(layer="source", reason="what the kernels do in memory was not looked at", command=command)
+
+
+def _printable(text: str) -> str:
+    return one_line(text, NAME_LIMIT)
+
+
+def _diagnosis(
+    label: str, score: float, confidence: float, evidence: tuple[str, ...], kernels: tuple[str, ...]
+) -> DiagnosisPart:
+    return DiagnosisPart(
+        label=label,
+        title=label_title(label),
+        score=score,
+        confidence=confidence,
+        confidence_label=confidence_label(confidence),
+        evidence=evidence,
+        kernels=tuple(map(_printable, kernels)),
+    )
+
+
+def confidence_label(confidence: float) -> Literal["low", "medium", "high"]:
+    """In words."""
+    return "high" if confidence >= _HIGH else "medium" if confidence >= _MEDIUM else "low"
+
+
+def _key_metrics(kernel: KernelPart) -> tuple[KeyMetricPart, ...]:
+    return tuple(
+        KeyMetricPart(name=one.name, title=one.title, value=one.value, unit=one.unit, level=one.level, line=one.line)
+        for one in metric_levels(kernel.kernel_name, kernel.metrics)
+    )
+
+
+def _kernel(rank: int, kernel: KernelPart, place: OpportunityPart) -> TopKernelPart:
+    registers = kernel.metrics.get("registers_per_thread")
+    return TopKernelPart(
+        rank=rank,
+        kernel_name=_printable(kernel.kernel_name),
+        launches=kernel.launches,
+        seconds=kernel.seconds,
+        runtime_share_pct=place.runtime_share_pct,
+        mfu_pct=place.mfu_pct,
+        roofline_region=place.roofline_region,
+        opportunity=place.opportunity,
+        opportunity_score=place.opportunity_score,
+        registers=None if registers is None else round(registers),
+    )
+
+
+def _roofline(kernel: KernelPart, place: OpportunityPart) -> RooflinePart:
+    return RooflinePart(
+        kernel_name=_printable(kernel.kernel_name),
+        region=place.roofline_region,
+        compute_pct=kernel.compute_pct,
+        memory_pct=kernel.memory_pct,
+        memory_part=kernel.memory_part,
+        mfu_pct=place.mfu_pct,
+    )
+
+
+def _occupancy(kernel: KernelPart) -> OccupancyPart:
+    block = kernel.block
+    return OccupancyPart(
+        kernel_name=_printable(kernel.kernel_name),
+        achieved_pct=kernel.metrics.get("achieved_occupancy"),
+        theoretical_pct=kernel.metrics.get("theoretical_occupancy"),
+        limiters=kernel.limiters,
+        registers_per_thread=kernel.metrics.get("registers_per_thread"),
+        threads_per_block=None if block is None else block[0] * block[1] * block[2],
+    )
+
+
+def top_recommendation(found: RecommendationPart) -> TopRecommendationPart:
+    """A card, as short as it can be acted on."""
+    return TopRecommendationPart(
+        id=found.id,
+        title=found.title,
+        priority=found.priority,
+        tier=found.tier,
+        score=found.score,
+        estimated_speedup_pct_min=found.estimated_speedup_pct_min,
+        estimated_speedup_pct_max=found.estimated_speedup_pct_max,
+        kernels=tuple(map(_printable, found.kernels)),
+        why=found.why,
+        actions=found.actions[:2],
+        validation_steps=found.validation_steps,
+        risks=found.risks,
+    )

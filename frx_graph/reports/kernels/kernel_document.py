@@ -1,0 +1,274 @@
+"""What was found in an Nsight Compute export as JSON: the document `frx_ncu_v1`, under the mode "ncu"."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from frx_graph.analyzers.kernels.analysis import KernelAnalysis, LabelledKernel
+from frx_graph.analyzers.kernels.attribution import Attribution
+from frx_graph.analyzers.kernels.gpu_view import GpuView
+from frx_graph.analyzers.kernels.metric_levels import measured_values
+from frx_graph.analyzers.kernels.recommendations import Bottleneck
+from frx_graph.analyzers.kernels.speed_of_light import speed_of_light
+from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.evidence.ncu.export import Form, NcuExport
+from frx_graph.evidence.ncu.presets import PRESETS
+from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.recommendation_part import RecommendationPart, recommendation_part
+
+SCHEMA_NAME: Literal["frx_ncu_v1"] = "frx_ncu_v1"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BottleneckPart(_Part):
+    """A label, of all kernels together."""
+
+    label: str
+    score: float = Field(description="0..1: scores of the kernels by their share of the time")
+    confidence: float = Field(description="0..1: less where not all counters that tell it were measured")
+    evidence: tuple[str, ...]
+    kernels: tuple[str, ...] = Field(description="those that it weighs most in")
+
+
+class OpportunityPart(_Part):
+    """A kernel, and how much is to be had there."""
+
+    kernel_name: str
+    runtime_share_pct: float | None
+    mfu_pct: float | None
+    roofline_region: str
+    from_datasheet: bool = Field(description="true: mfu_pct or roofline_region rest on the peaks of a data sheet")
+    opportunity: Literal["high", "medium", "low", "none"]
+    opportunity_score: float
+
+
+class AttributionPart(_Part):
+    """All kernels, the most promising first."""
+
+    has_runtime_share: bool = Field(description="false: scores of different kernels do not compare")
+    top_opportunities: tuple[OpportunityPart, ...]
+
+
+class LabelPart(_Part):
+    """A bottleneck of one kernel."""
+
+    label: str
+    score: float
+    evidence: str
+
+
+class RulePart(_Part):
+    """What Nsight Compute's own rule said."""
+
+    name: str
+    section: str
+    kind: str
+    text: str
+    speedup_pct: float | None = Field(description="Nsight Compute's estimate; null: it gives none")
+    speedup_kind: str = Field(description="global: of the kernel; local: of what the rule looks at; empty: none")
+
+
+class GpuPart(_Part):
+    """What limits and peaks of the GPU add to the counters; null: not measured, or not known of that GPU."""
+
+    name: str
+    known_by: str = Field(description="the option, or what the file says")
+    theoretical_occupancy_pct: float | None = Field(description="by the limits of the architecture")
+    limiters: tuple[str, ...] = Field(description="what keeps theoretical_occupancy_pct below full")
+    limits_source: str | None
+    peak_pct: dict[str, float] = Field(
+        description="arithmetic over the data sheet's peak of its format: float32, or fp16, bf16, tf32 of tensor cores"
+    )
+    mfu_pct: float | None = Field(description="of the time, what all arithmetic takes at these peaks; null: not known")
+    flops_per_byte: float | None = Field(description="all arithmetic over DRAM traffic")
+    ridge_flops_per_byte: float | None = Field(description="where both would take as long, at the peaks")
+    dram_pct: float | None = Field(description="DRAM traffic over the data sheet's bandwidth")
+    dram_bytes_per_launch: float | None
+    l2_bytes: int | None = Field(description="that the L2 cache holds")
+    peaks_source: str | None
+
+
+class KernelPart(_Part):
+    """One kernel: all its launches on one device together, weighted by their time."""
+
+    kernel_name: str
+    device: str
+    device_name: str | None = Field(description="as the driver calls it; null: the file does not say")
+    compute_capability: str
+    gpu: GpuPart | None = Field(description="null: the GPU is not listed")
+    launches: int
+    seconds: float | None
+    grid: tuple[int, int, int] | None = Field(description="null: unknown, or not the same in all launches")
+    block: tuple[int, int, int] | None
+    bound: Literal["memory", "compute", "balanced", "latency", "unknown"]
+    compute_pct: float | None
+    memory_pct: float | None
+    memory_part: str | None
+    limiters: dict[str, float] = Field(description="resource with the smallest block limit: share of the time")
+    warp_stalls: dict[str, float] | None = Field(description="share of the time that warps are resident, by reason")
+    labels: tuple[LabelPart, ...]
+    metrics: dict[str, float] = Field(description="in base units: s, byte, byte/s, hz, %")
+    ncu_rules: tuple[RulePart, ...]
+
+
+class NcuResult(_Part):
+    """What was found in one export."""
+
+    schema_: Literal["frx_ncu_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    source: str
+    form: Literal["long", "wide", "report"]
+    number_format: Literal["point", "comma"]
+    launches: int
+    kernel_count: int
+    kernels_with_warp_stall_data: int
+    primary_bottleneck: str | None = Field(description="null: nothing that these metrics tell holds the kernels back")
+    secondary_bottlenecks: tuple[str, ...]
+    bottlenecks: tuple[BottleneckPart, ...]
+    recommendations: tuple[RecommendationPart, ...]
+    kernel_attribution: AttributionPart
+    kernels: tuple[KernelPart, ...]
+    missing: dict[str, tuple[str, ...]] = Field(description="by preset, the metrics that no launch has")
+    unread: tuple[str, ...] = Field(
+        description="metrics with a unit or a value that could not be read, with the line or launch"
+    )
+
+
+class NcuDocument(_Part):
+    """The wrapper that all analyses share."""
+
+    mode: Literal["ncu"] = "ncu"
+    result: NcuResult
+
+
+def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
+    """The document of an export that was read."""
+    labels = [bottleneck.label for bottleneck in analysis.bottlenecks]
+    primary = analysis.primary
+    place = "launch" if export.form is Form.REPORT else "line"
+    return NcuDocument(
+        result=NcuResult(
+            schema=SCHEMA_NAME,
+            source=export.source,
+            form=export.form.value,
+            number_format=export.number_format.value,
+            launches=export.launches,
+            kernel_count=len(analysis.kernels),
+            kernels_with_warp_stall_data=analysis.with_stalls,
+            primary_bottleneck=None if primary is None else primary.label,
+            secondary_bottlenecks=tuple(label for label in labels if primary is not None and label != primary.label),
+            bottlenecks=tuple(map(_bottleneck, analysis.bottlenecks)),
+            recommendations=tuple(map(recommendation_part, analysis.recommendations)),
+            kernel_attribution=AttributionPart(
+                has_runtime_share=analysis.timed,
+                top_opportunities=tuple(_opportunity(kernel.attribution) for kernel in analysis.kernels),
+            ),
+            kernels=tuple(map(_kernel, analysis.kernels)),
+            missing=_missing(analysis),
+            unread=(
+                *(f"{place} {number}: unknown unit: {what}" for what, number in export.unknown_units.items()),
+                *(f"{place} {number}: not a number: {what}" for what, number in export.unreadable.items()),
+            ),
+        )
+    )
+
+
+def ncu_schema() -> str:
+    """The text of `frx_ncu_v1.schema.json`."""
+    return published_schema(SCHEMA_NAME, NcuDocument)
+
+
+def as_json(document: NcuDocument) -> dict[str, Any]:
+    """What is written."""
+    found: dict[str, Any] = TypeAdapter(NcuDocument).dump_python(document, mode="json", by_alias=True)
+    return found
+
+
+def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
+    seen = {name for kernel in analysis.kernels for name in measured_values(kernel.summary.values)}
+    missing = {
+        preset.name: tuple(name for name in preset.metrics if name not in seen)
+        + (("warp stalls",) if preset.stalls and not analysis.with_stalls else ())
+        for preset in PRESETS.values()
+    }
+    return {name: metrics for name, metrics in missing.items() if metrics}
+
+
+def _bottleneck(found: Bottleneck) -> BottleneckPart:
+    return BottleneckPart(
+        label=found.label,
+        score=found.score,
+        confidence=found.confidence,
+        evidence=found.evidence,
+        kernels=found.kernels,
+    )
+
+
+def _opportunity(found: Attribution) -> OpportunityPart:
+    return OpportunityPart(
+        kernel_name=found.kernel.kernel,
+        runtime_share_pct=found.runtime_share_pct,
+        mfu_pct=found.mfu_pct,
+        roofline_region=found.roofline_region,
+        from_datasheet=found.from_datasheet,
+        opportunity=found.opportunity.value,
+        opportunity_score=found.score,
+    )
+
+
+def _gpu(view: GpuView) -> GpuPart:
+    profile = view.profile
+    return GpuPart(
+        name=profile.name,
+        known_by=view.known_by,
+        theoretical_occupancy_pct=view.occupancy_pct,
+        limiters=tuple(limiter.value for limiter in view.limiters),
+        limits_source=profile.architecture.limits_source,
+        peak_pct=dict(view.peak_pct),
+        mfu_pct=view.mfu_pct,
+        flops_per_byte=view.flops_per_byte,
+        ridge_flops_per_byte=view.ridge,
+        dram_pct=view.dram_pct,
+        dram_bytes_per_launch=view.launch_bytes,
+        l2_bytes=profile.l2_bytes,
+        peaks_source=None if profile.product is None else profile.product.source,
+    )
+
+
+def _kernel(kernel: LabelledKernel) -> KernelPart:
+    summary = kernel.summary
+    sol, stalls = speed_of_light(summary.values), warp_stalls(summary.values)
+    return KernelPart(
+        kernel_name=summary.kernel,
+        device=summary.device,
+        device_name=summary.device_name or None,
+        compute_capability=summary.compute_capability,
+        gpu=None if kernel.gpu is None else _gpu(kernel.gpu),
+        launches=summary.launches,
+        seconds=summary.seconds,
+        grid=summary.grid,
+        block=summary.block,
+        bound=sol.bound.value,
+        compute_pct=sol.compute_pct,
+        memory_pct=sol.memory_pct,
+        memory_part=sol.part,
+        limiters={limiter.value: share for limiter, share in summary.limiters.items()},
+        warp_stalls=None if stalls is None else dict(stalls.shares),
+        labels=tuple(LabelPart(label=one.label, score=one.score, evidence=one.evidence) for one in kernel.labels),
+        metrics=dict(summary.values),
+        ncu_rules=tuple(
+            RulePart(
+                name=rule.name,
+                section=rule.section,
+                kind=rule.kind,
+                text=rule.text,
+                speedup_pct=rule.speedup_pct,
+                speedup_kind=rule.speedup_kind,
+            )
+            for rule in summary.rules
+        ),
+    )

@@ -1,0 +1,208 @@
+"""What was found in an Nsight Compute export, for people, in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from frx_graph.analyzers.kernels.analysis import MEASURED
+from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_OPTION
+from frx_graph.analyzers.kernels.metric_levels import Level, MetricLevel, metric_levels
+from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT
+from frx_graph.reports.kernels.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult, RulePart
+from frx_graph.reports.render.plain_text import one_line, path_end
+from frx_graph.reports.render.quantities import byte_count, percent, plural, seconds
+from frx_graph.reports.render.recommendation_text import INDENT, print_command, print_recommendations, print_wrapped
+from frx_graph.reports.render.rerun_command import YOUR_PROGRAM, rerun_command
+from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.rules.gpu_profile import FLOAT32
+
+_MARKS = {
+    Level.BAD: ("[!!]", "bold red"),
+    Level.DOUBTFUL: ("[ !]", "yellow"),
+    Level.GOOD: ("[ok]", "green"),
+    Level.UNMEASURED: ("[--]", "dim"),
+}
+_BAR = 20
+_KERNEL_NAME = 60
+_KERNEL_COLUMN = 26
+_KERNELS = 10
+_RULES = 5
+_RULE_TEXT = 240
+"""Characters of a message; the document has all."""
+_ADVICE = frozenset({"OPT", "WRN", "ERR"})
+_BOUNDS = {
+    "memory": "it waits for memory",
+    "compute": "it waits for arithmetic",
+    "balanced": "memory and arithmetic are about as busy",
+    "latency": f"neither memory nor arithmetic reaches {LATENCY_BELOW_PCT:.0f} %: it waits for single instructions",
+    "unknown": "compute and memory throughput were not both measured",
+}
+
+
+def render_kernels(
+    result: NcuResult, *, top: int, width: int, color: bool, measured: Sequence[str] = ("--", *YOUR_PROGRAM)
+) -> str:
+    """Verdict, kernels, metrics of the most promising one, bottlenecks, `top` recommendations, and what to do next;
+    `measured` are the filters, `--`, and the program of the command that measures again."""
+    out, console = text_console(width, color, soft_wrap=True)
+    _verdict(console, result, width)
+    _kernels(console, result)
+    if result.kernels:
+        _metrics(console, result.kernels[0])
+        _gpu(console, result.kernels[0], width)
+        _rules(console, result.kernels[0], width)
+    if result.bottlenecks:
+        print_title(console, "BOTTLENECKS DETECTED")
+        for bottleneck in result.bottlenecks:
+            _bottleneck(console, bottleneck, width)
+    print_recommendations(console, result.recommendations, top, width)
+    _next_steps(console, result, measured, width)
+    return out.getvalue()
+
+
+def _verdict(console: Console, result: NcuResult, width: int) -> None:
+    console.print(Text.assemble(("VERDICT", "bold"), f"  {path_end(result.source, width - 9)}"))
+    kernels, launches = plural(result.kernel_count, "kernel"), plural(result.launches, "launch", "launches")
+    written = "a binary report" if result.form == "report" else f"an export of {result.form} form"
+    print_wrapped(console, f"{kernels}, {launches}, {written}", width)
+    primary = next((found for found in result.bottlenecks if found.label == result.primary_bottleneck), None)
+    if primary is None and result.bottlenecks:
+        print_wrapped(console, "Primary bottleneck: not known, the metrics are too few to tell", width)
+    elif primary is None:
+        print_wrapped(console, "Primary bottleneck: none that these metrics tell", width)
+    else:
+        print_wrapped(console, f"Primary bottleneck: {primary.label} (confidence {primary.confidence:.2f})", width)
+        if primary.confidence < MEASURED:
+            print_wrapped(console, "Less sure than it could be: not all counters that tell it were measured.", width)
+    if result.secondary_bottlenecks:
+        print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}", width)
+    if result.kernels:
+        kernel = result.kernels[0]
+        print_wrapped(console, f"{_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}", width)
+    if not result.kernel_attribution.has_runtime_share:
+        print_wrapped(console, "Durations were not measured of all kernels: scores count launches, not time.", width)
+
+
+def _kernels(console: Console, result: NcuResult) -> None:
+    print_title(console, "KERNELS")
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    table.add_column("kernel", no_wrap=True, overflow="ellipsis", max_width=_KERNEL_COLUMN)
+    for heading in ("share", "time", "bound", "compute", "memory", "occ."):
+        table.add_column(heading, justify="left" if heading == "bound" else "right", no_wrap=True)
+    # By place: one name may stand for kernels on several devices.
+    ranked = zip(result.kernels, result.kernel_attribution.top_opportunities, strict=True)
+    for kernel, place in islice(ranked, _KERNELS):
+        table.add_row(
+            Text(_name(kernel.kernel_name)),
+            percent(place.runtime_share_pct),
+            seconds(kernel.seconds),
+            kernel.bound,
+            percent(kernel.compute_pct),
+            percent(kernel.memory_pct),
+            percent(kernel.metrics.get("achieved_occupancy")),
+        )
+    console.print(table, soft_wrap=False)
+    if result.kernel_count > _KERNELS:
+        console.print(Text(f"{result.kernel_count - _KERNELS} more: --json has all"))
+
+
+def _name(kernel: str) -> str:
+    return one_line(kernel, _KERNEL_NAME)
+
+
+def _metrics(console: Console, kernel: KernelPart) -> None:
+    print_title(console, f"MEASURED METRICS of {_name(kernel.kernel_name)}")
+    for metric in metric_levels(kernel.kernel_name, kernel.metrics):
+        mark, style = _MARKS[metric.level]
+        line = Text(INDENT)
+        line.append(mark, style)
+        line.append(f" {metric.title:<22} {_value(metric):>12}  {metric.line}")
+        console.print(line)
+    for limiter, share in kernel.limiters.items():
+        console.print(
+            Text(f"{INDENT}     blocks on a multiprocessor are limited by {limiter} ({share:.0%} of the time)")
+        )
+    if kernel.warp_stalls:
+        stalled = [f"{reason} {share:.0%}" for reason, share in list(kernel.warp_stalls.items())[:5]]
+        console.print(Text(f"{INDENT}     warps: {', '.join(one_line(text, 40) for text in stalled)}"))
+
+
+def _gpu(console: Console, kernel: KernelPart, width: int) -> None:
+    gpu = kernel.gpu
+    device = kernel.device_name or (f"compute capability {cc}" if (cc := kernel.compute_capability) else None)
+    if device is not None and (gpu is None or (kernel.device_name is not None and gpu.known_by == BY_CAPABILITY)):
+        print_wrapped(console, f"GPU: {one_line(device, 60)} is not listed, so its peaks are not known.", width)
+    if gpu is not None and (lines := list(_gpu_lines(gpu, kernel))):
+        print_title(console, f"BY LIMITS AND DATA SHEET of {gpu.name}")
+        instead = f", in place of {one_line(device, 60)}" if device and gpu.known_by == BY_OPTION else ""
+        for line in (f"known by {gpu.known_by}{instead}", *lines):
+            print_wrapped(console, line, width)
+
+
+def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
+    if gpu.theoretical_occupancy_pct is not None:
+        measured = kernel.metrics.get("theoretical_occupancy")
+        by = f", limited by {' and '.join(gpu.limiters)}" if gpu.limiters else ""
+        said = "" if measured is None else f"; Nsight Compute says {measured:.1f} %"
+        yield f"theoretical occupancy {gpu.theoretical_occupancy_pct:.1f} %{by}{said} ({gpu.limits_source})"
+    if gpu.dram_pct is not None:
+        yield f"DRAM at {gpu.dram_pct:.1f} % of its bandwidth ({gpu.peaks_source})"
+    if gpu.dram_bytes_per_launch is not None and gpu.l2_bytes is not None:
+        moved, held = byte_count(round(gpu.dram_bytes_per_launch)), byte_count(gpu.l2_bytes)
+        yield f"{moved} of DRAM traffic a launch; the L2 cache holds {held}"
+    for of, pct in gpu.peak_pct.items():
+        what = "float32" if of == FLOAT32 else f"{of} on tensor cores"
+        yield f"{what} at {pct:.1f} % of its peak ({gpu.peaks_source})"
+    if gpu.flops_per_byte is not None and gpu.ridge_flops_per_byte is not None:
+        ridge = gpu.ridge_flops_per_byte
+        yield f"{gpu.flops_per_byte:.3g} FLOP per byte; at the peaks arithmetic and DRAM meet at {ridge:.3g}"
+
+
+def _rules(console: Console, kernel: KernelPart, width: int) -> None:
+    """What can be done better, each rule once, most estimated speed-up first; what is only to be known, and what rules
+    said of other launches, is in the document."""
+    best: dict[str, RulePart] = {}
+    for rule in kernel.ncu_rules:
+        if rule.kind in _ADVICE and (rule.speedup_pct or 0.0) >= (best.get(rule.name, rule).speedup_pct or 0.0):
+            best[rule.name] = rule
+    found = list(best.values())
+    if found:
+        print_title(console, "NSIGHT COMPUTE'S OWN RULES")
+    for rule in sorted(found, key=lambda rule: -(rule.speedup_pct or 0.0))[:_RULES]:
+        said = (
+            "" if rule.speedup_pct is None else f", {rule.speedup_kind} speed-up of {rule.speedup_pct:.1f} % estimated"
+        )
+        print_wrapped(console, f"{rule.name} ({rule.section}){said}: {one_line(rule.text, _RULE_TEXT)}", width)
+
+
+def _value(metric: MetricLevel) -> str:
+    return "not measured" if metric.value is None else f"{metric.value:.2f} {metric.unit}".rstrip()
+
+
+def _bottleneck(console: Console, found: BottleneckPart, width: int) -> None:
+    filled = round(_BAR * found.score)
+    console.print(Text(f"{INDENT}{found.label:<36} {found.score:.2f} [{'#' * filled}{'.' * (_BAR - filled)}]"))
+    for evidence, kernel in zip(found.evidence, found.kernels, strict=True):
+        print_wrapped(console, f"{evidence}, {_name(kernel)}", width, INDENT * 2)
+
+
+def _next_steps(console: Console, result: NcuResult, measured: Sequence[str], width: int) -> None:
+    print_title(console, "NEXT STEPS")
+    again, everything = rerun_command(result.primary_bottleneck, measured), rerun_command(None, measured)
+    if result.recommendations:
+        print_wrapped(console, f"- Try first: {result.recommendations[0].title}", width)
+        print_wrapped(console, "- Then measure again:", width)
+        print_command(console, again)
+    missing = result.missing.get("full", ())
+    if missing:
+        print_wrapped(console, f"- Not measured: {', '.join(missing)}", width)
+        if everything != again or not result.recommendations:
+            print_wrapped(console, "- For all of that:", width)
+            print_command(console, everything)
+    for line in result.unread:
+        print_wrapped(console, f"- Could not be read: {line}", width)

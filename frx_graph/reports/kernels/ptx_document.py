@@ -1,0 +1,197 @@
+"""What was found in a PTX file as JSON: the document `frx_ptx_v1`, under the mode "ptx"."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis, StaticKernel
+from frx_graph.evidence.ptx.instruction import Kind
+from frx_graph.evidence.ptx.module import PtxModule
+from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.recommendation_part import RecommendationPart, recommendation_part
+
+SCHEMA_NAME: Literal["frx_ptx_v1"] = "frx_ptx_v1"
+BUNDLE = "ptx_static"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RiskPart(_Part):
+    """A label, of one kernel or of the worst of all."""
+
+    label: str
+    score: float
+    confidence: float
+    evidence: tuple[str, ...]
+    kernels: tuple[str, ...]
+
+
+class LoopPart(_Part):
+    """Instructions between a label and the last branch back to it."""
+
+    label: str
+    line: int
+    instructions: int
+    innermost: bool
+    instruction_mix: dict[Kind, int]
+
+
+class PtxKernelPart(_Part):
+    """One entry."""
+
+    name: str
+    line: int
+    linkage: str
+    register_count: int = Field(description="virtual, 64-bit ones counted as two: no measure of physical ones")
+    physical_registers: int | None = Field(description="from ptxas; null: it was not asked")
+    register_occupancy_pct: float | None = Field(description="the most that physical_registers allow; null: unknown")
+    spills_detected: bool | None = Field(description="from ptxas alone; null: not known")
+    spill_stores: int | None = Field(description="bytes a thread, from ptxas")
+    spill_loads: int | None = Field(description="bytes a thread, from ptxas")
+    stack_bytes: int | None = Field(description="local memory of a thread, spills included, from ptxas")
+    local_bytes: int = Field(description="arrays that are declared in local memory: no spills")
+    shared_bytes: int
+    instruction_count: int
+    instruction_mix: dict[Kind, int]
+    branch_count: int = Field(description="branches on a predicate")
+    has_back_edge: bool
+    loops: tuple[LoopPart, ...]
+    capability_flags: tuple[str, ...]
+    tuning: tuple[str, ...]
+
+
+class PtxGpuPart(_Part):
+    """The GPU that the file was assembled for."""
+
+    name: str
+    known_by: str = Field(description="the option, or the file's target")
+    target: str = Field(description="what the assembler is given")
+    threads_per_sm: int
+    full_occupancy_registers: int = Field(description="a thread; up to which every warp finds place")
+    limits_source: str
+    features: tuple[str, ...] = Field(description="what PTX of this target can use")
+    missing_features: tuple[str, ...] = Field(description="what needs a target of this architecture alone: sm_90a")
+
+
+class PtxResult(_Part):
+    """What was found in one file."""
+
+    schema_: Literal["frx_ptx_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    source: str
+    version: str
+    target: str
+    gpu: PtxGpuPart | None = Field(description="null: the target is not listed")
+    assembled: bool = Field(description="whether ptxas has said what it makes of the kernels")
+    not_assembled_because: str | None
+    kernel_count: int
+    kernels: tuple[PtxKernelPart, ...]
+    primary_bottleneck: str | None
+    secondary_bottlenecks: tuple[str, ...]
+    bottlenecks: tuple[RiskPart, ...]
+    recommendations: tuple[RecommendationPart, ...]
+    bundles: tuple[str, ...]
+
+
+class PtxDocument(_Part):
+    """The wrapper that all analyses share."""
+
+    mode: Literal["ptx"] = "ptx"
+    result: PtxResult
+
+
+def ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_because: str | None) -> PtxDocument:
+    """The document of a file; the last says why the assembler was not asked, None if it was."""
+    labels = [bottleneck.label for bottleneck in analysis.bottlenecks]
+    return PtxDocument(
+        result=PtxResult(
+            schema=SCHEMA_NAME,
+            source=module.source,
+            version=module.version,
+            target=module.target,
+            gpu=_gpu(analysis),
+            assembled=not_assembled_because is None,
+            not_assembled_because=not_assembled_because,
+            kernel_count=len(analysis.kernels),
+            kernels=tuple(map(_kernel, analysis.kernels)),
+            primary_bottleneck=labels[0] if labels else None,
+            secondary_bottlenecks=tuple(labels[1:]),
+            bottlenecks=tuple(
+                RiskPart(
+                    label=one.label,
+                    score=one.score,
+                    confidence=one.confidence,
+                    evidence=one.evidence,
+                    kernels=one.kernels,
+                )
+                for one in analysis.bottlenecks
+            ),
+            recommendations=tuple(map(recommendation_part, analysis.recommendations)),
+            bundles=(BUNDLE,),
+        )
+    )
+
+
+def ptx_schema() -> str:
+    """The text of `frx_ptx_v1.schema.json`."""
+    return published_schema(SCHEMA_NAME, PtxDocument)
+
+
+def as_json(document: PtxDocument) -> dict[str, Any]:
+    """What is written."""
+    found: dict[str, Any] = TypeAdapter(PtxDocument).dump_python(document, mode="json", by_alias=True)
+    return found
+
+
+def _gpu(analysis: PtxAnalysis) -> PtxGpuPart | None:
+    gpu, most = analysis.gpu, analysis.full_occupancy_registers
+    card = None if gpu is None else gpu.profile.architecture
+    if gpu is None or most is None or card is None or card.limits is None or card.limits_source is None:
+        return None
+    return PtxGpuPart(
+        name=gpu.profile.name,
+        known_by=gpu.known_by,
+        target=gpu.target,
+        threads_per_sm=card.limits.threads,
+        full_occupancy_registers=most,
+        limits_source=card.limits_source,
+        features=gpu.features,
+        missing_features=gpu.missing,
+    )
+
+
+def _kernel(kernel: StaticKernel) -> PtxKernelPart:
+    function, assembled = kernel.function, kernel.assembled
+    return PtxKernelPart(
+        name=function.name,
+        line=function.line,
+        linkage=function.linkage,
+        register_count=function.virtual_registers,
+        physical_registers=None if assembled is None else assembled.registers,
+        register_occupancy_pct=kernel.register_occupancy_pct,
+        spills_detected=None if assembled is None else assembled.spills,
+        spill_stores=None if assembled is None else assembled.spill_store_bytes,
+        spill_loads=None if assembled is None else assembled.spill_load_bytes,
+        stack_bytes=None if assembled is None else assembled.stack_bytes,
+        local_bytes=function.local_bytes,
+        shared_bytes=function.shared_bytes,
+        instruction_count=function.instructions,
+        instruction_mix=dict(function.mix),
+        branch_count=function.branches,
+        has_back_edge=function.has_back_edge,
+        loops=tuple(
+            LoopPart(
+                label=loop.label,
+                line=loop.line,
+                instructions=loop.instructions,
+                innermost=loop.innermost,
+                instruction_mix=dict(loop.mix),
+            )
+            for loop in function.loops
+        ),
+        capability_flags=tuple(sorted(function.capabilities)),
+        tuning=function.tuning,
+    )

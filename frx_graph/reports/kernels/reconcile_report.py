@@ -1,0 +1,120 @@
+"""What several layers of evidence say together, for people, in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from frx_graph.analyzers.reconcile.reconciliation import Why
+from frx_graph.analyzers.reconcile.signal import Layer
+from frx_graph.reports.kernels.reconcile_document import (
+    MissingEvidencePart,
+    ReconciledDiagnosisPart,
+    ReconcileResult,
+    SignalPart,
+    UnreconciledPart,
+)
+from frx_graph.reports.render.plain_text import one_line, path_end
+from frx_graph.reports.render.quantities import percent, plural
+from frx_graph.reports.render.recommendation_text import INDENT, print_command, print_wrapped
+from frx_graph.reports.render.text_console import print_title, text_console
+
+_NAME = 70
+_UNRECONCILED = 20
+_WHY = {
+    Why.REFUTED: "refuted",
+    Why.DISPUTED: "layers disagree",
+    Why.SYMPTOM: "a symptom",
+    Why.ONE_LAYER: "one layer alone",
+}
+
+
+def render_reconciliation(result: ReconcileResult, *, top: int, width: int, color: bool) -> str:
+    """The layers, `top` diagnoses with what speaks for and against them, what stands alone, and what is missing."""
+    out, console = text_console(width, color, soft_wrap=True)
+    console.print(Text("RECONCILIATION", "bold"))
+    for layer in Layer:
+        said = path_end(result.files[layer], width - 14) if layer in result.files else "not at hand"
+        console.print(Text(f"{INDENT}{layer.value:<9} {said}"))
+    matched = sum(len(kernel.names) > 1 for kernel in result.kernels)
+    kernels = plural(len(result.kernels), "kernel")
+    print_wrapped(console, f"{kernels}, {matched} of them in more than one layer", width)
+    for kernel in result.kernels:
+        if kernel.overloaded:
+            said = f"{one_line(kernel.name, _NAME)} is several kernels of the source, which cannot be told apart"
+            print_wrapped(console, said, width)
+    print_diagnoses(console, "DIAGNOSES", result.diagnoses, top, width)
+    _unreconciled(console, result.unreconciled, width)
+    shown = {(one.diagnosis, one.kernel) for one in result.diagnoses[:top]}
+    print_missing_evidence(console, result.missing_evidence, shown, top, width)
+    return out.getvalue()
+
+
+def print_diagnoses(
+    console: Console, title: str, found: Sequence[ReconciledDiagnosisPart], top: int, width: int
+) -> None:
+    """The first `top`, with what speaks for and against each."""
+    print_title(console, title)
+    if not found:
+        print_wrapped(console, "None that these layers tell.", width)
+    for number, one in enumerate(found[:top], start=1):
+        console.print(Text(f"{number}. [{one.confidence.upper()}] {one.title}", "bold"))
+        share = "" if one.runtime_share_pct is None else f", {percent(one.runtime_share_pct)} of the time of kernels"
+        print_wrapped(console, f"{one.diagnosis} in {one_line(one.kernel, _NAME)}{share}", width)
+        for signal in one.agreeing:
+            print_wrapped(console, f"+ {_signal(signal)}", width)
+        for signal in one.contradicting:
+            print_wrapped(console, f"- {_signal(signal)}", width)
+    if len(found) > top:
+        console.print(Text(f"{len(found) - top} more: --top {len(found)}"))
+
+
+def _signal(signal: SignalPart) -> str:
+    line = "" if signal.line is None else f", line {signal.line}"
+    return f"{signal.layer.value}{line} ({signal.grade}): {signal.evidence}"
+
+
+def _unreconciled(console: Console, found: Sequence[UnreconciledPart], width: int) -> None:
+    if not found:
+        return
+    print_title(console, "UNRECONCILED")
+    for one in found[:_UNRECONCILED]:
+        line = "" if one.line is None else f", line {one.line}"
+        where = "the whole run" if one.kernel is None else one_line(one.kernel, _NAME)
+        print_wrapped(console, f"{one.layer.value}{line}: {one.label}, {where}", width)
+        print_wrapped(console, one.evidence, width, INDENT * 2)
+        reason = f"{_WHY[one.why]}: {one.reason}" if one.why is not Why.ONE_LAYER else one.reason
+        print_wrapped(console, reason, width, INDENT * 2)
+    if len(found) > _UNRECONCILED:
+        console.print(Text(f"{INDENT}{len(found) - _UNRECONCILED} more: --json has all"))
+
+
+def print_missing_evidence(
+    console: Console, found: Sequence[MissingEvidencePart], shown: set[tuple[str, str]], top: int, width: int
+) -> None:
+    """Of the diagnoses and kernels that are `shown`, and of those that would hold then."""
+    wanted = [one for one in found if one.confidence is None or (one.diagnosis, one.kernel) in shown]
+    if not wanted:
+        return
+    print_title(console, "MISSING EVIDENCE")
+    fallbacks = dict.fromkeys(one.fallback for one in wanted[:top] if one.fallback is not None)
+    for one in wanted[:top]:
+        console.print(Text(f"{one.diagnosis}", "bold"))
+        for line in _wanted(one):
+            print_wrapped(console, line, width)
+        if one.command is not None:
+            print_command(console, one.command)
+    for fallback in fallbacks:
+        console.print(Text("Fallback:"))
+        print_command(console, fallback)
+    if len(found) > min(top, len(wanted)):
+        console.print(Text(f"{len(found) - min(top, len(wanted))} more: --json has all"))
+
+
+def _wanted(one: MissingEvidencePart) -> Iterator[str]:
+    yield one_line(one.kernel, _NAME)
+    now = one.confidence or "not told"
+    yield f"confidence: {now} -> {one.confidence_if_confirmed} if {one.layer.value} confirms it"
+    yield f"collect: {one.what}"

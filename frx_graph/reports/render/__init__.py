@@ -1,0 +1,1 @@
+"""Render text, tables, pictures and pages: what all reports share."""

@@ -1,0 +1,60 @@
+"""Texts of rules and findings: prose in which backquotes mark code, and indented lines are code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from frx_graph.reports.render.plain_text import lines
+
+_CODE = re.compile(r"`([^`]+)`")
+_INDENT = "    "
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A piece of a line: prose, or code that was marked."""
+
+    text: str
+    code: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """One line of prose."""
+
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeBlock:
+    """Lines that were indented, without the indentation that they share."""
+
+    lines: tuple[str, ...]
+
+
+def runs(line: str) -> tuple[Run, ...]:
+    """The pieces of one line. A backquote without a partner is prose."""
+    pieces = []
+    position = 0
+    for match in _CODE.finditer(line):
+        pieces += [Run(line[position : match.start()], code=False), Run(match[1], code=True)]
+        position = match.end()
+    pieces.append(Run(line[position:], code=False))
+    return tuple(piece for piece in pieces if piece.text)
+
+
+def blocks(text: str) -> tuple[Paragraph | CodeBlock, ...]:
+    """The printable paragraphs and code blocks of a text."""
+    found: list[Paragraph | CodeBlock] = []
+    code: list[str] = []
+    for line in [*lines(text), ""]:
+        if line.startswith(_INDENT):
+            code.append(line.removeprefix(_INDENT))
+            continue
+        if code:
+            found.append(CodeBlock(tuple(code)))
+            code = []
+        if line.strip():
+            found.append(Paragraph(runs(line.strip())))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Render runs, traces and fleets of runs."""

@@ -1,0 +1,284 @@
+"""What was found in a run as JSON: the document `frx_run_v1`, under the mode "run_bundle"."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from frx_graph.analyzers.run.abstraction_tax import AbstractionTax
+from frx_graph.analyzers.run.analysis import RunRecord, ScopeAnalysis
+from frx_graph.analyzers.run.batch_layouts import StrideChange
+from frx_graph.analyzers.run.diagnosis import Diagnosis
+from frx_graph.analyzers.run.figures import ScopeFigures
+from frx_graph.analyzers.run.scopes import processes
+from frx_graph.analyzers.run.steps import Activity, RunStep
+from frx_graph.analyzers.timeline.labels import RunLabel
+from frx_graph.facts.layout import is_channels_last, is_contiguous
+from frx_graph.reports.kernels.explanation import confidence_label
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.recommendation_part import recommendation_part
+from frx_graph.reports.runs.run_parts import (
+    SCHEMA_NAME,
+    ComparisonPart,
+    ContributorPart,
+    DeviceUsePart,
+    DiagnosisPart,
+    ProcessPart,
+    RunDocument,
+    RunResult,
+    ScopePart,
+    SelectorPart,
+    SourcePart,
+    StepPart,
+    StrideChangePart,
+    SummaryPart,
+    TaxPart,
+    WhyNotPart,
+)
+from frx_graph.reports.runs.trace_document import label_part
+from frx_graph.reports.runs.trace_parts import MissingPart, TraceResult
+from frx_graph.version import __version__
+
+_STEPS_LISTED = 1000
+_CHANGES_LISTED = 100
+_NAME = 200
+
+
+def run_document(
+    run_id: str,
+    record: RunRecord,
+    trace: TraceResult | None,
+    sources: Sequence[SourcePart],
+    missing: Sequence[MissingPart],
+    unread: Sequence[MissingPart],
+    warnings: Sequence[str],
+) -> RunDocument:
+    """The document of a run; `trace` is that of the profiler's trace, if there is one."""
+    timed = bool(record.run.figures.steps)
+    source: Literal["events", "trace"] = "trace" if record.from_trace else "events"
+    return RunDocument(
+        result=RunResult(
+            schema=SCHEMA_NAME,
+            run_id=one_line(run_id),
+            frx_version=__version__,
+            sources=tuple(sources),
+            steps_from=source if timed else None,
+            event_count=record.event_count,
+            step_count=len(record.run.figures.steps),
+            selector=SelectorPart(skip_first_n=record.selector.skip_first_n, last_k=record.selector.last_k),
+            auto_scope=record.automatic.scope,
+            run=_scope(record.run),
+            steady_state=_scope(record.steady_state),
+            scope_comparison=_comparison(record),
+            trace=trace,
+            missing=tuple(missing),
+            unread=tuple(unread),
+            warnings=tuple(one_line(warning, _NAME) for warning in warnings),
+        )
+    )
+
+
+def run_schema() -> str:
+    """The text of `frx_run_v1.schema.json`."""
+    return published_schema(SCHEMA_NAME, RunDocument)
+
+
+def as_json(document: RunDocument) -> dict[str, Any]:
+    """What is written."""
+    found: dict[str, Any] = TypeAdapter(RunDocument).dump_python(document, mode="json", by_alias=True)
+    return found
+
+
+def summary_text(document: RunDocument) -> str:
+    """The text of `derived/summary.json`: the result by itself."""
+    return json.dumps(as_json(document)["result"], indent=2, allow_nan=False) + "\n"
+
+
+def _comparison(record: RunRecord) -> ComparisonPart:
+    run, steady = _name(record.run.diagnosis.user_facing), _name(record.steady_state.diagnosis.user_facing)
+    if not record.steady_state.figures.timed:
+        return ComparisonPart(
+            primary_changed=False, run=run, steady_state=None, reading="no step is left of which to tell a steady state"
+        )
+    if run == steady:
+        reading = "both scopes say the same"
+    elif steady is None:
+        reading = f"{run} holds back the beginning alone: it is gone in the steady state"
+    elif run is None:
+        reading = f"{steady} shows in the steady state alone"
+    else:
+        reading = f"the beginning is {run}, the steady state {steady}: go by the steady state in a long run"
+    return ComparisonPart(primary_changed=run != steady, run=run, steady_state=steady, reading=reading)
+
+
+def _name(label: RunLabel | None) -> str | None:
+    return None if label is None else label.label
+
+
+def _scope(found: ScopeAnalysis) -> ScopePart:
+    steps = found.figures.steps
+    labels = tuple(map(label_part, found.labels))
+    return ScopePart(
+        scope=found.scope,
+        per_step=tuple(map(_step, steps[-_STEPS_LISTED:])),
+        steps_not_listed=max(0, len(steps) - _STEPS_LISTED),
+        run_summary=_summary(found.figures),
+        bottlenecks=tuple(label for label in labels if label.answer == "present"),
+        labels=labels,
+        diagnosis=_diagnosis(found.diagnosis),
+        framework_abstraction_tax=None if found.tax is None else _tax(found.tax),
+        layout_findings=tuple(map(_change, found.stride_changes[:_CHANGES_LISTED])),
+    )
+
+
+def _step(step: RunStep) -> StepPart:
+    def ms(activity: Activity) -> float | None:
+        time = step.times.get(activity)
+        return None if time is None else time / 1e6
+
+    return StepPart(
+        process=step.process,
+        step=step.number,
+        kind=None if step.kind is None else one_line(step.kind, _NAME),
+        failed=step.failed,
+        incomplete=not step.whole,
+        wall_ms=step.wall_ns / 1e6 if step.whole else None,
+        marked_ms=None if step.start_ns is None else (step.end_ns - step.start_ns) / 1e6,
+        loader_wait_ms=ms(Activity.LOADER),
+        h2d_ms=ms(Activity.H2D),
+        d2h_ms=ms(Activity.D2H),
+        forward_ms=ms(Activity.FORWARD),
+        backward_ms=ms(Activity.BACKWARD),
+        optimizer_ms=ms(Activity.OPTIMIZER),
+        sync_ms=ms(Activity.SYNC),
+        other_ms=ms(Activity.OTHER),
+        unexplained_ms=step.unexplained_ns / 1e6 if step.whole else None,
+        loss=step.loss if step.loss is not None and math.isfinite(step.loss) else None,
+    )
+
+
+def _summary(figures: ScopeFigures) -> SummaryPart:
+    means = figures.means
+    losses = [step.loss for step in figures.steps if step.loss is not None]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return SummaryPart(
+        steps=len(figures.steps),
+        failed_steps=sum(step.failed for step in figures.steps),
+        incomplete_steps=sum(not step.whole for step in figures.steps),
+        processes=tuple(_process(process, steps) for process, steps in processes(figures.timed).items()),
+        step_ms=figures.step_ms,
+        median_step_ms=figures.median_ms,
+        p90_step_ms=figures.p90_ms,
+        steps_per_s=figures.steps_per_s,
+        loader_wait_share=means.get(Activity.LOADER),
+        h2d_share=means.get(Activity.H2D),
+        d2h_share=means.get(Activity.D2H),
+        forward_share=means.get(Activity.FORWARD),
+        backward_share=means.get(Activity.BACKWARD),
+        optimizer_share=means.get(Activity.OPTIMIZER),
+        sync_share=means.get(Activity.SYNC),
+        other_share=means.get(Activity.OTHER),
+        unexplained_share=figures.unexplained,
+        between_steps_share=figures.between,
+        dominant_stall=figures.dominant_stall,
+        gpu_busy_share=figures.busy,
+        sampled_gpu_busy_share=figures.sampled_busy,
+        memory_busy_share=figures.memory_busy,
+        peak_memory_share=figures.peak_memory,
+        devices=tuple(
+            DeviceUsePart(
+                device=device.device,
+                samples=device.samples,
+                busy_share=device.busy,
+                memory_busy_share=device.memory_busy,
+                peak_memory_share=device.peak_memory,
+            )
+            for device in figures.devices
+        ),
+        shape_change_share=None if figures.shapes is None else figures.shapes.share,
+        last_loss=finite[-1] if finite else None,
+        losses_not_finite=len(losses) - len(finite),
+    )
+
+
+def _process(process: int | None, steps: Sequence[RunStep]) -> ProcessPart:
+    wall = sum(step.wall_ns for step in steps)
+    waits = [step.times[Activity.LOADER] for step in steps if Activity.LOADER in step.times]
+    return ProcessPart(
+        process=process,
+        steps=len(steps),
+        step_ms=wall / len(steps) / 1e6,
+        loader_wait_share=sum(waits) / wall if len(waits) == len(steps) else None,
+    )
+
+
+def _diagnosis(found: Diagnosis) -> DiagnosisPart:
+    return DiagnosisPart(
+        primary_bottleneck=_name(found.primary),
+        primary_is_symptom=found.primary is not None and found.primary.symptom,
+        user_facing_bottleneck=_name(found.user_facing),
+        confidence=found.confidence,
+        confidence_label=None if found.confidence is None else confidence_label(found.confidence),
+        reason=found.reason,
+        evidence=found.evidence,
+        why_not=tuple(WhyNotPart(label=one.label, answer=one.answer, reason=one.reason) for one in found.why_not),
+        recommendations=tuple(map(recommendation_part, found.recommendations)),
+    )
+
+
+def _tax(tax: AbstractionTax) -> TaxPart:
+    return TaxPart(
+        score=tax.score,
+        severity=tax.severity,
+        idle_share=tax.idle,
+        explained_share=tax.explained,
+        fragmentation=tax.fragmentation,
+        sampled=tax.sampled,
+        contributors=tuple(
+            ContributorPart(name=one.name, inferred=one.inferred, evidence=one.evidence) for one in tax.contributors
+        ),
+    )
+
+
+def _change(change: StrideChange) -> StrideChangePart:
+    name = one_line(change.tensor, _NAME)
+    before, after = _layout(change.shape, change.before), _layout(change.shape, change.after)
+    what = "input" if change.of == "batch" else "parameter"
+    times = "once" if change.count == 1 else f"{change.count} times"
+    return StrideChangePart(
+        severity=change.severity,
+        title=f"The strides of {what} `{name}` changed between steps, and its shape did not: {times}",
+        of=change.of,
+        tensor=name,
+        shape=change.shape,
+        strides_before=change.before,
+        strides_after=change.after,
+        layout_before=before,
+        layout_after=after,
+        count=change.count,
+        among=change.among,
+        steps=change.steps,
+        fix=_fix(change, "channels_last" in (before, after)),
+    )
+
+
+def _layout(shape: Sequence[int], strides: Sequence[int]) -> str:
+    if is_contiguous(shape, strides):
+        return "plain"
+    return "channels_last" if is_channels_last(shape, strides) else "other strides"
+
+
+def _fix(change: StrideChange, channels_last: bool) -> str:
+    if change.of == "parameters":
+        return (
+            "convert the model once, before the first step and before it is compiled, with "
+            "`.to(memory_format=...)`, and leave its parameters' strides alone afterwards"
+        )
+    memory_format = "torch.channels_last_3d" if len(change.shape) == 5 else "torch.channels_last"
+    other = f", or `.contiguous(memory_format={memory_format})` if the model runs in that" if channels_last else ""
+    return f"give the batch one layout where it is made, or at the head of the step: `.contiguous()`{other}"

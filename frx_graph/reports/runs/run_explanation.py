@@ -1,0 +1,135 @@
+"""Puts what was found in a training run together for somebody who is to mend the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frx_graph.analyzers.kernels.label_titles import label_title
+from frx_graph.analyzers.kernels.metric_levels import Level
+from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.timeline import labels as lines
+from frx_graph.reports.kernels.explain_document import (
+    SCHEMA_NAME,
+    DiagnosisPart,
+    ExplainDocument,
+    KeyMetricPart,
+    MissingPart,
+    TopKernelPart,
+)
+from frx_graph.reports.kernels.explanation import NAME_LIMIT, confidence_label, top_recommendation
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.runs.run_parts import RunResult, ScopePart, SummaryPart
+from frx_graph.reports.runs.trace_parts import KernelPart, LabelPart
+
+RECOLLECT = "frx collect --explain -- python train.py"
+_UNREADABLE = "files of the bundle that could not be read, or were not: frx analyze names them"
+_KERNELS = 10
+_RECOMMENDATIONS = 5
+
+
+def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
+    """The explanation of a run, in one of its scopes."""
+    found = result.scope(scope)
+    diagnoses = tuple(map(_diagnosis, found.bottlenecks))
+    told = found.diagnosis.user_facing_bottleneck
+    primary = next((one for one in diagnoses if one.label == told and told != lines.INSUFFICIENT), None)
+    if primary is not None and found.diagnosis.confidence is not None:
+        primary = primary.model_copy(
+            update={
+                "confidence": found.diagnosis.confidence,
+                "confidence_label": confidence_label(found.diagnosis.confidence),
+                "evidence": (*found.diagnosis.evidence, *_times(found.run_summary), *_layouts(found)),
+            }
+        )
+    kernels = () if result.trace is None else result.trace.kernels
+    return ExplainDocument(
+        schema=SCHEMA_NAME,
+        evidence_file=one_line(result.run_id, NAME_LIMIT),
+        layers_available=("run",),
+        primary_diagnosis=primary,
+        diagnoses=diagnoses,
+        key_metrics=tuple(_metrics(found.run_summary)),
+        static_findings=(),
+        reconciled=(),
+        ncu_bottlenecks=(),
+        top_kernels=tuple(_kernel(rank, one) for rank, one in enumerate(kernels[:_KERNELS], start=1)),
+        roofline=None,
+        occupancy_summary=None,
+        top_recommendations=tuple(map(top_recommendation, found.diagnosis.recommendations[:_RECOMMENDATIONS])),
+        missing_data=tuple(
+            MissingPart(layer="run", reason=f"{gap.subject}: {gap.reason}", command=None) for gap in result.missing
+        )
+        + ((MissingPart(layer="run", reason=_UNREADABLE, command=None),) if result.unread else ()),
+        reprofile_command=RECOLLECT,
+        source=None,
+    )
+
+
+def _diagnosis(label: LabelPart) -> DiagnosisPart:
+    return DiagnosisPart(
+        label=label.label,
+        title=label_title(label.label),
+        score=label.score,
+        confidence=label.confidence,
+        confidence_label=confidence_label(label.confidence),
+        evidence=(label.evidence,),
+        kernels=(),
+    )
+
+
+def _layouts(found: ScopePart) -> Iterator[str]:
+    """Without the tensors' names, which are the program's own."""
+    if found.layout_findings:
+        count = len(found.layout_findings)
+        yield f"strides of {count} tensors changed between steps while shapes did not (FRX006)"
+
+
+def _times(summary: SummaryPart) -> Iterator[str]:
+    if summary.step_ms is None:
+        return
+    parts = (
+        ("waiting for input", summary.loader_wait_share),
+        ("copies from the host", summary.h2d_share),
+        ("forward", summary.forward_share),
+        ("backward", summary.backward_share),
+        ("optimizer", summary.optimizer_share),
+        ("waiting for devices", summary.sync_share),
+    )
+    known = ", ".join(f"{name} {share:.1%}" for name, share in parts if share is not None)
+    yield f"a step takes {summary.step_ms:.4g} ms from batch to batch{': ' if known else ''}{known}"
+
+
+def _metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
+    for name, title, share, line, above in (
+        ("loader_wait", "Waiting for input", summary.loader_wait_share, lines.INPUT_WAIT, True),
+        ("h2d", "Copies from the host", summary.h2d_share, lines.COPY_TIME, True),
+        ("sync", "Waiting for devices", summary.sync_share, lines.SYNC_WAIT, True),
+        ("gpu_busy", "Devices busy", summary.gpu_busy_share, lines.LEAST_BUSY, False),
+        ("peak_memory", "Memory of a device, most", summary.peak_memory_share, lines.MEMORY, True),
+        ("shape_changes", "Steps on other shapes", summary.shape_change_share, lines.CHANGES, True),
+    ):
+        # Values from the line on are bad, or those below it.
+        bad = share is not None and (share >= line if above else share < line)
+        yield KeyMetricPart(
+            name=name,
+            title=title,
+            value=None if share is None else 100 * share,
+            unit="%",
+            level=Level.UNMEASURED if share is None else Level.BAD if bad else Level.GOOD,
+            line=f"[!!] {'>=' if above else '<'} {100 * line:g}",
+        )
+
+
+def _kernel(rank: int, kernel: KernelPart) -> TopKernelPart:
+    return TopKernelPart(
+        rank=rank,
+        kernel_name=one_line(kernel.name, NAME_LIMIT),
+        launches=kernel.count,
+        seconds=kernel.total_ms / 1e3,
+        runtime_share_pct=None if kernel.busy_share is None else 100 * kernel.busy_share,
+        mfu_pct=None,
+        roofline_region=None,
+        opportunity=None,
+        opportunity_score=None,
+        registers=None,
+    )

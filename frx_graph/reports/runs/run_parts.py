@@ -1,0 +1,227 @@
+"""The parts of the document `frx_run_v1`: shares are 0..1, what was not recorded is null, and never 0."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from frx_graph.analyzers.run.abstraction_tax import TaxSeverity
+from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.timeline.labels import Answer
+from frx_graph.evidence.run.events import SnapshotOf
+from frx_graph.records import Severity
+from frx_graph.reports.render.recommendation_part import RecommendationPart
+from frx_graph.reports.runs.trace_parts import LabelPart, MissingPart, TraceResult
+
+SCHEMA_NAME: Literal["frx_run_v1"] = "frx_run_v1"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class SourcePart(_Part):
+    """A file of the bundle that was read."""
+
+    role: Literal["events", "trace", "samples"]
+    path: str = Field(description="within the bundle")
+    bytes: int
+    sha256: str
+
+
+class SelectorPart(_Part):
+    """How the steady state is chosen, of each process."""
+
+    skip_first_n: int = Field(description="steps left out, or every fifth where that is fewer")
+    last_k: int = Field(description="of the others, the last ones that are used")
+
+
+class StepPart(_Part):
+    """One step. Times may overlap; null: not recorded of its process."""
+
+    process: int | None
+    step: int | None
+    kind: str | None
+    failed: bool
+    incomplete: bool = Field(description="events are missing since the step before: it is not timed")
+    wall_ms: float | None = Field(description="from where the step before ended to where this one did")
+    marked_ms: float | None = Field(description="as the program marked it")
+    loader_wait_ms: float | None
+    h2d_ms: float | None
+    d2h_ms: float | None
+    forward_ms: float | None
+    backward_ms: float | None
+    optimizer_ms: float | None
+    sync_ms: float | None
+    other_ms: float | None = Field(description="parts of the step by names of the program's own, and other copies")
+    unexplained_ms: float | None = Field(description="in nothing that was recorded")
+    loss: float | None = Field(description="null: not recorded, or not finite")
+
+
+class ProcessPart(_Part):
+    """One process that ran steps."""
+
+    process: int | None
+    steps: int
+    step_ms: float | None
+    loader_wait_share: float | None
+
+
+class DeviceUsePart(_Part):
+    """One device, by samples."""
+
+    device: int | None
+    samples: int
+    busy_share: float | None
+    memory_busy_share: float | None
+    peak_memory_share: float | None
+
+
+class SummaryPart(_Part):
+    """A scope in figures. Shares are of the time of its steps that are complete and did not fail."""
+
+    steps: int
+    failed_steps: int
+    incomplete_steps: int = Field(description="not timed, since events of them are missing")
+    processes: tuple[ProcessPart, ...]
+    step_ms: float | None = Field(description="mean, from batch to batch")
+    median_step_ms: float | None
+    p90_step_ms: float | None
+    steps_per_s: float | None = Field(description="of one process")
+    loader_wait_share: float | None
+    h2d_share: float | None
+    d2h_share: float | None
+    forward_share: float | None
+    backward_share: float | None
+    optimizer_share: float | None
+    sync_share: float | None
+    other_share: float | None
+    unexplained_share: float | None
+    between_steps_share: float | None = Field(description="of the unexplained, what is before the program's mark")
+    dominant_stall: str | None
+    gpu_busy_share: float | None = Field(description="of a profiler's trace where there is one, else of samples")
+    sampled_gpu_busy_share: float | None
+    memory_busy_share: float | None
+    peak_memory_share: float | None
+    devices: tuple[DeviceUsePart, ...]
+    shape_change_share: float | None = Field(description="of steps, on other shapes than the step before")
+    last_loss: float | None
+    losses_not_finite: int
+
+
+class WhyNotPart(_Part):
+    """A label that is not the diagnosis."""
+
+    label: str
+    answer: Answer
+    reason: str
+
+
+class DiagnosisPart(_Part):
+    """What holds the run back."""
+
+    primary_bottleneck: str | None = Field(description="of the highest score, symptoms included; null: nothing is seen")
+    primary_is_symptom: bool
+    user_facing_bottleneck: str | None = Field(description="the cause that costs most; without one, the symptom")
+    confidence: float | None = Field(description="0..1; null: there is no bottleneck")
+    confidence_label: Literal["low", "medium", "high"] | None
+    reason: str = Field(description="of the confidence")
+    evidence: tuple[str, ...]
+    why_not: tuple[WhyNotPart, ...]
+    recommendations: tuple[RecommendationPart, ...]
+
+
+class ContributorPart(_Part):
+    """What the tax may come from."""
+
+    name: str
+    inferred: bool = Field(description="true: an opportunity to look into, not something that was seen")
+    evidence: str
+
+
+class TaxPart(_Part):
+    """Time of devices that is lost to launching work in small pieces: a reasoned score, not calibrated by speed-ups."""
+
+    score: float = Field(description="0..100")
+    severity: TaxSeverity
+    idle_share: float
+    explained_share: float = Field(description="of the device's time, idle for want of input, copies or waits")
+    fragmentation: float = Field(description="0..1 of the kernels, that are small")
+    sampled: bool = Field(description="true: from samples and totals, not from a profiler's timeline")
+    contributors: tuple[ContributorPart, ...]
+
+
+class StrideChangePart(_Part):
+    """A tensor whose strides changed between steps while its shape did not."""
+
+    rule: Literal["FRX006"] = "FRX006"
+    severity: Severity
+    title: str
+    of: SnapshotOf
+    tensor: str
+    shape: tuple[int, ...]
+    strides_before: tuple[int, ...]
+    strides_after: tuple[int, ...]
+    layout_before: str
+    layout_after: str
+    count: int
+    among: int = Field(description="how often it could have changed")
+    steps: tuple[int, ...] = Field(description="the first of them")
+    fix: str
+
+
+class ScopePart(_Part):
+    """All of one scope."""
+
+    scope: Scope
+    per_step: tuple[StepPart, ...] = Field(description="the last ones")
+    steps_not_listed: int
+    run_summary: SummaryPart
+    bottlenecks: tuple[LabelPart, ...] = Field(description="labels that hold, causes first")
+    labels: tuple[LabelPart, ...] = Field(description="all of them")
+    diagnosis: DiagnosisPart
+    framework_abstraction_tax: TaxPart | None = Field(description="null: the data do not support one")
+    layout_findings: tuple[StrideChangePart, ...]
+
+
+class ComparisonPart(_Part):
+    """Whether the scopes agree."""
+
+    primary_changed: bool
+    run: str | None = Field(description="what people are told of all steps")
+    steady_state: str | None
+    reading: str
+
+
+class RunResult(_Part):
+    """What was found in one run: what `derived/summary.json` holds."""
+
+    schema_: Literal["frx_run_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    run_id: str
+    frx_version: str = Field(description="that analysed it")
+    sources: tuple[SourcePart, ...]
+    steps_from: Literal["events", "trace"] | None = Field(description="null: no step is in the record")
+    event_count: int
+    step_count: int
+    selector: SelectorPart
+    auto_scope: Scope = Field(description="what is shown unless another is asked for")
+    run: ScopePart
+    steady_state: ScopePart
+    scope_comparison: ComparisonPart
+    trace: TraceResult | None = Field(description="of the profiler's trace of a part of the run")
+    missing: tuple[MissingPart, ...]
+    unread: tuple[MissingPart, ...] = Field(description="files of the bundle, by name, and why")
+    warnings: tuple[str, ...] = Field(description="of the program, about its own record")
+
+    def scope(self, wanted: Scope) -> ScopePart:
+        """The one that is asked for."""
+        chosen = self.auto_scope if wanted is Scope.AUTO else wanted
+        return self.run if chosen is Scope.RUN else self.steady_state
+
+
+class RunDocument(_Part):
+    """The wrapper that all analyses share."""
+
+    mode: Literal["run_bundle"] = "run_bundle"
+    result: RunResult

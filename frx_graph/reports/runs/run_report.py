@@ -1,0 +1,241 @@
+"""What was found in a run, for people, in a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.timeline.labels import Answer
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.render.quantities import UNKNOWN, byte_count, per_second, percent, plural, seconds
+from frx_graph.reports.render.recommendation_part import RecommendationPart
+from frx_graph.reports.render.recommendation_text import INDENT, print_wrapped
+from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.reports.runs.run_parts import (
+    DiagnosisPart,
+    RunResult,
+    ScopePart,
+    StrideChangePart,
+    SummaryPart,
+    TaxPart,
+)
+from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
+
+_FEW = 5
+_NAME = 40
+_KEY = 20
+NOTHING = "none that was recorded"
+
+
+def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, width: int, color: bool) -> str:
+    """Verdict, evidence, figures, `top` cards, the framework's part, layouts, why no other label, what is missing."""
+    out, console = text_console(width, color, soft_wrap=True)
+    found = result.scope(scope)
+    console.print(Text.assemble(("RUN", "bold"), f"  {one_line(result.run_id, width - 5)}"))
+    print_wrapped(console, f"Scope: {_scope(found, result)}", width)
+    print_wrapped(console, f"Read from: {read_from}", width)
+    _verdict(console, found, width)
+    _evidence(console, found.diagnosis, width)
+    _snapshot(console, found.run_summary, width)
+    _parts(console, found.run_summary)
+    if found.diagnosis.recommendations:
+        _recommendations(console, found.diagnosis.recommendations, top, width)
+    print_title(console, "FRAMEWORK ABSTRACTION TAX")
+    for line in _tax(found.framework_abstraction_tax):
+        print_wrapped(console, line, width)
+    _layouts(console, found, result.trace, width)
+    _why_not(console, found.diagnosis, width)
+    if result.scope_comparison.primary_changed:
+        print_title(console, "SCOPES")
+        print_wrapped(console, result.scope_comparison.reading, width)
+    if result.missing or result.unread or result.warnings:
+        print_title(console, "NOT IN THIS RUN")
+        for gap in (*result.missing, *result.unread):
+            print_wrapped(console, f"{one_line(gap.subject)}: {gap.reason}", width)
+        for warning in result.warnings:
+            print_wrapped(console, f"the program says: {warning}", width)
+    return out.getvalue()
+
+
+def _scope(found: ScopePart, result: RunResult) -> str:
+    steps = found.run_summary.steps
+    said = f"{found.scope} ({plural(steps, 'step')}"
+    if found.scope is Scope.STEADY_STATE and steps < result.step_count:
+        said += f" of {result.step_count:,}"
+    several = len(found.run_summary.processes)
+    return said + (f", {several} processes)" if several > 1 else ")")
+
+
+def _verdict(console: Console, found: ScopePart, width: int) -> None:
+    told = found.diagnosis
+    print_title(console, "VERDICT")
+    _row(console, "Primary bottleneck", told.user_facing_bottleneck or NOTHING, width)
+    if told.primary_bottleneck != told.user_facing_bottleneck and told.primary_bottleneck is not None:
+        symptom = " (symptom)" if told.primary_is_symptom else ""
+        _row(console, "Internal signal", f"{told.primary_bottleneck}{symptom}", width)
+    if told.confidence is not None:
+        _row(console, "Confidence", f"{told.confidence_label} ({told.confidence:.2f})", width)
+    _row(console, "Reason", told.reason, width)
+
+
+def _evidence(console: Console, told: DiagnosisPart, width: int) -> None:
+    if not told.evidence:
+        return
+    print_title(console, "EVIDENCE")
+    for line in told.evidence:
+        print_wrapped(console, f"- {line}", width)
+
+
+def _snapshot(console: Console, summary: SummaryPart, width: int) -> None:
+    print_title(console, "PERFORMANCE SNAPSHOT")
+    busy = percent(_percent(summary.gpu_busy_share))
+    sampled = summary.sampled_gpu_busy_share
+    if sampled is not None and sampled != summary.gpu_busy_share:
+        busy += f" in the profiled steps, {percent(100 * sampled)} by samples"
+    rate = UNKNOWN if summary.steps_per_s is None else per_second(summary.steps_per_s, "steps/s")
+    rows = (
+        ("GPU busy", busy),
+        ("GPU memory busy", percent(_percent(summary.memory_busy_share))),
+        ("GPU memory, most", percent(_percent(summary.peak_memory_share))),
+        ("Step time", f"{_milli(summary.step_ms)} from batch to batch; {_spread(summary)}"),
+        ("Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"),
+        ("Dominant stall", summary.dominant_stall or "none that was recorded"),
+    )
+    for key, value in rows:
+        _row(console, key, value, width)
+    if summary.failed_steps:
+        _row(console, "Failed", plural(summary.failed_steps, "step"), width)
+    if summary.incomplete_steps:
+        _row(console, "Not timed", f"{plural(summary.incomplete_steps, 'step')} of which events are missing", width)
+    if summary.last_loss is not None or summary.losses_not_finite:
+        bad = f", {plural(summary.losses_not_finite, 'loss', 'losses')} not finite" if summary.losses_not_finite else ""
+        last = UNKNOWN if summary.last_loss is None else f"{summary.last_loss:.4g}"
+        _row(console, "Last loss", f"{last}{bad}", width)
+
+
+def _spread(summary: SummaryPart) -> str:
+    return f"median {_milli(summary.median_step_ms)}, 90 % below {_milli(summary.p90_step_ms)}"
+
+
+def _parts(console: Console, summary: SummaryPart) -> None:
+    if not summary.steps:
+        return
+    rows = (
+        ("waiting for input", summary.loader_wait_share),
+        ("copies to the device", summary.h2d_share),
+        ("copies from it", summary.d2h_share),
+        ("forward", summary.forward_share),
+        ("backward", summary.backward_share),
+        ("optimizer", summary.optimizer_share),
+        ("waiting for devices", summary.sync_share),
+        ("other parts", summary.other_share),
+        ("unexplained", summary.unexplained_share),
+    )
+    print_title(console, "TIME OF A STEP")
+    for part, share in rows:
+        time = "" if share is None or summary.step_ms is None else f"{_milli(share * summary.step_ms):>10}"
+        console.print(Text(f"{INDENT}{part:<{_KEY}}{percent(_percent(share)):>9}{time}"))
+
+
+def _recommendations(console: Console, found: tuple[RecommendationPart, ...], top: int, width: int) -> None:
+    shown = min(top, len(found))
+    print_title(console, f"TOP RECOMMENDATIONS ({shown} of {len(found)})")
+    for number, one in enumerate(found[:top], start=1):
+        console.print(Text(f"{number}. [{one.priority.upper()}] {one.title}", "bold"))
+        most = one.estimated_speedup_pct_max
+        bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, no forecast)"
+        print_wrapped(console, f"Effort: {one.effort} | Risk: {one.risk} | Score: {one.score:.2f}{bound}", width)
+        print_wrapped(console, one.why, width)
+        for action in one.actions:
+            print_wrapped(console, f"- {action}", width)
+
+
+def _tax(tax: TaxPart | None) -> Iterator[str]:
+    if tax is None:
+        yield "unknown: no profiler recorded kernels, or how idle the device was"
+        return
+    sampled = ", from samples" if tax.sampled else ""
+    yield f"Score: {tax.score:.0f}/100 ({tax.severity}{sampled})"
+    yield (
+        f"The device is idle {tax.idle_share:.1%} of the time; input, copies and waits explain "
+        f"{tax.explained_share:.1%}; {tax.fragmentation:.0%} of the kernels are small"
+    )
+    for one in tax.contributors:
+        inferred = " (opportunity) (inferred)" if one.inferred else ""
+        yield f"- {one.name}{inferred}: {one.evidence}"
+
+
+def _layouts(console: Console, found: ScopePart, trace: TraceResult | None, width: int) -> None:
+    if not found.layout_findings and (trace is None or not trace.layout_findings):
+        return
+    print_title(console, "LAYOUT FINDINGS")
+    for change in found.layout_findings[:_FEW]:
+        _stride_change(console, change, width)
+    if len(found.layout_findings) > _FEW:
+        console.print(Text(f"{INDENT}{len(found.layout_findings) - _FEW} more: --json has all"))
+    if trace is not None and trace.layout_findings:
+        for work in trace.layout[:_FEW]:
+            print_wrapped(console, _conversion(work), width)
+        told = plural(trace.layout_findings, "finding")
+        print_wrapped(
+            console, f"{told} in the profiler's trace: `frx analyze --trace` on that file explains them.", width
+        )
+
+
+def _stride_change(console: Console, change: StrideChangePart, width: int) -> None:
+    print_wrapped(console, f"{change.rule} [{change.severity.upper()}] {change.title}", width)
+    shape = "×".join(map(str, change.shape))
+    before, after = _strides(change.strides_before), _strides(change.strides_after)
+    print_wrapped(
+        console,
+        f"shape {shape}: from {before}, {change.layout_before}, to {after}, {change.layout_after}; "
+        f"{change.count} of {change.among} times",
+        width,
+        INDENT * 2,
+    )
+    if change.steps:
+        more = ", …" if change.count > len(change.steps[:_FEW]) else ""
+        numbers = ", ".join(map(str, change.steps[:_FEW]))
+        print_wrapped(console, f"in steps {numbers}{more}", width, INDENT * 2)
+    print_wrapped(console, f"Fix: {change.fix}", width, INDENT * 2)
+
+
+def _strides(strides: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, strides))})"
+
+
+def _conversion(work: LayoutPart) -> str:
+    copies = plural(work.copies, "copy", "copies")
+    moved = "of unknown size" if work.bytes is None else f"moving {byte_count(work.bytes)}"
+    return f"{work.rule} {one_line(work.operator, _NAME)}: {copies} {moved}, {_milli(work.total_ms)}"
+
+
+def _why_not(console: Console, told: DiagnosisPart, width: int) -> None:
+    if not told.why_not:
+        return
+    print_title(console, "WHY NOT THE OTHERS")
+    for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
+        for one in told.why_not:
+            if one.answer is answer:
+                unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
+                print_wrapped(console, f"{one.label}: {unknown}{one.reason}", width)
+
+
+def _row(console: Console, key: str, value: str, width: int) -> None:
+    indent = " " * (len(INDENT) + _KEY + 2)
+    for line in textwrap.wrap(
+        value, width, initial_indent=f"{INDENT}{key:<{_KEY}}: ", subsequent_indent=indent, break_long_words=False
+    ):
+        console.print(Text(line))
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _milli(ms: float | None) -> str:
+    return seconds(None if ms is None else ms / 1e3)

@@ -1,0 +1,1 @@
+"""Render trials and tuning results."""

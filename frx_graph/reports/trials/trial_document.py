@@ -1,0 +1,195 @@
+"""A trial as JSON: the document `frx_trial_v1`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from frx_graph.passes.rewrites.inner_choice import inner_with
+from frx_graph.records import Candidate
+from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.trials.environment import TrialEnvironment
+from frx_graph.trials.executor import TrialRun
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.samples import MeasuredQuad
+from frx_graph.trials.verdict import TrialStatistics
+
+SCHEMA_NAME: Literal["frx_trial_v1"] = "frx_trial_v1"
+NOTHING_TRIED = "measured times speak for no rewrite; nothing was tried"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ArmPart(_Part):
+    """One of the two programs."""
+
+    name: Literal["baseline", "candidate"]
+    inner: str = Field(description="the compiler of both")
+    candidates: tuple[Candidate, ...] = Field(description="rewrites that it has; none: as without us")
+
+
+class BlockPart(_Part):
+    """Steps that one arm ran in a row."""
+
+    arm: Literal["baseline", "candidate"]
+    seconds: tuple[float, ...]
+    disturbance: str | None = Field(description="what made it void; null: nothing")
+
+
+class QuadPart(_Part):
+    """Four blocks, two of each arm, in one pair of processes."""
+
+    pair: int
+    number: int
+    log_ratio: float = Field(description="of the arms' times, baseline over candidate")
+    void: bool
+    blocks: tuple[BlockPart, ...]
+
+
+class GatePart(_Part):
+    """One gate, in the order in which they were passed."""
+
+    name: str
+    passed: bool | None = Field(description="null: there was nothing to judge by it")
+    detail: str
+
+
+class StatsPart(_Part):
+    """Ratios of times, baseline over candidate: 1.1 is 10 % faster."""
+
+    ratio_median: float
+    ci_low: float
+    ci_high: float | None = Field(description="null: no bound yet")
+    quads: int
+    processes: int
+    pair_medians: tuple[float, ...]
+    void: int
+
+
+class PlacePart(_Part):
+    """Where in a cluster a trial ran, and by which attempt; what it ran on is the environment."""
+
+    attempt: str = Field(description="no other attempt has this id")
+    node: str = Field(description="the cluster's id of the node")
+    address: str
+    lost: tuple[str, ...] = Field(description="attempts before it that came to no result; nothing of them counts")
+
+
+class TrialDocument(_Part):
+    """One trial."""
+
+    schema_: Literal["frx_trial_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    target: str
+    train: bool
+    signatures: tuple[str, ...] = Field(description="of the program's graphs, in the order in which they are compiled")
+    arms: tuple[ArmPart, ...]
+    in_process: bool = Field(
+        default=False,
+        description="both arms in the user's process, under a minimum that is higher by the policy's in_process_extra",
+    )
+    samples: tuple[QuadPart, ...]
+    gates: tuple[GatePart, ...]
+    stats: StatsPart | None = Field(description="null: nothing was measured undisturbed")
+    verdict: Literal["promote", "reject", "equivalent", "inconclusive"]
+    reason: str
+    decision: str = Field(description="what was recorded about it, and where")
+    policy: TrialPolicy
+    environment: TrialEnvironment | None
+    place: PlacePart | None = Field(default=None, description="null: the machine that it was asked for on")
+
+
+def trial_document(
+    run: TrialRun,
+    *,
+    target: str,
+    train: bool,
+    inner: str,
+    candidates: tuple[Candidate, ...],
+    policy: TrialPolicy,
+    decision: str,
+    place: PlacePart | None = None,
+) -> TrialDocument:
+    """The document of a trial that was run."""
+    return TrialDocument(
+        schema=SCHEMA_NAME,
+        target=target,
+        train=train,
+        signatures=run.signatures,
+        arms=(
+            ArmPart(name="baseline", inner=inner, candidates=()),
+            ArmPart(name="candidate", inner=inner_with(candidates, inner), candidates=candidates),
+        ),
+        in_process=run.in_process,
+        samples=tuple(map(_quad, run.quads)),
+        gates=tuple(GatePart(name=gate.name.value, passed=gate.passed, detail=gate.detail) for gate in run.gates),
+        stats=None if run.verdict.statistics is None else _stats(run.verdict.statistics),
+        verdict=run.verdict.outcome.value,
+        reason=run.verdict.reason,
+        decision=decision,
+        policy=policy,
+        environment=run.environment,
+        place=place,
+    )
+
+
+def nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) -> TrialDocument:
+    """The document where there was no candidate: it has the one arm that there is."""
+    return TrialDocument(
+        schema=SCHEMA_NAME,
+        target=target,
+        train=train,
+        signatures=(),
+        arms=(ArmPart(name="baseline", inner=inner, candidates=()),),
+        samples=(),
+        gates=(),
+        stats=None,
+        verdict="inconclusive",
+        reason=NOTHING_TRIED,
+        decision="there is nothing to record",
+        policy=policy,
+        environment=None,
+    )
+
+
+def trial_schema() -> str:
+    """The text of `frx_trial_v1.schema.json`."""
+    return published_schema(SCHEMA_NAME, TrialDocument)
+
+
+def as_json(document: TrialDocument) -> dict[str, Any]:
+    """What is written."""
+    found: dict[str, Any] = TypeAdapter(TrialDocument).dump_python(document, mode="json", by_alias=True)
+    return found
+
+
+def _quad(measured: MeasuredQuad) -> QuadPart:
+    blocks = (
+        BlockPart(
+            arm=block.arm.value,
+            seconds=block.seconds,
+            disturbance=None
+            if block.disturbance is None
+            else f"{block.disturbance.cause}: {block.disturbance.detail}".removesuffix(": "),
+        )
+        for block in measured.blocks
+    )
+    quad = measured.quad
+    return QuadPart(
+        pair=quad.pair, number=quad.number, log_ratio=measured.log_ratio, void=measured.void, blocks=tuple(blocks)
+    )
+
+
+def _stats(found: TrialStatistics) -> StatsPart:
+    return StatsPart(
+        ratio_median=found.ratio_median,
+        ci_low=found.ci_low,
+        ci_high=found.ci_high if math.isfinite(found.ci_high) else None,
+        quads=found.quads,
+        processes=found.processes,
+        pair_medians=found.pair_medians,
+        void=found.void,
+    )

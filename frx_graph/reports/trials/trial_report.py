@@ -1,0 +1,74 @@
+"""A trial for people, in a terminal."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+
+from rich.text import Text
+
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.render.text_console import text_console
+from frx_graph.reports.trials.trial_document import TrialDocument
+
+STYLES = {"promote": "bold green", "reject": "bold red", "equivalent": "bold", "inconclusive": "bold yellow"}
+"""Of verdicts."""
+_MARKS = {True: ("passed", "green"), False: ("failed", "bold red"), None: ("-", "dim")}
+_NAME = 13
+_PASSED = 8
+
+
+def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
+    """The verdict, what was tried, each gate with what was seen there, and what was recorded."""
+    out, console = text_console(width, color, soft_wrap=True)
+    console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {one_line(document.target, 200)}"))
+    for line in textwrap.wrap(one_line(document.reason, 1000), width - 4):
+        console.print(Text(f"    {line}"))
+    console.print()
+    console.print(Text("Candidate", "bold"))
+    for candidate in document.arms[-1].candidates:
+        saved = candidate.predicted_seconds
+        predicted = "" if saved is None else f", predicted to save {saved * 1e3:.3g} ms"
+        count = len(candidate.nodes)
+        of = f"{count} operator{'s' * (count != 1)}" if count else ", ".join(candidate.choices) or "the whole graph"
+        console.print(Text(f"    {candidate.rewrite}: {one_line(of, 100)}{predicted}"))
+    if not document.arms[-1].candidates:
+        console.print(Text("    the baseline itself"))
+    if document.gates:
+        console.print()
+        console.print(Text("Gates", "bold"))
+    for gate in document.gates:
+        word, style = _MARKS[gate.passed]
+        lines = textwrap.wrap(one_line(gate.detail, 1000), max(20, width - 4 - _NAME - _PASSED)) or [""]
+        head = Text.assemble(f"    {gate.name:<{_NAME}}", (f"{word:<{_PASSED}}", style), lines[0])
+        console.print(head)
+        for line in lines[1:]:
+            console.print(Text(f"{' ' * (4 + _NAME + _PASSED)}{line}"))
+    if document.stats is not None:
+        stats = document.stats
+        medians = ", ".join(f"{median:.3f}" for median in stats.pair_medians)
+        console.print()
+        console.print(Text("Measured", "bold"))
+        console.print(Text(f"    {stats.quads} quads in {stats.processes} process pairs, {stats.void} void"))
+        told = f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}"
+        for line in textwrap.wrap(told, width - 4):
+            console.print(Text(f"    {line}"))
+        steps = ", ".join(f"{arm.name} {_median_step(document, arm.name) * 1e3:.3g} ms" for arm in document.arms)
+        console.print(Text(f"    median step: {steps}"))
+    if document.place is not None:
+        host = "" if document.environment is None else f" ({one_line(document.environment.host)})"
+        console.print()
+        console.print(Text(f"Ran on node {one_line(document.place.address)}{host}, attempt {document.place.attempt}"))
+        for lost in document.place.lost:
+            for line in textwrap.wrap(f"lost before, and not counted: {one_line(lost, 1000)}", width - 4):
+                console.print(Text(f"    {line}"))
+    console.print()
+    for line in textwrap.wrap(one_line(document.decision, 1000), width):
+        console.print(Text(line))
+    return out.getvalue()
+
+
+def _median_step(document: TrialDocument, arm: str) -> float:
+    """Seconds, of all steps in quads that nothing disturbed."""
+    blocks = (block for quad in document.samples if not quad.void for block in quad.blocks if block.arm == arm)
+    return statistics.median(seconds for block in blocks for seconds in block.seconds)

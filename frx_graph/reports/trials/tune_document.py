@@ -1,0 +1,108 @@
+"""A tune as JSON: the document `frx_tune_v1`.
+
+The published file `frx_tune_v1.schema.json` is generated from these models:
+
+    python -m frx_graph.reports.trials.tune_document > frx_graph/reports/frx_tune_v1.schema.json
+
+Unknown is null. Within v1 fields may be added; none is removed and none changes its meaning.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
+
+SCHEMA_NAME: Literal["frx_tune_v1"] = "frx_tune_v1"
+Status = Literal["running", "complete", "interrupted", "failed"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class RulePart(_Part):
+    """What a configuration had to show."""
+
+    minimum_speedup: float
+    alpha: float
+    """Of one candidate, one side: the family's over all candidates."""
+    candidates: int
+    """By how many alpha was divided: what may be tried, and the final trial."""
+    process_pairs: int
+    quads_per_pair: int
+    steps_per_block: int
+
+
+class WinnerPart(_Part):
+    """What is recommended, and what was shown of it against the program as it was."""
+
+    label: str
+    environment: dict[str, str]
+    """The variables to set, beside those that were set."""
+    speedup: float
+    """0.19: 19 % more steps in the same time, or samples where batch sizes differ."""
+    speedup_low: float | None
+    """Exceeded with a probability of at least 1 - alpha."""
+    by_sample: bool
+    steps_per_second: float | None
+    step_ms: float | None
+    """Of its whole run, alone."""
+
+
+class TuneDocument(_Part):
+    """One tune."""
+
+    schema_: Literal["frx_tune_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    id: str
+    job: str
+    command: tuple[str, ...]
+    status: Status
+    frx_version: str
+    settings: dict[str, Any]
+    """The flags, by name."""
+    rule: RulePart | None
+    baseline: RunSeen | None
+    """Null where it did not come so far."""
+    trials: tuple[ConfigurationTrial, ...]
+    """In the order they were made; refused candidates included."""
+    left_out: tuple[str, ...]
+    """Families and candidates that were not looked at, each with the reason."""
+    winner: WinnerPart | None
+    applied: Literal[False] = False
+    """Nothing is: it is a recommendation."""
+
+
+def winner_part(trials: tuple[ConfigurationTrial, ...]) -> WinnerPart | None:
+    """The final trial's, if it was promoted."""
+    final = next((t for t in trials if t.kind is Kind.FINAL and t.fate is Fate.PROMOTE), None)
+    if final is None or final.gain is None:
+        return None
+    step = final.seen.seconds_per_step if final.seen is not None else None
+    return WinnerPart(
+        label=final.configuration.label,
+        environment=dict(final.configuration.variables),
+        speedup=final.gain.ratio - 1,
+        speedup_low=None if final.gain.low is None else final.gain.low - 1,
+        by_sample=final.by_sample,
+        steps_per_second=1 / step if step else None,
+        step_ms=1e3 * step if step else None,
+    )
+
+
+def as_json(document: TuneDocument) -> dict[str, Any]:
+    """Plain data, with the published names."""
+    return document.model_dump(mode="json", by_alias=True)
+
+
+def generate_schema() -> str:
+    """The JSON Schema, as the published file has it."""
+    return published_schema(SCHEMA_NAME, TuneDocument)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(generate_schema())

@@ -1,0 +1,1 @@
+"""Write graphs, tensors and torch settings to files and read them back."""

@@ -1,0 +1,78 @@
+"""A Dynamo graph as a list of nodes and back, names kept.
+
+`fx.GraphModule` pickles its generated source and traces it again, which renames nodes and fails on what source cannot
+say (`GraphModule.__reduce__`, torch 2.15 and 2.13). `torch.fx._graph_pickler` keeps nodes, but wants fake tensors and a
+shape environment with them, executes what it reads, and differs between versions. A Dynamo graph is a flat list of
+calls, so here it is written as one. Metadata stay behind: the process that reads the graph traces it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import SymInt, Tensor, fx, nn
+
+from frx_graph.errors import TravelError
+from frx_graph.serialization.arguments import from_json, to_json
+from frx_graph.serialization.import_paths import found_at, import_path, is_checkpoint
+from frx_graph.serialization.schema import NodeDocument
+
+
+def nodes_to_documents(graph: fx.Graph) -> list[NodeDocument]:
+    """All nodes of `graph`. Raises `TravelError`, which names the node, for what another process could not call."""
+    documents = []
+    for node in graph.nodes:
+        try:
+            documents.append(_document(node))
+        except TravelError as error:
+            raise TravelError(f"{node.name}: {error.message}", error.hint) from error
+    return documents
+
+
+def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
+    """The graph, as a module that is called with its placeholders in order. Raises `TravelError` where a document does
+    not describe one."""
+    graph, bodies = fx.Graph(), nn.Module()
+    nodes: dict[str, fx.Node] = {}
+    for document in documents:
+        if document.op == "get_attr" and document.body is None:
+            raise TravelError(f"{document.name!r} gets nothing")
+        args = tuple(from_json(part, nodes) for part in document.args)
+        kwargs = {name: from_json(part, nodes) for name, part in document.kwargs.items()}
+        target = found_at(document.target) if document.op == "call_function" else document.target
+        node = graph.create_node(document.op, target, args, kwargs, document.name)
+        if node.name != document.name:
+            raise TravelError(f"{document.name!r} is no name of a node")
+        nodes[node.name] = node
+        if document.body is not None:
+            bodies.add_module(document.target, graph_from_documents(document.body))
+    return fx.GraphModule(bodies, graph)
+
+
+def _document(node: fx.Node) -> NodeDocument:
+    if node.op == "call_module":
+        raise TravelError(f"the call of a module ({node.target}) cannot travel")
+    value = node.meta.get("example_value")
+    if isinstance(value, Tensor) and any(isinstance(size, SymInt) for size in value.shape):
+        raise TravelError("its sizes are not fixed, and graphs with dynamic shapes cannot travel")
+    return NodeDocument.model_validate(
+        {
+            "op": node.op,
+            "name": node.name,
+            "target": node.target if isinstance(node.target, str) else import_path(node.target),
+            "args": [to_json(part) for part in node.args],
+            "kwargs": {name: to_json(part) for name, part in node.kwargs.items()},
+            "body": _body(node) if node.op == "get_attr" else None,
+        }
+    )
+
+
+def _body(node: fx.Node) -> list[NodeDocument]:
+    held = getattr(node.graph.owning_module, str(node.target), None)
+    if not isinstance(held, fx.GraphModule):
+        raise TravelError("a constant that the graph itself holds cannot travel")
+    if not all(is_checkpoint(user.target) for user in node.users):
+        raise TravelError("the body of a higher-order operator, which the graph itself holds, cannot travel")
+    if held.meta.get("_checkpoint_context_fn") is not None:
+        raise TravelError("a checkpoint with a function that selects what is kept cannot travel")
+    return nodes_to_documents(held.graph)

@@ -1,0 +1,206 @@
+"""The inputs of a graph as one file of storages and a list of what lies where in them.
+
+A storage is written once, so that tensors that share memory share it again. A process that reads the file maps it: all
+processes use the same memory until one of them writes, and then has that page to itself, so that none can change the
+file (`MAP_PRIVATE`). Each storage is one of its own there, too, since AOTAutograd takes tensors of one for aliases.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from frx_graph.errors import TravelError
+from frx_graph.serialization.schema import StorageDocument, TensorDocument
+
+_PLAIN = (Tensor, nn.Parameter)
+_STATIC = "_dynamo_static_input_type"
+"""What Dynamo marks tensors with whose address stays the same, and `mark_static_address`."""
+
+
+@dataclass
+class TensorWriter:
+    """Describes tensors and gathers their storages; `write` writes these."""
+
+    tensors: list[TensorDocument] = field(default_factory=list)
+    storages: list[StorageDocument] = field(default_factory=list)
+    _known: dict[int, int] = field(default_factory=dict)
+    _memories: list[torch.UntypedStorage] = field(default_factory=list)
+    _bases: list[Tensor] = field(default_factory=list)
+
+    def add_inputs(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
+        """Describe the inputs of a graph, once for each writer. Raises `TravelError` for those that cannot travel."""
+        indices = {id(value): index for index, value in enumerate(inputs)}
+        if len(indices) != len(inputs):
+            raise TravelError("two inputs are the same tensor")
+        for name, value in zip(names, inputs, strict=True):
+            try:
+                self.tensors.append(self._described(value, input_kind(value), indices, len(inputs)))
+            except TravelError as error:
+                raise TravelError(f"the input {name}: {error.message}", error.hint) from error
+        # A base is no view itself.
+        self.tensors.extend(self._described(base, "base", {}, 0) for base in self._bases)
+        self._check_apart()
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the storages into `file`, which is empty. Raises `OSError`."""
+        for document, memory in zip(self.storages, self._memories, strict=True):
+            file.seek(document.offset)
+            file.write(_bytes_of(memory.cpu()).numpy().data)
+        file.truncate(self.nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the file."""
+        return max((storage.offset + storage.nbytes for storage in self.storages), default=0)
+
+    def _described(
+        self,
+        tensor: Tensor,
+        kind: Literal["parameter", "static", "argument", "base"],
+        indices: dict[int, int],
+        known: int,
+    ) -> TensorDocument:
+        _check_travels(tensor)
+        return TensorDocument(
+            kind=kind,
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=tuple(tensor.shape),
+            strides=tuple(tensor.stride()),
+            storage=self._storage(tensor.untyped_storage()),
+            offset=int(tensor.storage_offset()),
+            requires_grad=tensor.requires_grad,
+            leaf=tensor.is_leaf,
+            view_of=self._base(tensor, indices, known),
+        )
+
+    def _base(self, tensor: Tensor, indices: dict[int, int], known: int) -> int | None:
+        """What AOTAutograd makes of tensors that share memory depends on what they are views of."""
+        if tensor.is_inference() or not tensor._is_view():
+            return None
+        base = tensor._base
+        assert base is not None, "a view has a base"
+        if base.dtype != tensor.dtype:
+            raise TravelError("it is a view of a tensor of another type of number")
+        if id(base) in indices:
+            return indices[id(base)]
+        indices[id(base)] = known + len(self._bases)
+        self._bases.append(base)
+        return indices[id(base)]
+
+    def _storage(self, memory: torch.UntypedStorage) -> int:
+        index = self._known.get(memory._cdata)
+        if index is None:
+            index = self._known[memory._cdata] = len(self.storages)
+            offset = -(-self.nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+            self.storages.append(StorageDocument(offset=offset, nbytes=memory.nbytes(), device=str(memory.device)))
+            self._memories.append(memory)
+        return index
+
+    def _check_apart(self) -> None:
+        """Two storages on the same memory, as NumPy and DLPack make them, would be two of the file's."""
+        ranges = sorted((str(m.device), m.data_ptr(), m.data_ptr() + m.nbytes()) for m in self._memories if m.nbytes())
+        for (device, _, end), (other, start, _) in itertools.pairwise(ranges):
+            if device == other and start < end:
+                raise TravelError("inputs share memory in a way that torch does not know of")
+
+
+class _NotALeaf(torch.autograd.Function):
+    """Gives a tensor a history, as what another graph has computed has one. Its gradient goes nowhere."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, tensor: Tensor) -> Tensor:  # noqa: ARG004 - autograd's signature
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:  # noqa: ARG004 - autograd's signature
+        return None, None
+
+
+def read_tensors(path: Path, storages: Sequence[StorageDocument], documents: Sequence[TensorDocument]) -> list[Tensor]:
+    """The tensors, on memory mapped from the file at `path`, or on copies of it on another device. Raises `OSError`,
+    and `TravelError` for documents that do not fit each other or the file."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        # ACCESS_COPY is MAP_PRIVATE. One mapping for all, since each keeps a file descriptor; it lives as long as any
+        # storage that is made of it.
+        mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b""
+    memories = [_mapped(mapping, storage, size) for storage in storages]
+    made: dict[int, Tensor] = {}
+    # Bases first; a view of a view is a view of its base, so that one look back is enough.
+    for index in sorted(range(len(documents)), key=lambda index: documents[index].view_of is not None):
+        made[index] = _made(documents[index], memories, made)
+    return [made[index] for index in range(len(documents))]
+
+
+def _mapped(mapping: mmap.mmap | bytes, storage: StorageDocument, size: int) -> torch.UntypedStorage:
+    if storage.offset + storage.nbytes > size:
+        raise TravelError("the file of storages is shorter than its index says")
+    if storage.nbytes == 0:
+        return torch.UntypedStorage(0, device=storage.device)
+    memory = torch.frombuffer(mapping, dtype=torch.uint8, count=storage.nbytes, offset=storage.offset)
+    return memory.to(storage.device).untyped_storage()
+
+
+def _made(document: TensorDocument, memories: Sequence[torch.UntypedStorage], made: dict[int, Tensor]) -> Tensor:
+    dtype = getattr(torch, document.dtype, None)
+    if not isinstance(dtype, torch.dtype) or document.storage >= len(memories):
+        raise TravelError("the index describes a tensor that cannot be")
+    memory = memories[document.storage]
+    reach = sum((length - 1) * stride for length, stride in zip(document.shape, document.strides, strict=True))
+    if 0 not in document.shape and (document.offset + reach + 1) * dtype.itemsize > memory.nbytes():
+        raise TravelError("the index describes a tensor that is larger than its storage")
+    if document.view_of is not None:
+        with torch.set_grad_enabled(not document.leaf):
+            tensor = made[document.view_of].as_strided(document.shape, document.strides, document.offset)
+    else:
+        tensor = torch.empty(0, dtype=dtype, device=memory.device)
+        tensor.set_(memory, document.offset, document.shape, document.strides)
+    if document.requires_grad and not document.leaf and document.view_of is None:
+        with torch.enable_grad():
+            # Torch 2.13 does not annotate it.
+            apply: Any = _NotALeaf.apply
+            tensor = apply(torch.zeros((), requires_grad=True), tensor)
+    if document.kind == "parameter":
+        return nn.Parameter(tensor, requires_grad=document.requires_grad)
+    return tensor.requires_grad_() if document.requires_grad and document.leaf else tensor
+
+
+def input_kind(tensor: Any) -> Literal["parameter", "static", "argument"]:
+    """What an input of a graph of Dynamo's is: static ones are buffers, or have been marked as what stays in place."""
+    if isinstance(tensor, nn.Parameter):
+        return "parameter"
+    return "argument" if getattr(tensor, _STATIC, None) is None else "static"
+
+
+def _check_travels(tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TravelError(f"it is a {type(tensor).__name__}, not a tensor")
+    if isinstance(tensor, FakeTensor) or tensor.is_meta:
+        raise TravelError("it has no values")
+    if type(tensor) not in _PLAIN or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise TravelError(f"it is a {type(tensor).__name__}, a kind of tensor of its own")
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise TravelError("it is sparse or quantized")
+    if tensor.is_conj() or tensor.is_neg():
+        raise TravelError("its values are to be conjugated or negated when they are read")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise TravelError(f"it is on the device {tensor.device}")
+    if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+        raise TravelError("it has hooks")
+    base_requires = tensor._base is not None and tensor._base.requires_grad if not tensor.is_inference() else False
+    if tensor._is_view() and not tensor.is_leaf and not base_requires:
+        raise TravelError("it is a view with a gradient of a tensor without one")
+
+
+def _bytes_of(memory: torch.UntypedStorage) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(memory)

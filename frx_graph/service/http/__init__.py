@@ -1,0 +1,1 @@
+"""Handle HTTP: limits, headers, problems, logging."""

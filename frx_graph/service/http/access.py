@@ -1,0 +1,93 @@
+"""Who is served: requests that name the service by a name of its own, and that hold the token where one is needed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from frx_graph.service.http.problem import ProblemError
+from frx_graph.service.http.problem_answer import problem_answer
+from frx_graph.service.settings import ServiceSettings, is_loopback
+
+OPEN = frozenset({"/healthz"})
+"""What says nothing that a stranger may not know."""
+_OWN_SITES = frozenset({"same-origin", "none"})
+"""Where a browser says that a request comes from: a page of the service, or the user. Other programs say nothing."""
+_CHALLENGE = 'Basic realm="frx-graph", charset="UTF-8"'
+
+
+class Access:
+    """ASGI middleware. A page elsewhere that a browser was lured to could ask a service on the browser's machine by a
+    name that leads there (DNS rebinding), but not by the service's own name."""
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
+        self._app = app
+        token = settings.token
+        self._token = None if token is None else token.get_secret_value().encode("ascii")
+        self._named = frozenset(host.lower() for host in settings.allowed_hosts)
+        self._hosts = self._named | {settings.host.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] == "http" and (error := self._objection(scope)) is not None:
+            await problem_answer(error, scope)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _objection(self, scope: Scope) -> ProblemError | None:
+        headers = [(name, value) for name, value in scope["headers"] if name in (b"host", b"authorization")]
+        if scope["path"] in OPEN:
+            return None
+        if scope["method"] == "POST" and not self._is_of_own_page(Headers(scope=scope)):
+            return ProblemError(403, "another site's page has sent this", "open the service's own page")
+        if self._token is None:
+            hosts = [_name(value) for name, value in headers if name == b"host"]
+            if len(hosts) != 1 or not (hosts[0] in self._hosts or is_loopback(hosts[0])):
+                return ProblemError(421, "the service is not asked by that name", "name it with --allow-host")
+            return None
+        given = [value for name, value in headers if name == b"authorization"]
+        if len(given) != 1 or not hmac.compare_digest(_token(given[0]), self._token):
+            return ProblemError(
+                401,
+                "the service's token is needed",
+                "Authorization: Bearer TOKEN, or any name with the token as its password",
+                {"WWW-Authenticate": _CHALLENGE},
+            )
+        return None
+
+    def _is_of_own_page(self, headers: Headers) -> bool:
+        """Whether it may be: browsers say where what they send comes from, other programs do not."""
+        site = headers.get("sec-fetch-site")
+        if site is not None:
+            return site in _OWN_SITES
+        # Browsers say no more than this to a service that is not encrypted, and is on another machine.
+        origin = headers.get("origin")
+        if origin is None:
+            return True
+        place = origin.partition("://")[2].lower()
+        return place == headers.get("host", "").lower() or _name(place.encode("latin-1")) in self._named
+
+
+def _name(host: bytes) -> str:
+    """Without the port, in lower case."""
+    text = host.decode("latin-1").lower()
+    if text.startswith("["):
+        return text.partition("]")[0].removeprefix("[")
+    return text.partition(":")[0]
+
+
+def _token(header: bytes) -> bytes:
+    """What stands in the header, however it stands there; empty where it cannot be read."""
+    scheme, _, value = header.strip().partition(b" ")
+    if scheme.lower() == b"bearer":
+        return value.strip()
+    if scheme.lower() == b"basic":
+        try:
+            return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            return b""
+    return b""

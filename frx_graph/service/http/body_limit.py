@@ -1,0 +1,103 @@
+"""How large a request's body may be, how long it may take, and how much the bodies of all requests may hold.
+
+A body is cut off where it goes too far, whatever its `Content-Length` says, or where it has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from frx_graph.service.http.problem import ProblemError
+from frx_graph.service.http.problem_answer import problem_answer
+from frx_graph.service.settings import ServiceSettings
+
+RETRY_SECONDS = "2"
+FILE_ROUTES = frozenset({"/analyze", "/report"})
+"""Whose bodies are written to disk as they come; those of all others are in memory."""
+
+
+class BodyLimit:
+    """ASGI middleware. Who reads too long a body gets a `ProblemError` from `receive`."""
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
+        self._app = app
+        self._settings = settings
+        self._held = {True: 0, False: 0}
+        """Bytes of bodies with files, and of others."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        # Not by what the request says of itself: who says that it brings files would have a larger limit.
+        files = scope["path"] in FILE_ROUTES
+        limit = self._settings.upload_bytes if files else self._settings.text_bytes
+        said = headers.get("content-length", "0")
+        if not said.isdecimal() or int(said) > limit:
+            await problem_answer(_too_large(limit), scope)(scope, receive, send)
+            return
+        body = _Body(receive, self._settings, limit, self._held, files)
+        any_body = said != "0" or "transfer-encoding" in headers
+
+        async def closing(message: Message) -> None:
+            if message["type"] == "http.response.start" and any_body and not body.complete:
+                # The server would read on to the end, if there is one.
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        try:
+            await self._app(scope, body.receive, closing)
+        finally:
+            self._held[files] -= body.size
+
+
+class _Body:
+    """One body, as it comes."""
+
+    def __init__(
+        self, receive: Receive, settings: ServiceSettings, limit: int, held: dict[bool, int], files: bool
+    ) -> None:
+        self._receive = receive
+        self._settings = settings
+        self._limit = limit
+        self._held = held
+        self._files = files
+        self._deadline = monotonic() + settings.body_seconds
+        self.complete = False
+        self.size = 0
+
+    async def receive(self) -> Message:
+        """The next part of it."""
+        if self.complete:
+            # What comes behind the body is that the client has gone.
+            return await self._receive()
+        left = min(self._settings.idle_seconds, self._deadline - monotonic())
+        try:
+            async with asyncio.timeout(left):
+                message = await self._receive()
+        except TimeoutError:
+            raise ProblemError(408, "the body did not arrive in time") from None
+        part = len(message.get("body", b""))
+        self.size += part
+        self._held[self._files] += part
+        self.complete = not message.get("more_body", False)
+        if self.size > self._limit:
+            raise _too_large(self._limit)
+        most = self._settings.held_bytes if self._files else self._settings.held_text_bytes
+        if self._held[self._files] > most:
+            raise ProblemError(
+                503, "the service holds as many bytes as it may", "try again", {"Retry-After": RETRY_SECONDS}
+            )
+        return message
+
+
+def _too_large(limit: int) -> ProblemError:
+    return ProblemError(
+        413, f"the body is larger than {limit:,} bytes", "send a smaller one", headers={"Connection": "close"}
+    )

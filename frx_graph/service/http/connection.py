@@ -1,0 +1,130 @@
+"""Connections that are not kept for whoever does not go on: neither before a request's head is there, nor with an
+answer that nobody takes.
+
+The server has a time limit for neither. A body's is `BodyLimit`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any, Final, cast
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from frx_graph.service.http.lingering_close import LingeringTransport
+from frx_graph.service.http.request_log import log_line
+from frx_graph.service.settings import ServiceSettings
+
+_LOGGING: Final[dict[str, Any]] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"()": "frx_graph.service.http.connection.JsonLine"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "loggers": {"uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
+}
+_LONGEST_HEAD = 1 << 16
+"""Bytes of a request's line and headers."""
+
+
+class JsonLine(logging.Formatter):
+    """What the server itself has to say, in the form of all other lines. An error's text may hold what was sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        error = record.exc_info[0] if record.exc_info is not None else None
+        return log_line(server=record.getMessage().strip(), **({} if error is None else {"fault": error.__name__}))
+
+
+class TimedConnection(H11Protocol):
+    """`silence` seconds for a head, and for a part of an answer to be taken."""
+
+    def __init__(self, *args: Any, silence: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._silence = silence
+        self._ending: asyncio.TimerHandle | None = None
+        """When the connection ends, unless a head comes before."""
+        self._stuck: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a head from now on."""
+        self._lingering = LingeringTransport(transport, self._unread, self._no_more)
+        super().connection_made(cast(asyncio.Transport, self._lingering))
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Of a head, a body, or what comes behind an answer."""
+        if self._lingering.lingers:
+            self._lingering.drop(data)
+            return
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._cancel_head()
+        elif self._ending is None and not self.transport.is_closing():
+            # Not once more with each part: who sends a byte now and then is not waited for longer.
+            self._await_head()
+
+    def on_response_complete(self) -> None:
+        """What waits for the next head now is the server's own limit of an idle connection."""
+        self._cancel_head()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The other side does not take what it is sent."""
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(self._silence, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It does."""
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        self._cancel_head()
+        self._lingering.forget()
+        super().connection_lost(exc)
+
+    def _unread(self) -> bool:
+        """Whether the request has not ended, or is none."""
+        return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
+
+    def _no_more(self) -> None:
+        """Nothing that arrives is for a request any more: who waits for the rest of one is told."""
+        self._cancel_head()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+    def _await_head(self) -> None:
+        self._ending = self.loop.call_later(self._silence, self.transport.abort)
+
+    def _cancel_head(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+
+
+def server_of(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
+    """What serves the application, on sockets that it is given."""
+    protocol: Any = partial(TimedConnection, silence=settings.idle_seconds)
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            # Not the faster one, where it is installed: it has no limit of a head's length.
+            http=protocol,
+            ws="none",
+            access_log=False,
+            log_config=_LOGGING,
+            server_header=False,
+            timeout_graceful_shutdown=round(settings.shutdown_seconds),
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
+        )
+    )

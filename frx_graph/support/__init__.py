@@ -1,0 +1,1 @@
+"""Write files atomically, end processes, warn users, pause the garbage collector."""

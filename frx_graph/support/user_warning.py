@@ -1,0 +1,42 @@
+"""Warnings that point at the user's line, and never end the user's program."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+_NOT_THE_USERS = (
+    f"{Path(__file__).parents[1]}{os.sep}",
+    f"{Path(torch.__file__).parent}{os.sep}",
+    # Torch's context managers that decorate functions.
+    contextlib.__file__,
+)
+
+
+def warn_and_go_on(message: str) -> None:
+    """A `RuntimeWarning` at the innermost line outside torch and this package, however deep in them we are: at the call
+    that compiles, or, under Dynamo, in the function that it compiles. Python 3.12's `skip_file_prefixes` does that.
+
+    Whoever warns goes on also where warnings are errors: of several ranks one would die there, and the others wait.
+    """
+    frame = outermost = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        frame = frame.f_back
+    if frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        # A thread that torch has begun, as for backwards.
+        frame = outermost
+    variables = frame.f_globals
+    with contextlib.suppress(RuntimeWarning):
+        warnings.warn_explicit(
+            message,
+            RuntimeWarning,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            module=variables.get("__name__") or "<string>",
+            registry=variables.setdefault("__warningregistry__", {}),
+        )

@@ -1,0 +1,1 @@
+"""Run one arm of a trial in a process of its own."""

@@ -1,0 +1,206 @@
+"""A captured graph as a folder that another process on this machine reads: its nodes, its inputs with their values, and
+the state of torch around it.
+
+What the other process compiles of it has the same signatures (`frx_graph.capture.graph_signature`) as the graphs that
+AOTAutograd made where it was captured, so that a rewrite that is bound to one is bound to the other. They depend on the
+order of the inputs, on which of them are parameters, static, views and leaves, on their strides and aliases, on the
+calls, and on the surroundings; not on the names of Dynamo's nodes, nor on where in a program they come from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor, fx, nn
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from frx_graph.errors import TravelError, first_line
+from frx_graph.freezing.constant_folding import undisturbed
+from frx_graph.serialization.nodes import graph_from_documents, nodes_to_documents
+from frx_graph.serialization.schema import FORMAT, GraphDocument, StorageDocument, TensorDocument, VersionDocument
+from frx_graph.serialization.tensors import TensorWriter, read_tensors
+from frx_graph.serialization.torch_state import Surroundings, modes_here, surroundings_from, surroundings_here
+from frx_graph.support.atomic_file import write_atomically
+
+_INDEX = "graph.json"
+_STORAGES = "storages.bin"
+
+
+@dataclass(frozen=True)
+class TravelledGraph:
+    """A graph that was read. `model(*args)` is the call that was captured: `model` owns the parameters and buffers,
+    `args` are the other inputs. Compile and call it inside `surroundings.process()` and `surroundings.step()`."""
+
+    model: nn.Module
+    args: tuple[Tensor, ...]
+    surroundings: Surroundings
+
+
+class TravelledModel(nn.Module):
+    """Calls `graph` with all its inputs in order: its own parameters and buffers, by name, and for None the next of its
+    arguments."""
+
+    def __init__(self, graph: fx.GraphModule, names: Sequence[str | None]) -> None:
+        super().__init__()
+        self.graph = graph
+        self.names = tuple(names)
+
+    def forward(self, *given: Tensor) -> Any:
+        """The outputs of the graph, a tuple."""
+        rest = iter(given)
+        values = []
+        for name in self.names:
+            value = next(rest) if name is None else getattr(self, name)
+            # Dynamo makes a tensor an input of its graph when it is first looked at: AOTAutograd numbers them so.
+            value.dim()
+            values.append(value)
+        return self.graph(*values)
+
+
+def write_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Write what a backend of `torch.compile` is called with into `folder`, which is made; while the backend is called,
+    and before it compiles, since inner compilers change what they get.
+
+    The storages of the inputs are written as they are at this moment, and take the room on the disk that they take in
+    memory. Dynamo may call a backend twice for one graph, traced in another way: what was written first is replaced.
+    Raises `TravelError` where something cannot travel, with what and why, and leaves no index behind.
+    """
+    surroundings = surroundings_here()
+    nodes = nodes_to_documents(dynamo.graph)
+    with _writing(folder):
+        (folder / _INDEX).unlink(missing_ok=True)
+        writer = _write_inputs(folder, dynamo, inputs)
+        document = GraphDocument(
+            format=FORMAT,
+            torch=torch.__version__,
+            storages_bytes=writer.nbytes,
+            nodes=nodes,
+            storages=writer.storages,
+            tensors=writer.tensors,
+            surroundings=surroundings,
+        )
+        write_atomically(folder / _INDEX, document.model_dump_json())
+
+
+@dataclass(frozen=True)
+class HeldGraph:
+    """A graph whose nodes stay in this process, and whose inputs are copied in a file: `copy` makes of it what
+    `read_graph` does, each time with a graph and tensors of its own."""
+
+    dynamo: fx.GraphModule
+    folder: Path
+    storages: Sequence[StorageDocument]
+    tensors: Sequence[TensorDocument]
+    surroundings: Surroundings
+
+    def copy(self) -> TravelledGraph:
+        """Raises `TravelError` where the graph cannot be copied."""
+        try:
+            graph = copy.deepcopy(self.dynamo)
+            for part in graph.modules():
+                if isinstance(part, fx.GraphModule):
+                    # Else its code is made when it is first called, which Dynamo would try to trace.
+                    _LazyGraphModule.force_recompile(part)
+        except Exception as error:
+            raise TravelError(f"the graph cannot be copied: {first_line(error)}") from error
+        with undisturbed():
+            tensors = read_tensors(self.folder / _STORAGES, self.storages, self.tensors)
+        return _travelled(graph, tensors, self.tensors, self.surroundings)
+
+
+def hold_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> HeldGraph:
+    """Hold what a backend is called with, for another thread of this process; the inputs as they are at this moment.
+    Raises `TravelError` for inputs that cannot be copied."""
+    with _writing(folder):
+        writer = _write_inputs(folder, dynamo, inputs)
+    return HeldGraph(dynamo, folder, writer.storages, writer.tensors, modes_here())
+
+
+def _write_inputs(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> TensorWriter:
+    names = [node.name for node in dynamo.graph.find_nodes(op="placeholder")]
+    if len(names) != len(inputs):
+        raise TravelError(f"the graph has {len(names)} inputs, and {len(inputs)} are given")
+    with undisturbed():
+        writer = TensorWriter()
+        writer.add_inputs(names, inputs)
+        with (folder / _STORAGES).open("wb") as file:
+            writer.write(file)
+    return writer
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise TravelError(f"the graph cannot be written to {folder}: {error.strerror or error}") from error
+
+
+def read_graph(folder: Path) -> TravelledGraph:
+    """The graph in `folder`. Its parameters, buffers and arguments on the CPU are mapped, so that all processes that
+    read them share their memory, and writes stay in the process.
+
+    Raises `TravelError` where there is none, or it was written by another version of torch or of this format.
+    """
+    document = _document(folder / _INDEX)
+    try:
+        tensors = read_tensors(folder / _STORAGES, document.storages, document.tensors)
+    except OSError as error:
+        raise TravelError(f"the graph in {folder} cannot be read: {error.strerror or error}") from error
+    surroundings = surroundings_from(document.surroundings)
+    return _travelled(graph_from_documents(document.nodes), tensors, document.tensors, surroundings)
+
+
+def _travelled(
+    graph: fx.GraphModule,
+    tensors: Sequence[Tensor],
+    documents: Sequence[TensorDocument],
+    surroundings: Surroundings,
+) -> TravelledGraph:
+    inputs = [(tensor, form) for tensor, form in zip(tensors, documents, strict=True) if form.kind != "base"]
+    names = [_name(index, form) for index, (_, form) in enumerate(inputs)]
+    model = _with_own_code(TravelledModel)(graph, names)
+    for name, (tensor, form) in zip(names, inputs, strict=True):
+        if name is not None and form.kind == "parameter":
+            model.register_parameter(name, tensor)  # type: ignore[arg-type]  # it is one
+        elif name is not None:
+            model.register_buffer(name, tensor)
+    args = tuple(tensor for name, (tensor, _) in zip(names, inputs, strict=True) if name is None)
+    return TravelledGraph(model, args, surroundings)
+
+
+def _with_own_code(kind: type[TravelledModel]) -> type[TravelledModel]:
+    """The same class with other code: Dynamo keeps what it has compiled with a function's code, and would take several
+    models of one process for versions of one."""
+    plain: Any = kind.forward
+    forward = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__)
+    return type(kind.__name__, (kind,), {"forward": forward})
+
+
+def _name(index: int, form: TensorDocument) -> str | None:
+    return None if form.kind == "argument" else f"{form.kind}_{index}"
+
+
+def _document(path: Path) -> GraphDocument:
+    try:
+        text = path.read_text(encoding="utf-8")
+        version = VersionDocument.model_validate_json(text)
+        if version.format != FORMAT or version.torch != torch.__version__:
+            raise TravelError(
+                f"{path} was written as {version.format} with torch {version.torch}; this is {FORMAT} and torch "
+                f"{torch.__version__}"
+            )
+        return GraphDocument.model_validate_json(text)
+    except OSError as error:
+        raise TravelError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValidationError, ValueError) as error:
+        raise TravelError(f"{path} is no graph file: {error}") from error

@@ -1,0 +1,1 @@
+"""Wrap `torch.compile` for `frx_graph.compile`."""

@@ -1,0 +1,139 @@
+"""What has to be timed before orders can be chosen: every anchor, by itself, in each order that it may run in.
+
+An anchor is an operator whose kernel is faster in one order than in another: convolutions; poolings and attention, too,
+where kernels of their own run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, strides_for_order
+from frx_graph.facts.operator_families import CONVOLUTIONS
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of, spec_of
+from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
+from frx_graph.passes.rewrites.layout.ops import Member
+from frx_graph.passes.rewrites.packed_forms import packed_form
+from frx_graph.passes.rewrites.product_forms import Form, forms_of
+from frx_graph.rules.dimension_map import Order, plain_order
+
+HEADS_ORDER: Order = (0, 2, 1, 3)
+"""Attention heads as a projection leaves them: (batch, heads, sequence, features) stored as (batch, sequence, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorCall:
+    """One anchor in one order: its seconds are those of all `calls` together, each in the fastest of its forms, and of
+    moving `moved_bytes`. Where sizes may change, no other form is applied, and none is counted."""
+
+    calls: tuple[tuple[Form, ...], ...]
+    moved_bytes: int = 0
+
+
+def anchor_orders(member: Member) -> tuple[Order, ...]:
+    """The orders in which the anchor may run, plain first."""
+    rank = len(member.shape)
+    other = CHANNELS_LAST_ORDER.get(rank) if member.row.images else HEADS_ORDER
+    return (plain_order(member.shape), other) if rank in (4, 5) and other is not None else ()
+
+
+def anchor_calls(
+    member: Member, facts: GraphFacts, phase: Phase, *, prepared: bool = False, frozen: Collection[str] = ()
+) -> Mapping[Order, AnchorCall]:
+    """What to time of one anchor, by order. In the forward of a training step the backward's call is part of it. With
+    `prepared`, weights are stored in each order beforehand, instead of as they are. Weights named in `frozen` are
+    constants, and may be packed."""
+    weight = weight_of(member.op, facts)
+    packs = weight is not None and weight.name in frozen
+    return {order: _call(member, order, facts, phase, prepared, packs) for order in anchor_orders(member)}
+
+
+def conversion_calls(value: ValueFacts) -> tuple[OperatorSignature, ...]:
+    """The copies that bring an image or volume from plain to channels-last and back; none for what is neither."""
+    rank = len(value.shape)
+    if rank not in MEMORY_FORMATS or not value.dense or 0 in value.shape:
+        return ()
+    formats = {plain_order(value.shape): torch.contiguous_format, CHANNELS_LAST_ORDER[rank]: MEMORY_FORMATS[rank]}
+    return tuple(
+        OperatorSignature(
+            "aten.clone.default",
+            (replace(spec_of(value), strides=strides_for_order(value.shape, stored)),),
+            (("memory_format", formats[wanted]),),
+        )
+        for stored, wanted in itertools.permutations(formats)
+    )
+
+
+def weight_of(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
+    """The weight of a convolution or of its backward; None for other operators."""
+    if op.operator not in CONVOLUTIONS:
+        return None
+    argument = op.args[2 if op.operator == "aten.convolution_backward" else 1]
+    return facts.values.get(argument.name) if isinstance(argument, ValueRef) else None
+
+
+def conversion_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFacts | None:
+    """The weight that a convolution in `order` needs converted in the graph. A plain weight is converted by the
+    convolution itself; one in channels-last makes it run so, whatever its input, and must be made plain."""
+    weight = weight_of(op, facts)
+    if weight is None or order != plain_order(weight.shape) or memory_order(weight) is not Layout.CHANNELS_LAST:
+        return None
+    return weight
+
+
+def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepared: bool, packs: bool) -> AnchorCall:
+    op = member.op
+    weight = weight_of(op, facts) if prepared else conversion_weight(op, order, facts)
+    strides = {value.name: strides_for_order(value.shape, order) for value in member.operands}
+    if weight is not None:
+        strides[weight.name] = strides_for_order(weight.shape, order)
+    forward = signature_of(op, facts, strides)
+    moved = 0 if weight is None or prepared else 2 * weight.bytes
+    results = _results(op, order, facts)
+    packed = packed_form(forward, results) if packs else None
+    calls = [(*forms_of(forward, results), *((packed,) if isinstance(packed, Form) else ()))]
+    if facts.train and phase is Phase.FORWARD and op.operator == "aten.convolution":
+        calls.append(_backward_of(op, forward, order, facts))
+    if facts.has_dynamic_sizes(op):
+        calls = [(present,) for present, *_ in calls]
+    return AnchorCall(tuple(calls), moved)
+
+
+def _results(op: OpFacts, order: Order, facts: GraphFacts) -> tuple[TensorSpec, ...]:
+    """What the call returns in this order; a bias's gradient has but one."""
+    return tuple(
+        spec if len(spec.shape) != len(order) else replace(spec, strides=strides_for_order(spec.shape, order))
+        for spec in map(spec_of, facts.output_values(op))
+    )
+
+
+def _backward_of(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> tuple[Form, ...]:
+    """The forms of what the convolution's backward will be, before its graph is there: a forward that is laid out
+    without a thought of its backward saves activations in an order that the backward converts again. The gradient of
+    the input is left out where the input is the graph's own, as for a network's first convolution."""
+    (gradient,) = _results(op, order, facts)
+    image, weight, bias = forward.args[:3]
+    assert isinstance(image, TensorSpec) and isinstance(weight, TensorSpec)
+    source = op.args[0]
+    to_input = isinstance(source, ValueRef) and facts.values[source.name].producer is not None
+    call = OperatorSignature(
+        "aten.convolution_backward.default",
+        (
+            gradient,
+            image,
+            weight,
+            bias.shape if isinstance(bias, TensorSpec) else None,
+            *forward.args[3:9],
+            (to_input, True, isinstance(bias, TensorSpec)),
+        ),
+    )
+    results = [replace(spec, strides=strides_for_order(spec.shape, order)) for spec in (image, weight)]
+    biases = [bias] if isinstance(bias, TensorSpec) else []
+    return forms_of(call, [*results[not to_input :], *biases])

@@ -1,0 +1,273 @@
+"""The orders of all values of a graph as one candidate: what `propagate_layout`, `backward_layout` and
+`cancel_permutes` are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch import fx
+
+from frx_graph.errors import RewriteError
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts
+from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders, conversion_weight, weight_of
+from frx_graph.passes.rewrites.layout.conversion import aten_conversion, inductor_conversion
+from frx_graph.passes.rewrites.layout.costs import AnchorSeconds, OrderProblem, Surroundings, order_problem
+from frx_graph.passes.rewrites.layout.ops import Member
+from frx_graph.passes.rewrites.layout.relayout import Reads, Wanted, relayout
+from frx_graph.passes.rewrites.meta_strides.inputs_as_traced import read_as_traced
+from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import images_of, needs_plain_images
+from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_order
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE
+from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.records import Candidate, Refusal
+from frx_graph.rules.dimension_map import Order, canonical, plain_order
+
+BANDWIDTH_UNKNOWN = "the device's bandwidth is not known, so what a conversion costs is not"
+"""Why nothing is decided where it is so."""
+
+_FREED = "any"
+"""The choice for a copy that was asked for one memory format: it takes, and hands on, whichever its source has."""
+
+_READS = "read as "
+"""Before the order of a loop that the compiler writes, and that is given its operands in it."""
+
+_NEXT_TO_NOTHING = 1e-15
+"""Seconds a byte that decide only between what costs the same otherwise."""
+
+
+def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | Refusal]:
+    """One candidate for the whole graph, in the name of a rewrite: the order of every operator that is not to stay as
+    it is."""
+    anchors = tuple(member.op.node for member in subject.anchors)
+    if misread := tuple(op.node for op in subject.facts.ops if needs_plain_images(op, subject.facts)):
+        yield Refusal(name, "oneDNN computes something else on channels-last images of these sizes", misread)
+    if inexact := tuple(op.node for op in subject.facts.ops if subject.loses_digits(op)):
+        yield Refusal(name, "torch computes group norms less exactly in channels-last", inexact)
+    if not subject.everything and subject.bandwidth_bytes_per_s is None:
+        yield Refusal(name, BANDWIDTH_UNKNOWN, anchors)
+        return
+    seconds = _seconds(subject)
+    # Those with one order alone have nothing to be measured.
+    if unmeasured := tuple(m.op.node for m in subject.anchors if m.op.node not in seconds and anchor_orders(m)):
+        yield Refusal(name, "its time in either order could not be measured", unmeasured)
+    posed = _posed(subject, seconds)
+    if untimed := tuple(node for node in _loops_of(subject, posed) if node not in subject.loop_seconds):
+        yield Refusal(name, "how long its loop takes in either order could not be measured", untimed)
+    labels = posed.cheapest()
+    chosen = {
+        member.op.node: label
+        for member, label in zip(posed.members, labels, strict=True)
+        # Inductor would choose for the anchors that are not mentioned.
+        # A loop was timed on operands in its own order, and is given them so.
+        if label != member.current
+        or (subject.generates_loops and (member.op.node in seconds or member.op.node in subject.loop_seconds))
+    }
+    if not chosen:
+        yield Refusal(name, "every region is in its fastest order", anchors)
+        return
+    touched = {value.name for member in posed.members if member.op.node in chosen for value in member.values}
+    freed = [copy.op.node for copy in posed.copies if any(value.name in touched for value in copy.values)]
+    read = {member.op.node for member in posed.members if _is_timed_loop(subject, member, chosen)}
+    yield Candidate(
+        rewrite=name,
+        graph_id=subject.facts.graph_id,
+        nodes=(*chosen, *freed),
+        choices=(
+            *(f"{_READS if node in read else ''}{_text(order)}" for node, order in chosen.items()),
+            *(_FREED for _ in freed),
+        ),
+        predicted_seconds=None if subject.everything else posed.seconds_saved(labels),
+    )
+
+
+def cheapest_orders(subject: RewriteSubject) -> Mapping[str, Order]:
+    """The order of each anchor that was measured, by node name, in the cheapest choice for the graph."""
+    if subject.bandwidth_bytes_per_s is None:
+        return {}
+    posed = _posed(subject, _seconds(subject))
+    labels = zip(posed.members, posed.cheapest(), strict=True)
+    return {member.op.node: label for member, label in labels if member.op.node in subject.seconds}
+
+
+def undecided_loops(subject: RewriteSubject) -> tuple[Member, ...]:
+    """The loops that the compiler writes whose order is open, given the measured times of anchors: those to time."""
+    if not subject.loops or subject.bandwidth_bytes_per_s is None:
+        return ()
+    return tuple(_loops_of(subject, _posed(subject, _seconds(subject))).values())
+
+
+def undecided_values(subject: RewriteSubject) -> tuple[ValueFacts, ...]:
+    """The values whose order is open, given the measured times of anchors: one of them may have to be converted."""
+    if not subject.anchors or subject.bandwidth_bytes_per_s is None:
+        return ()
+    members = _posed(subject, _seconds(subject)).members
+    return tuple({value.name: value for member in members for value in member.values}.values())
+
+
+def _loops_of(subject: RewriteSubject, posed: OrderProblem) -> Mapping[str, Member]:
+    """By node name, those of the problem that have times in principle; none where all is changed whatever it costs."""
+    loops = () if subject.everything else subject.loops
+    timed = {
+        member.op.node: member
+        for member in loops
+        if len({canonical(member.shape, order) for order in anchor_orders(member)}) > 1
+    }
+    return {member.op.node: timed[member.op.node] for member in posed.members if member.op.node in timed}
+
+
+def _posed(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
+    around = Surroundings(
+        subject.facts, subject.inner, subject.visible, _without_noise(subject.loop_seconds), subject.conversion_seconds
+    )
+    bandwidth = subject.bandwidth_bytes_per_s
+    return order_problem(subject.members, around, seconds, _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth)
+
+
+def _seconds(subject: RewriteSubject) -> AnchorSeconds:
+    return _prices_of_change(subject) if subject.everything else _without_noise(subject.seconds)
+
+
+def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Lay the values out; returns the conversions inserted. Raises `RewriteError`, the graph left as it was, where it
+    cannot be done."""
+    choices = dict(zip(candidate.nodes, candidate.choices, strict=True))
+    freed = {node for node, choice in choices.items() if choice == _FREED}
+    labels = {node: _order(choice.removeprefix(_READS)) for node, choice in choices.items() if node not in freed}
+    read = {node for node, choice in choices.items() if choice.startswith(_READS)}
+    members = [member for member in subject.members if member.op.node in labels]
+    return relayout(
+        module.graph,
+        {
+            **{
+                member.op.node: _demand(subject, member, labels[member.op.node])
+                for member in members
+                if member.op.node in read or not _is_loop(subject, member)
+            },
+            **_plain_images(subject),
+        },
+        convert=inductor_conversion if subject.generates_loops else aten_conversion,
+        reads=lambda node: Reads.ANY if node in choices else _reads(subject, node),
+        freed=freed,
+        kept_outputs=subject.visible,
+        given=subject.given,
+        made={member.op.node: labels[member.op.node] for member in members if member.resizes},
+        kernels_make=dict(order for member in members for order in _kernel_orders(member, labels[member.op.node])),
+        pins=not subject.generates_loops,
+        doubtful=subject.doubtful,
+    )
+
+
+def meet_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
+    """Let a graph that nothing was chosen for run on inputs in other orders than it was traced with: what it returns
+    keeps its strides, and where it cannot run on them, they are brought back first. Returns what was inserted."""
+    try:
+        return relayout(
+            module.graph,
+            {},
+            convert=inductor_conversion if subject.generates_loops else aten_conversion,
+            reads=lambda node: _reads(subject, node),
+            kept_outputs=subject.visible,
+            given=subject.given,
+            pins=not subject.generates_loops,
+            doubtful=subject.doubtful,
+        )
+    except RewriteError:
+        return read_as_traced(module.graph, subject.given)
+
+
+def _text(order: Order) -> str:
+    return ",".join(map(str, order))
+
+
+def _order(text: str) -> Order:
+    return tuple(int(dim) for dim in text.split(","))
+
+
+def _prices_of_change(subject: RewriteSubject) -> AnchorSeconds:
+    """Prices that make every anchor change its order, but those whose weights can be packed run in channels-last."""
+
+    def price(member: Member, order: Order) -> float:
+        weight = weight_of(member.op, subject.facts)
+        avoided = member.current if weight is None or weight.name not in subject.constants else plain_order(order)
+        return float(canonical(member.shape, order) == canonical(member.shape, avoided))
+
+    return {
+        member.op.node: {order: price(member, order) for order in orders}
+        for member in subject.anchors
+        if (orders := anchor_orders(member))
+    }
+
+
+def _without_noise(measured: AnchorSeconds) -> AnchorSeconds:
+    """A difference that noise could make is none."""
+    quiet: dict[str, Mapping[Order, float]] = {}
+    for node, seconds in measured.items():
+        least, most = min(seconds.values()), max(seconds.values())
+        quiet[node] = dict.fromkeys(seconds, least) if most - least < NOISE_SHARE * least else seconds
+    return quiet
+
+
+def _reads(subject: RewriteSubject, node: str) -> Reads:
+    """What an operator can run on that stays as it is; under Inductor most can on anything."""
+    op: OpFacts | None = subject.facts.op_by_node.get(node)
+    if op is None:
+        return Reads.ANY
+    if subject.keeps_its_strides(op):
+        return Reads.STRIDES
+    values = subject.facts.input_values(op)
+    free = subject.generates_loops or all(reads_any_order(op, value, subject.inner) for value in values)
+    return Reads.ANY if free else Reads.ORDER
+
+
+def _is_loop(subject: RewriteSubject, member: Member) -> bool:
+    """Inductor's own loops want no order: they read what is there, and a conversion in front of them would be a copy
+    more."""
+    return subject.generates_loops and member.row.generated
+
+
+def _is_timed_loop(subject: RewriteSubject, member: Member, labels: Mapping[str, Order]) -> bool:
+    """True for a loop that was timed in the order that it gets, and is given its operands in it: the price of such a
+    conversion is part of the choice."""
+    timed = subject.loop_seconds.get(member.op.node, {})
+    orders = {canonical(member.shape, order) for order in timed}
+    return _is_loop(subject, member) and labels.get(member.op.node) in orders
+
+
+def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, Wanted]:
+    """The orders in which an operator with this label wants what it reads."""
+    kernel = member.anchor and not _is_loop(subject, member)
+    wanted = {
+        value.name: Wanted(label if member.anchor else order, exactly=kernel and _looks_plain(value, label))
+        for value in member.operands
+        if (order := member.order_of(value, label)) is not None
+    }
+    weight = conversion_weight(member.op, label, subject.facts)
+    if weight is not None:
+        wanted[weight.name] = Wanted(label)
+    return wanted
+
+
+def _kernel_orders(member: Member, label: Order) -> Iterator[tuple[str, Order]]:
+    """The orders that results have when they are run, as the operator table says, where fakes tell others."""
+    if member.op.operator in OTHER_THAN_FAKE:
+        for result in member.results:
+            if (order := member.order_of(result, label)) is not None:
+                yield result.name, order
+
+
+def _plain_images(subject: RewriteSubject) -> dict[str, dict[str, Wanted]]:
+    """What must be read plain whatever is saved for it: under Inductor a backward's values are computed again from what
+    the forward has saved, and no longer those of the trace."""
+    return {
+        op.node: {value.name: Wanted(plain_order(value.shape)) for value in images_of(op, subject.facts)}
+        for op in subject.facts.ops
+        if op.operator == "aten.convolution_backward" and needs_plain_images(op, subject.facts)
+    }
+
+
+def _looks_plain(value: ValueFacts, label: Order) -> bool:
+    """True for a value that has one memory in both orders, such as an image of one channel. Kernels look at the strides
+    of its dimensions of size 1 to tell which is meant."""
+    plain = plain_order(value.shape)
+    return label != plain and canonical(value.shape, label) == canonical(value.shape, plain) and value.shape[1] == 1

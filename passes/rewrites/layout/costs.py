@@ -1,0 +1,183 @@
+"""The choice of orders for a graph's values, as the solver is asked it: seconds of anchors, seconds of conversions.
+
+An operator's label is the order in which it reads and makes values. What it costs:
+- an anchor, its measured time in that order; an anchor that was not measured stays as it is;
+- a loop that the compiler writes for a pooling or for upsampling, its measured time in that order, and as much as it
+  costs now in one that was not measured;
+- a value that is read in another order than it has, one copy of it for each such order: as measured where the copy is
+  an operator, else its bytes at the device's bandwidth; half of that where only loops that the compiler writes read it,
+  since they read it anyway, if less well.
+Everything else is taken to cost the same in every order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
+from frx_graph.passes.rewrites.layout.ops import (
+    Member,
+    current_order,
+    possible_orders,
+    works_in,
+)
+from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_order
+from frx_graph.passes.solver.problem import Given, Label, Node, Port, Problem, Value
+from frx_graph.passes.solver.solve import solve
+from frx_graph.rules.dimension_map import Order, canonical
+
+AnchorSeconds = Mapping[str, Mapping[Order, float]]
+"""Measured seconds of an anchor, or of a loop, by node name and label."""
+
+LOOP_SHARE = 0.5
+"""What reading in another order than is stored costs a generated loop, as a share of a copy: it moves the bytes anyway.
+A guess between nothing and a copy, which decides only where measured gains are about as small."""
+
+
+@dataclass(frozen=True)
+class OrderProblem:
+    """The members of a graph that can change, and the problem whose node `i` is member `i`. `copies` are those that a
+    layout was asked for: in the problem they are conversions of their source, which are there where one is needed."""
+
+    members: tuple[Member, ...]
+    copies: tuple[Member, ...]
+    problem: Problem
+
+    def cheapest(self) -> tuple[Order, ...]:
+        """A label for each member, of least total seconds; of equally cheap ones, the one nearest to the program."""
+        return cast("tuple[Order, ...]", solve(self.problem).labels)
+
+    def seconds_saved(self, labels: Sequence[Order]) -> float:
+        """What a run of the graph with `labels` saves."""
+        current = [member.current for member in self.members]
+        return self.problem.seconds(current) - self.problem.seconds(labels)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the members stand in. `visible` are the outputs whose strides somebody outside relies on. `loops` are the
+    measured seconds of loops that the compiler writes, `conversions` those of converting a value once, by its name."""
+
+    facts: GraphFacts
+    inner: str
+    visible: Collection[str]
+    loops: AnchorSeconds = field(default_factory=dict)
+    conversions: Mapping[str, float] = field(default_factory=dict)
+
+    def generates(self, member: Member) -> bool:
+        """True if the compiler writes the operator's loops itself."""
+        return self.inner == "inductor" and member.row.generated
+
+    def is_timed_loop(self, member: Member) -> bool:
+        """True for such a loop whose times are known: they are those of reading in the order that it writes."""
+        return self.generates(member) and member.op.node in self.loops
+
+
+def order_problem(
+    everyone: Sequence[Member], around: Surroundings, anchors: AnchorSeconds, seconds_per_byte: float
+) -> OrderProblem:
+    """The problem for those of `everyone` that have a choice; empty where nobody asks for another order."""
+
+    def preferred(member: Member) -> tuple[Order, ...]:
+        # A copy stands between two orders: what is on one side of it may as well lie as on the other.
+        return tuple(map(current_order, member.values)) if member.told else tuple(anchors.get(member.op.node, ()))
+
+    orders = possible_orders(everyone, preferred, around.inner)
+    undecided = [member for member in everyone if any(len(orders[value.name]) > 1 for value in member.values)]
+    copies = tuple(member for member in undecided if member.told)
+    members = tuple(member for member in undecided if not member.told)
+    labels = [_labels(around, member, orders, anchors) for member in members]
+    nodes = tuple(
+        Node(_seconds(around, member, choice, anchors), member.current)
+        for member, choice in zip(members, labels, strict=True)
+    )
+    values = _values(around, members, copies, labels, seconds_per_byte)
+    return OrderProblem(members, copies, Problem(nodes, tuple(values)))
+
+
+def _labels(
+    around: Surroundings, member: Member, orders: Mapping[str, tuple[Order, ...]], anchors: AnchorSeconds
+) -> tuple[Order, ...]:
+    """The present label, then the others that the operator works in."""
+    if member.anchor and not around.generates(member):
+        asked = [canonical(member.shape, label) for label in anchors.get(member.op.node, ())]
+    else:
+        found = (member.label_for(value, order) for value in member.values for order in orders[value.name])
+        asked = [label for label in found if label is not None]
+    possible = (label for label in asked if works_in(member, label, around.inner))
+    return tuple(dict.fromkeys((member.current, *possible)))
+
+
+def _seconds(
+    around: Surroundings, member: Member, labels: Sequence[Order], anchors: AnchorSeconds
+) -> dict[Label, float]:
+    """An anchor that was measured cannot have a label in which it was not; a loop can have any."""
+    if around.is_timed_loop(member):
+        timed = {canonical(member.shape, label): s for label, s in around.loops[member.op.node].items()}
+        usual = timed.get(member.current, max(timed.values()))
+        return {label: timed.get(label, usual) for label in labels}
+    measured = {canonical(member.shape, label): s for label, s in anchors.get(member.op.node, {}).items()}
+    if not any(label in measured for label in labels) or around.generates(member):
+        return dict.fromkeys(labels, 0.0)
+    return {label: measured.get(label, math.inf) for label in labels}
+
+
+def _values(
+    around: Surroundings,
+    members: Sequence[Member],
+    copies: Sequence[Member],
+    labels: Sequence[Sequence[Order]],
+    seconds_per_byte: float,
+) -> Iterator[Value]:
+    """Each value with all its copies as one: what has it in another order than its source pays for one conversion."""
+    made: dict[str, Port] = {}
+    read: dict[str, list[int]] = {}
+    same: dict[str, list[ValueFacts]] = {}
+    source_of: dict[str, str] = {}
+    for copy in copies:
+        if not copy.operands:
+            # A copy of what is expanded has no order to take over.
+            continue
+        source = copy.operands[0].name
+        source_of.update((result.name, source_of.get(source, source)) for result in copy.results)
+    for index, member in enumerate(members):
+        for value in member.results:
+            made[value.name] = _port(index, member, value, labels[index])
+        for value in member.operands:
+            read.setdefault(value.name, []).append(index)
+    known = {value.name: value for member in (*members, *copies) for value in member.values}
+    for value in known.values():
+        same.setdefault(source_of.get(value.name, value.name), []).append(value)
+    inside = {member.op.node for member in (*members, *copies)}
+    for name, values in same.items():
+        first = known[name]
+        wanted = {
+            current_order(value): None
+            for value in values
+            if value.name in around.visible
+            or any(
+                not reads_any_order(op, value, around.inner)
+                for op in around.facts.users(value.name)
+                if op.node not in inside
+            )
+        }
+        readers = [(index, value) for value in values for index in read.get(value.name, ())]
+        loops_only = not wanted and all(
+            around.generates(members[index]) and not around.is_timed_loop(members[index]) for index, _ in readers
+        )
+        seconds = around.conversions.get(name, 2 * first.bytes * seconds_per_byte)
+        yield Value(
+            source=made.get(name, Given(current_order(first))),
+            readers=tuple(_port(index, members[index], value, labels[index]) for index, value in readers),
+            wanted=tuple(wanted),
+            seconds=seconds * LOOP_SHARE if loops_only else seconds,
+        )
+
+
+def _port(index: int, member: Member, value: ValueFacts, labels: Sequence[Order]) -> Port:
+    """The present label stands for what is there now, whatever the table says of it."""
+    translated: dict[Label, Label] = {label: member.order_of(value, label) for label in labels[1:]}
+    return Port(index, {labels[0]: current_order(value), **translated})

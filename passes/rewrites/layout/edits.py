@@ -1,0 +1,109 @@
+"""A graph while the order of its values is changed: what has been done to it so far, and how to undo that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from frx_graph.errors import RewriteError
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dense, is_expanded, strides_for_order
+from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.rewrites.layout.conversion import Convert
+from frx_graph.rules.dimension_map import Order, named_order, plain_order
+
+
+@dataclass
+class LayoutEdit:
+    """What has been done to a graph so far, and how to undo it. `original` are its nodes as it was given; `convert`
+    adds copies. `before` holds the values that changed nodes had, `behind` is what those reach; `pinned` maps what was
+    put behind a node to that. See `relayout` for the others."""
+
+    graph: fx.Graph
+    convert: Convert
+    original: frozenset[fx.Node]
+    pins: bool
+    doubtful: Collection[str]
+    kernels_make: Mapping[str, Order]
+    before: dict[fx.Node, Any] = field(default_factory=dict)
+    behind: set[fx.Node] = field(default_factory=set)
+    conversions: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = field(default_factory=dict)
+    rerouted: list[tuple[fx.Node, fx.Node, fx.Node]] = field(default_factory=list)
+    freed: dict[fx.Node, Any] = field(default_factory=dict)
+    pinned: dict[fx.Node, fx.Node] = field(default_factory=dict)
+
+    def name_of(self, node: fx.Node) -> str:
+        """The name that the value had in the graph as it was given."""
+        return self.pinned.get(node, node).name
+
+    def cannot_bring_back(self, node: fx.Node) -> bool:
+        """True where nobody knows how the value lay when the graph was run as it was given."""
+        return self.pins and self.name_of(node) in self.doubtful
+
+    def set_value(self, node: fx.Node, value: Any) -> None:
+        """Let the node's value be another one."""
+        self.before.setdefault(node, node.meta["val"])
+        node.meta["val"] = value
+
+    def reroute(self, reader: fx.Node, source: fx.Node, conversion: fx.Node) -> None:
+        """Let `reader` read `conversion` in the place of `source`."""
+        reader.replace_input_with(source, conversion)
+        self.rerouted.append((reader, source, conversion))
+
+    def free(self, node: fx.Node) -> None:
+        """Let a copy that is told a memory format keep the order of what it copies."""
+        self.freed[node] = node.kwargs
+        node.kwargs = {**node.kwargs, "memory_format": torch.preserve_format}
+
+    def converted(self, source: fx.Node, order: Order, reader: fx.Node) -> fx.Node:
+        """The conversion of `source` that `reader` now reads in its place; made once, before its first reader. Raises
+        `RewriteError` where no copy lies so."""
+        shape = shape_hint(source.meta["val"])
+        if order not in (plain_order(shape), CHANNELS_LAST_ORDER.get(len(shape))):
+            order = named_order(shape, order)
+        strides = strides_for_order(shape, order)
+        conversion = self.conversions.get((source, strides))
+        if conversion is None:
+            with self.graph.inserting_before(reader):
+                conversion = self.conversions[source, strides] = self.convert(self.graph, source, order)
+            if not same_strides(conversion.meta["val"], strides):
+                raise RewriteError(f"{source.name} cannot be brought to strides {strides}")
+        self.reroute(reader, source, conversion)
+        return conversion
+
+    def put_behind(self, node: fx.Node, stand_in: fx.Node, original: Any) -> None:
+        """All that reads `node`, which was `original`, reads what was made of it."""
+        self.pinned[stand_in] = node
+        self.before[stand_in] = original
+        for reader in [reader for reader in node.users if reader in self.original]:
+            self.reroute(reader, node, stand_in)
+
+    def undo(self) -> None:
+        """Put the graph back as it was given."""
+        for reader, source, conversion in reversed(self.rerouted):
+            reader.replace_input_with(conversion, source)
+        for node, kwargs in self.freed.items():
+            node.kwargs = kwargs
+        for node in reversed(self.graph.nodes):
+            if node not in self.original:
+                self.graph.erase_node(node)
+        for node, value in self.before.items():
+            if node.op != "placeholder":
+                node.meta["val"] = value
+
+
+def same_strides(value: Tensor, strides: Collection[int]) -> bool:
+    """True if `value` has these strides (hints where they are symbolic), dimensions of size 1 aside."""
+    pairs = zip(shape_hint(value), stride_hint(value), strides, strict=True)
+    return 0 in shape_hint(value) or all(n == 1 or have == want for n, have, want in pairs)
+
+
+def order_of(node: fx.Node, value: Tensor, *, gaps: bool = False) -> Order:
+    """The order that a copy of `node` needs to lie as `value` does, or, with `gaps`, as it does but for those."""
+    shape, strides = shape_hint(value), stride_hint(value)
+    if is_expanded(shape, strides) or not (gaps or is_dense(shape, strides)):
+        raise RewriteError(f"{node.name} has gaps in memory that a copy would not have")
+    return dimension_order(shape, strides)

@@ -1,0 +1,204 @@
+"""Changes in which order values of a functional graph lie in memory, and nothing else about the graph.
+
+Operators demand orders for what they read; where a demand is not met a conversion is inserted, once for each value and
+order. Every operator that reads other strides than before is run again on fake tensors, so that the graph's values tell
+the truth about the result. A graph that cannot be changed as asked is put back as it was.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+
+from frx_graph.errors import RewriteError, first_line
+from frx_graph.facts.layout import dimension_order, is_expanded, strides_for_order
+from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.rewrites.layout.conversion import Convert
+from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
+from frx_graph.passes.rewrites.layout.merged_copies import memories_under_inductor
+from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, run_on_fakes, running_fakes
+from frx_graph.passes.rewrites.meta_strides.pinned_results import pin_result, say_order
+from frx_graph.passes.rewrites.meta_strides.restored_outputs import restore_outputs
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
+    as_run,
+    is_doubtful,
+    lies_in_operand,
+    lies_otherwise_as_traced,
+    misread_gradient,
+)
+from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
+from frx_graph.rules.dimension_map import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An order that an operator wants a value in: whatever gaps it has, or, `exactly`, the dense strides of that order,
+    those of dimensions of size 1 included."""
+
+    order: Order
+    exactly: bool = False
+
+
+Demands: TypeAlias = Mapping[str, Mapping[str, Wanted]]
+"""Operator → value that it reads → how it wants it; all by node name."""
+
+
+class Reads(enum.Enum):
+    """On which strides an operator can run, for what it is not demanded to read in another order."""
+
+    ANY = "any"
+    ORDER = "order"
+    """The dimensions in the order that they had; where there were gaps there need be none."""
+    STRIDES = "strides"
+    """Those that it was given before."""
+
+
+ReadsBy: TypeAlias = Callable[[str], Reads]
+"""What the operator of this name can run on."""
+
+
+def relayout(
+    graph: fx.Graph,
+    demands: Demands,
+    *,
+    convert: Convert,
+    reads: ReadsBy,
+    freed: Collection[str] = (),
+    kept_outputs: Collection[str] = (),
+    given: Mapping[str, Tensor] = MappingProxyType({}),
+    made: Mapping[str, Order] = MappingProxyType({}),
+    kernels_make: Mapping[str, Order] = MappingProxyType({}),
+    pins: bool = False,
+    doubtful: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Meet `demands`; returns the names of the conversions that were inserted, in order.
+
+    `freed` names copies that are told a memory format and from now on keep the order of what they copy. `kept_outputs`
+    names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs were whose strides
+    have changed already. `made` holds the orders in which loops that a compiler writes are to make results that the
+    operators' own kernels, and so their fakes, make in one order only. With `pins` the operators will run as they
+    stand, and results whose strides their fakes cannot be trusted with are brought to what was predicted: what
+    `kernels_make`, of results that it names, or else what fakes say; of outputs among `doubtful`, which may have lain
+    otherwise from the first, that is not known. Without, Inductor makes code of them. Raises `RewriteError`, the graph
+    left as it was, where an operator cannot run on the strides that it would get.
+    """
+    unknown = next(filter(_is_unknown, graph.nodes), None) if pins else None
+    if unknown is not None:
+        raise RewriteError(f"{unknown.name} lies otherwise than its fake, and so does what is behind it")
+    mode = fake_mode_of(graph)
+    edit = LayoutEdit(graph, convert, frozenset(graph.nodes), pins, doubtful, kernels_make)
+    apart = None if pins else memories_under_inductor(graph)
+    for node in graph.find_nodes(op="placeholder"):
+        if node.name in given:
+            edit.before[node] = given[node.name]
+    try:
+        with running_fakes(mode):
+            for node in list(graph.nodes):
+                if node.op == "output":
+                    restore_outputs(edit, node, kept_outputs)
+                elif node.op == "call_function":
+                    if node.name in freed:
+                        edit.free(node)
+                    _relayout_node(edit, node, demands.get(node.name, {}), reads(node.name))
+                    if any(source in edit.before or source in edit.behind for source in node.all_input_nodes):
+                        edit.behind.add(node)
+                    if pins and node in edit.before and is_doubtful(node):
+                        pin_result(edit, node)
+                    if node.name in made:
+                        say_order(edit, node, made[node.name])
+        if not pins and memories_under_inductor(graph) != apart:
+            raise RewriteError("Inductor would return copies of one value in one memory")
+    except RewriteError:
+        edit.undo()
+        raise
+    # A fake operator says "not on these strides" with whatever it likes.
+    except Exception as error:
+        edit.undo()
+        raise RewriteError(f"the graph cannot be laid out as asked: {first_line(error)}") from error
+    return tuple(conversion.name for conversion in edit.conversions.values())
+
+
+def _relayout_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, Wanted], reads: Reads) -> None:
+    changed = node in edit.freed
+    written = _written(node)
+    for source in node.all_input_nodes:
+        value = source.meta.get("val")
+        if not isinstance(value, Tensor):
+            changed = changed or source in edit.before
+            continue
+        if source in written:
+            continue
+        original = edit.before.get(source, value)
+        moves = source in edit.before and not has_one_order(shape_hint(value))
+        if reads is not Reads.ANY and moves and edit.cannot_bring_back(source):
+            raise RewriteError(f"{node.name} reads {source.name}, which may lie otherwise than its fake from the first")
+        wanted = demand.get(edit.name_of(source))
+        if wanted is not None and not _satisfies(value, wanted):
+            value = edit.converted(source, wanted.order, node).meta["val"]
+        elif wanted is None and reads is not Reads.ANY and not same_strides(value, stride_hint(original)):
+            order = order_of(source, original, gaps=reads is Reads.ORDER)
+            if not same_strides(value, strides_for_order(shape_hint(value), order)):
+                value = edit.converted(source, order, node).meta["val"]
+        # A view of what has moved has the same strides in other memory; who shares whose is read from the fakes. Of
+        # what has no elements a kernel may make other strides than its fake.
+        moved = source in edit.before and (lies_in_operand(node) or 0 in shape_hint(value))
+        changed = changed or moved or stride_hint(value) != stride_hint(original)
+    if changed and edit.pins and (gradient := misread_gradient(node)) is not None:
+        image = node.args[1]
+        assert isinstance(image, fx.Node)
+        edit.converted(gradient, order_of(image, image.meta["val"], gaps=True), node)
+    if changed:
+        value = _checked(node, run_on_fakes(node))
+        edit.set_value(node, as_run(node, value) if edit.pins else value)
+
+
+def _written(node: fx.Node) -> set[fx.Node]:
+    """The operands that the operator writes into: a conversion would be written in their place."""
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return set()
+    schema = zip(node.target._schema.arguments, node.args, strict=False)
+    return {
+        value
+        for argument, value in schema
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node)
+    }
+
+
+def _satisfies(value: Tensor, wanted: Wanted) -> bool:
+    shape, strides = shape_hint(value), stride_hint(value)
+    if wanted.exactly:
+        return strides == strides_for_order(shape, wanted.order)
+    places = [dim for dim in wanted.order if shape[dim] != 1]
+    return [dim for dim in dimension_order(shape, strides) if shape[dim] != 1] == places and not is_expanded(
+        shape, strides
+    )
+
+
+def _is_unknown(node: fx.Node) -> bool:
+    # What reads it by `pin_views` knows.
+    return lies_otherwise_as_traced(node) and any(
+        reader.target is not torch.ops.aten.contiguous.default for reader in node.users
+    )
+
+
+def _checked(node: fx.Node, value: Any) -> Any:
+    """`value`, if it is what the node gave before in all but strides."""
+    old, new = pytree.tree_leaves(node.meta["val"]), pytree.tree_leaves(value)
+    same = len(old) == len(new) and all(_same_but_strides(a, b) for a, b in zip(old, new, strict=True))
+    if not same:
+        raise RewriteError(f"{node.name} gives something else on other strides")
+    return value
+
+
+def _same_but_strides(old: Any, new: Any) -> bool:
+    if isinstance(old, Tensor) and isinstance(new, Tensor):
+        return (shape_hint(old), old.dtype, old.device) == (shape_hint(new), new.dtype, new.device)
+    return type(old) is type(new)

@@ -1,0 +1,61 @@
+"""Corrects what fakes say of the strides of views, in a graph as it was traced.
+
+Fakes of `view` give results beside dimensions of size 1 other strides than the operator does (torch 2.15): of one image
+of 8 channels, `chunk(2, 1)[0].flatten(1)` is traced with the stride of the whole image. A rewrite that trusts them
+brings what is returned to strides that no eager program sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, fx
+
+from frx_graph.errors import RewriteError, first_line
+from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, run_on_fakes, running_fakes
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import as_run
+
+
+def correct_views(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
+    """Let `meta["val"]` of views, and of what is computed of them, have the strides that they have when the graph runs
+    as it stands. `given` holds by name the inputs whose values are others already, as they were traced."""
+    now = {node: node.meta["val"] for node in graph.find_nodes(op="placeholder") if node.name in given}
+    for node in now:
+        node.meta["val"] = given[node.name]
+    corrected: set[fx.Node] = set()
+    try:
+        for node in graph.nodes:
+            if node.op == "call_function" and _correct(node, follows=not corrected.isdisjoint(node.all_input_nodes)):
+                corrected.add(node)
+    finally:
+        for node, value in now.items():
+            node.meta["val"] = value
+
+
+def _correct(node: fx.Node, *, follows: bool) -> bool:
+    """True if the node has another value now. What cannot be told stays as it was traced: what a fake does not do for
+    the corrected strides, nor would torch, and sizes that may change."""
+    traced = node.meta.get("val")
+    try:
+        value = _run_again(node) if follows else traced
+        value = as_run(node, value) if isinstance(value, Tensor) and not _may_change(value) else value
+    except RewriteError:
+        return False
+    if value is traced:
+        return False
+    node.meta["val"] = value
+    return True
+
+
+def _may_change(value: Tensor) -> bool:
+    return not all(isinstance(n, int) for n in (*value.shape, *value.stride()))
+
+
+def _run_again(node: fx.Node) -> Any:
+    try:
+        with running_fakes(fake_mode_of(node.graph)):
+            return run_on_fakes(node)
+    # A fake operator says "not on these strides" with whatever it likes.
+    except Exception as error:
+        raise RewriteError(f"{node.name} cannot be traced again: {first_line(error)}") from error

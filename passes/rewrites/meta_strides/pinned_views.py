@@ -1,0 +1,93 @@
+"""Views that raise when a graph runs as it was traced, given what they were traced with.
+
+Why: where an operator makes other strides than its fake, a view behind it may have been traced that is none of what
+the operator makes. torch's own graph of a channel shuffle fails so in its backward where a later convolution's weight
+is channels-last (torch 2.15, CPU), as stored weights are.
+How: such a view, or the first of the views that lead to it, reads the operator's result through a copy that is made
+only where that lies otherwise than traced.
+Safe: only for views that cannot be of every result that the operator may make; what else reads it reads it as before.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import SymInt, Tensor, fx
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from frx_graph.facts.layout import dimension_order, is_dense, strides_for_order
+from frx_graph.facts.size_hint import shape_hint, size_hint, stride_hint
+from frx_graph.passes.rewrites.layout.conversion import aten_pin
+from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, running_fakes
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import lies_in_operand, makes_other_strides
+from frx_graph.rules.dimension_map import Order, plain_order
+
+
+def pin_views(graph: fx.Graph) -> None:
+    """Let views read what they were traced with, where operators before them would make something else."""
+    for node in list(graph.nodes):
+        if not makes_other_strides(node.target) or not _is_dense(node):
+            continue
+        shape = shape_hint(node.meta["val"])
+        results = [_lying(node.meta["val"], strides_for_order(shape, order)) for order in _possible_orders(node)]
+        views = [reader for reader in node.users if any(_raises(reader, node, result) for result in results)]
+        if views:
+            with running_fakes(fake_mode_of(graph)), graph.inserting_before(node.next):
+                pin = aten_pin(graph, node, _order(node.meta["val"]))
+            for view in views:
+                view.replace_input_with(node, pin)
+
+
+def _is_dense(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and 0 not in shape_hint(value) and is_dense(shape_hint(value), stride_hint(value))
+
+
+def _possible_orders(node: fx.Node) -> set[Order]:
+    """A plain result, and one that lies as the operator's operand does: its fake says the one, and the operator makes
+    the other."""
+    value, given = node.meta["val"], node.all_input_nodes[0].meta.get("val")
+    orders = {plain_order(value.shape), _order(value)}
+    if isinstance(given, Tensor) and given.dim() == value.dim():
+        orders.add(_order(given))
+    return orders
+
+
+def _order(value: Tensor) -> Order:
+    return dimension_order(shape_hint(value), stride_hint(value))
+
+
+def _lying(value: Tensor, strides: Sequence[int]) -> Tensor:
+    """A tensor like `value`, of the example's sizes, that lies so and holds nothing."""
+    return torch.empty_strided(shape_hint(value), strides, dtype=value.dtype, device="meta")
+
+
+def _raises(view: fx.Node, source: fx.Node, given: Any) -> bool:
+    """True where `view`, or what views that, cannot be of `source` if that is `given`."""
+    if view.target is operator.getitem:
+        made = given[view.args[1]]
+    elif lies_in_operand(view) and view.all_input_nodes[0] is source:
+        args, kwargs = pytree.tree_map_only(
+            fx.Node, lambda node: given if node is source else _of_example(node.meta["val"]), (view.args, view.kwargs)
+        )
+        assert callable(view.target)
+        try:
+            with _disable_current_modes(), torch._C._DisablePythonDispatcher(), torch.no_grad():
+                made = view.target(*args, **kwargs)
+        # However a view says that it cannot be.
+        except Exception:  # noqa: BLE001
+            return True
+    else:
+        return False
+    return any(_raises(reader, view, made) for reader in view.users)
+
+
+def _of_example(value: Any) -> Any:
+    """What stands for a value in a call that computes nothing: numbers are those of the example."""
+    if isinstance(value, Tensor):
+        return _lying(value, stride_hint(value))
+    return size_hint(value) if isinstance(value, SymInt) else value

@@ -1,0 +1,99 @@
+"""What a graph returns keeps its strides, whatever order it is computed in."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from frx_graph.errors import RewriteError
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.rewrites.layout.conversion import aten_copy, exact_strides
+from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
+from frx_graph.passes.rewrites.meta_strides.recorded_strides import noted_strides
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_view
+from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
+from frx_graph.rules.dimension_map import plain_order
+
+
+def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) -> None:
+    """Give what the graph returns, of the outputs named in `kept`, the strides that it had, and see to it that those
+    which shared memory still do. Raises `RewriteError` where that cannot be."""
+    shared = _sharing([edit.before.get(node, node.meta.get("val")) for node in _leaves(output)])
+    for source in output.all_input_nodes:
+        original = _returned(edit, source)
+        # As its fake says it has not changed; what it is made of has.
+        if original is None and source in edit.behind and edit.cannot_bring_back(source):
+            original = source.meta["val"]
+        if edit.name_of(source) not in kept or original is None:
+            continue
+        ours = source
+        if not same_strides(source.meta["val"], stride_hint(original)):
+            ours = edit.converted(source, order_of(source, original), output)
+        if edit.pins and 0 in shape_hint(original):
+            # Neither those that it makes now nor those that it made before are what its fake says.
+            raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
+        computed = edit.pinned.get(source, source)
+        if edit.cannot_bring_back(source) and not _lies_as_new(computed, original):
+            raise RewriteError(f"{source.name} is returned, and may lie otherwise than its fake from the first")
+        if stride_hint(ours.meta["val"]) != stride_hint(original):
+            # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
+            with edit.graph.inserting_before(output):
+                exact = exact_strides(edit.graph, ours, original)
+            if exact is None:
+                raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
+            edit.reroute(output, ours, exact)
+            ours = exact
+        if edit.pins and is_view(ours) and not is_view(computed):
+            # Autograd lets nobody write into a view that a compiled graph returns.
+            with edit.graph.inserting_before(output):
+                own = aten_copy(edit.graph, ours)
+            edit.reroute(output, ours, own)
+    if _sharing([node.meta.get("val") for node in _leaves(output)]) != shared:
+        raise RewriteError("outputs that share memory would be returned in memory of their own")
+
+
+def _lies_as_new(node: fx.Node, value: Tensor) -> bool:
+    """True where `value`, what `node` gave, has the strides of a new tensor, and no other order moves anything: what
+    lies otherwise than its fake says lies so."""
+    shape = shape_hint(value)
+    orders = {plain_order(shape)}
+    if _is_weight_gradient(node):
+        # New as its image lies, of which nobody knows how it does.
+        orders.add(CHANNELS_LAST_ORDER.get(len(shape), plain_order(shape)))
+    return has_one_order(shape) and {strides_for_order(shape, order) for order in orders} == {stride_hint(value)}
+
+
+def _is_weight_gradient(node: fx.Node) -> bool:
+    """True for that of a convolution, which may lie as the image does."""
+    if node.target is not operator.getitem or node.args[1] != 1:
+        return False
+    return node.all_input_nodes[0].target is torch.ops.aten.convolution_backward.default
+
+
+def _returned(edit: LayoutEdit, source: fx.Node) -> Tensor | None:
+    """What an output was, in strides; None where nothing has changed. The graph's own values may have been computed
+    again since it was traced."""
+    original: Tensor | None = edit.before.get(source)
+    strides, value = noted_strides(source), source.meta["val"]
+    if strides is None or strides == (value if original is None else original).stride():
+        return original
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+
+
+def _leaves(output: fx.Node) -> list[fx.Node]:
+    return [node for node in pytree.tree_leaves(output.args) if isinstance(node, fx.Node)]
+
+
+def _sharing(outputs: Sequence[Any]) -> list[int | None]:
+    """For each output the number of the memory that it lies in, counted from the first; None for what has none."""
+    numbers: dict[int, int] = {}
+    return [
+        numbers.setdefault(value.untyped_storage()._cdata, len(numbers)) if isinstance(value, Tensor) else None
+        for value in outputs
+    ]

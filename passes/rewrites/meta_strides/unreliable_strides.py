@@ -1,0 +1,157 @@
+"""Where fake tensors cannot be trusted with the strides of a result.
+
+A rewrite predicts strides by running operators on fakes. Where an operator makes other strides than its fake, what was
+planned behind it would read something else: views fail, and callers see strides that eager does not have. Found by
+running torch's operator database on channels-last and permuted operands, real and fake side by side (torch 2.15, CPU).
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+
+from frx_graph.errors import RewriteError
+from frx_graph.facts.layout import Layout, layout_of
+from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
+from frx_graph.rules.dimension_map import view_strides
+
+OTHER_THAN_FAKE = frozenset(
+    {
+        "aten._log_softmax_backward_data",
+        "aten.channel_shuffle",
+        "aten.glu_backward",
+        "aten.native_dropout_backward",
+        "aten.reflection_pad2d_backward",
+        "aten.reflection_pad3d",
+        "aten.reflection_pad3d_backward",
+        "aten.replication_pad2d_backward",
+        "aten.replication_pad3d",
+        "aten.replication_pad3d_backward",
+        "aten.roll",
+    }
+)
+_CALLED = re.compile("roll|channel_shuffle")
+"""How a program calls those whose forwards are among them, but for padding, which has a mode."""
+OTHER_WHERE_PERMUTED = frozenset(
+    {"aten._batch_norm_with_update", "aten._native_batch_norm_legit", "aten.native_batch_norm"}
+)
+"""Right for operands that are plain or channels-last."""
+_NORM_GRADIENTS = frozenset({torch.ops.aten.native_batch_norm_backward.default})
+RESHAPING_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
+"""Views that raise where their operand lies otherwise than they need."""
+
+
+def is_doubtful(node: fx.Node) -> bool:
+    """True if the strides in `node.meta["val"]` may be others when the node is run.
+
+    So too wherever dimensions of size 1 make an order ambiguous, which operators and fakes decide differently: after a
+    convolution to one channel in channels-last, `1 - x` and a 3-D convolution.
+    """
+    value = node.meta["val"]
+    if not isinstance(value, Tensor):
+        return False
+    call = node.args[0] if node.target is operator.getitem else node
+    assert isinstance(call, fx.Node)
+    if isinstance(call.target, OpOverload):
+        if is_view(call):
+            return False
+        name = str(call.target.overloadpacket)
+        if makes_other_strides(call.target) or (name in OTHER_WHERE_PERMUTED and _reads_permuted(call)):
+            return True
+    values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
+    # A batch of one stands outermost in every order that is asked for.
+    return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
+
+
+def makes_other_strides(called: object) -> bool:
+    """True for operators that are known to make other strides than their fakes of channels-last operands."""
+    return isinstance(called, OpOverload) and str(called.overloadpacket) in OTHER_THAN_FAKE
+
+
+def calls_doubtful(dynamo: fx.GraphModule) -> bool:
+    """True for a graph of Dynamo's, its inner ones included, that calls one of these operators: what is decided by the
+    strides of Dynamo's fakes would be decided wrongly."""
+    graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
+    return any(_is_called_so(node) for graph in graphs for node in graph.nodes if node.op.startswith("call"))
+
+
+def _is_called_so(node: fx.Node) -> bool:
+    name = str(getattr(node.target, "__name__", node.target))
+    modes = [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, str)]
+    return _CALLED.search(name) is not None or ("pad" in name and modes not in ([], ["constant"]))
+
+
+def lies_otherwise_as_traced(node: fx.Node) -> bool:
+    """True where the result lies otherwise than traced though nothing was changed, and with it all that follows:
+    operators that make plain results, and whose fakes lay them out as what they are given, or the other way round, as
+    of `roll` (torch 2.15)."""
+    fast_layer = node.target is torch.ops.aten._transformer_encoder_layer_fwd.default
+    if not (fast_layer or makes_other_strides(node.target)):
+        return False
+    given = node.all_input_nodes[0].meta.get("val")
+    return isinstance(given, Tensor) and layout_of(shape_hint(given), stride_hint(given)) is not Layout.PLAIN
+
+
+def as_run(node: fx.Node, value: Any) -> Any:
+    """`value`, what a fake says that `node` gives, with the strides that it has when it is run, as far as those are
+    known: fakes of views have others where dimensions are of size 1, and some are views where a copy is needed, as of
+    (6, 1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those, and for strides that are
+    not known for all sizes."""
+    if node.target not in RESHAPING_VIEWS or 0 in shape_hint(value):
+        return value
+    source = node.all_input_nodes[0].meta["val"]
+    strides = view_strides(shape_hint(source), stride_hint(source), shape_hint(value))
+    if strides is None:
+        raise RewriteError(f"{node.name} would need a copy")
+    if strides == stride_hint(value):
+        return value
+    if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+        # For other sizes than those of the example nobody has told.
+        raise RewriteError(f"{node.name} has other strides than its fake, for sizes that may change")
+    return value.as_strided(value.shape, strides, value.storage_offset())
+
+
+def is_view(node: fx.Node) -> bool:
+    """True for operators that say that their result lies in an operand's memory: views, and those that write in
+    place."""
+    target = node.target
+    return isinstance(target, OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
+
+
+def lies_in_operand(node: fx.Node) -> bool:
+    """True for operators whose result lies in an operand's memory, whether they say so or not: `_unsafe_view` does
+    not, and autograd takes its result for no view."""
+    return is_view(node) or node.target is torch.ops.aten._unsafe_view.default
+
+
+def misread_gradient(node: fx.Node) -> fx.Node | None:
+    """The gradient that a batch norm's backward reads by strides that are not its own: where it is plain and the input
+    channels-last, or the other way round, and dimensions of size 1 have other strides than a new tensor's (torch 2.15,
+    CPU)."""
+    if node.target not in _NORM_GRADIENTS:
+        return None
+    gradient, image = node.args[:2]
+    if not (isinstance(gradient, fx.Node) and isinstance(image, fx.Node)):
+        return None
+    values = [gradient.meta["val"], image.meta["val"]]
+    if values[0].dim() not in MEMORY_FORMATS or all(1 not in value.shape for value in values):
+        return None
+    alike = any(
+        all(value.is_contiguous(memory_format=layout) for value in values)
+        for layout in (torch.contiguous_format, MEMORY_FORMATS[values[0].dim()])
+    )
+    return None if alike else gradient
+
+
+def _reads_permuted(call: fx.Node) -> bool:
+    value = call.all_input_nodes[0].meta.get("val")
+    return isinstance(value, Tensor) and layout_of(shape_hint(value), stride_hint(value)) not in (
+        Layout.PLAIN,
+        Layout.CHANNELS_LAST,
+    )

@@ -1,0 +1,116 @@
+"""Which values of a graph, as it was traced, may lie otherwise than their fakes say.
+
+Why: a rewrite gives readers and callers the strides that fakes have. Where a value had others when the graph was run,
+nobody knows what they got before, and it is not rewritten. How: in the graph's order, what operators and fakes may
+decide differently (`doubtful_strides.py` lists the operators), and what lies as that does.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection, Sequence
+
+import torch
+
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import strides_for_order
+from frx_graph.facts.operator_families import CONVOLUTIONS, FOLDED_PRODUCTS, LAYOUT_COPIES
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE, OTHER_WHERE_PERMUTED
+from frx_graph.rules.dimension_map import plain_order, view_strides
+
+_PRODUCTS = FOLDED_PRODUCTS | {"frx_graph.product"}
+"""Their results are plain, whatever they are given."""
+_ARITHMETIC = frozenset({"aten.add", "aten.sub", "aten.mul", "aten.div"})
+"""Their fakes are right about batches of one, where two tensors are given."""
+
+
+def doubtful_values(facts: GraphFacts, inputs: Collection[str] = ()) -> frozenset[str]:
+    """The names of the values whose strides may be others when the graph is run, `inputs` among them."""
+    found = set(inputs)
+    for op in facts.ops:
+        if is_told_order(op) or op.operator in _PRODUCTS:
+            continue
+        operands = facts.input_values(op)
+        follows = any(value.name in found for value in operands)
+        for result in facts.output_values(op):
+            if _is_weight_gradient(op, result, operands):
+                if is_ambiguous(result.shape) and operands[1].name in found:
+                    found.add(result.name)
+                continue
+            led = _is_led(op, result, operands, found)
+            if _is_misread_view(op, facts) or (not led and follows) or _is_mispredicted(op, result, operands, led):
+                found.add(result.name)
+    return frozenset(found)
+
+
+def _is_weight_gradient(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts]) -> bool:
+    """True for that of a convolution: what its fake says is corrected (`frx_graph.capture.gradient_strides`). It lies
+    as the weight does, or, where that has one memory in both orders, as the image."""
+    return op.operator == "aten.convolution_backward" and result.shape == operands[2].shape
+
+
+def _is_misread_view(op: OpFacts, facts: GraphFacts) -> bool:
+    if op.operator not in ("aten.view", "aten._unsafe_view"):
+        return False
+    source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
+    return result.numel > 0 and view_strides(source.shape, source.strides, result.shape) != result.strides
+
+
+def _is_led(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], doubtful: Collection[str]) -> bool:
+    """True for a pointwise operator whose result lies as operands of its shape do, which are sure: others have no order
+    to tell but along one dimension."""
+    if not op.pointwise or is_ambiguous(result.shape):
+        return False
+    told = [value for value in operands if value.shape == result.shape or not has_one_order(value.shape)]
+    return any(value.shape == result.shape for value in told) and all(value.name not in doubtful for value in told)
+
+
+def _is_mispredicted(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], led: bool) -> bool:
+    """True where the operator may choose another order than its fake. Given new tensors alone, both make one."""
+    if op.view or all(map(_is_plain, operands)):
+        return False
+    if op.operator in OTHER_THAN_FAKE | OTHER_WHERE_PERMUTED:
+        return True
+    # Convolutions go by their images: a weight of single pixels leaves no doubt.
+    first = operands[: 1 if op.operator in CONVOLUTIONS else 2]
+    values = [result, *(value for value in first if len(value.shape) == len(result.shape))]
+    knows_batches = op.operator in _ARITHMETIC and len(operands) == 2
+    if not knows_batches and any(map(_has_odd_batch, values)):
+        return True
+    if op.operator == "aten.convolution":
+        return _lies_in_either_order(operands[0].shape)
+    return not led and any(is_ambiguous(value.shape) for value in values)
+
+
+def _is_plain(value: ValueFacts) -> bool:
+    """True for the strides of a new tensor, those of dimensions of size 1 included."""
+    return value.strides == strides_for_order(value.shape, plain_order(value.shape))
+
+
+def _has_odd_batch(value: ValueFacts) -> bool:
+    """True for a batch of one that does not stand outermost in memory, as far as its stride means anything."""
+    shape, strides = value.shape, value.strides
+    return len(shape) > 2 and shape[0] == 1 and strides[0] < max(map(operator.mul, shape[1:], strides[1:]))
+
+
+def _lies_in_either_order(shape: Sequence[int]) -> bool:
+    """True for images of one channel or one pixel, plain as they are channels-last: of others convolutions know, and
+    their fakes do, how they lie (torch 2.15; what came of 50,000 random ones)."""
+    return shape[1] == 1 or math.prod(shape[2:]) == 1
+
+
+def is_told_order(op: OpFacts) -> bool:
+    """True for copies that do not lie as their source does, whatever that is."""
+    return op.operator in LAYOUT_COPIES and op.kwargs.get("memory_format") not in (None, torch.preserve_format)
+
+
+def is_ambiguous(shape: Sequence[int]) -> bool:
+    """True where dimensions of size 1 let more than one order be told: operators choose one, their fakes another, as a
+    sum with a number does after a convolution to one channel (torch 2.15)."""
+    return len(shape) > 2 and 1 in shape[1:]
+
+
+def has_one_order(shape: Sequence[int]) -> bool:
+    """True where orders that keep the batch outermost differ in strides of dimensions of size 1 alone."""
+    return sum(size != 1 for size in shape[1:]) <= 1

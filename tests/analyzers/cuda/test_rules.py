@@ -1,0 +1,575 @@
+"""Each rule of CUDA source finds the defect in a kernel that has it, and is silent on the same kernel without it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from frx_graph.analyze.cuda import analyze_cuda
+from frx_graph.analyzers.cuda import CUDA_DETECTORS
+from frx_graph.analyzers.cuda.analysis import analyse_cuda
+from frx_graph.evidence.cuda.parsing import parse_cuda
+from frx_graph.rules.gpu_profile import gpu_named
+
+ZOO = Path(__file__).parents[2] / "data" / "cuda"
+RULES = [detector.rule for detector in CUDA_DETECTORS]
+
+
+def rules(text: str) -> list[str]:
+    return [finding.card.id for finding in analyse_cuda(parse_cuda(text, "k.cu")).findings]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_defect_is_found_and_its_absence_is_not(rule: str) -> None:
+    source, bad = analyze_cuda(ZOO / f"{rule}_bad.cu")
+    found = [finding for finding in bad.findings if finding.card.id == rule]
+    assert found
+    lines = (ZOO / f"{rule}_bad.cu").read_text().count("\n")
+    assert all(0 < finding.line <= lines and finding.seen for finding in found)
+    assert {finding.kernel for finding in found} <= {kernel.name for kernel in source.kernels}
+    _, good = analyze_cuda(ZOO / f"{rule}_good.cu")
+    assert good.findings == ()
+
+
+def test_the_zoo_has_nothing_else() -> None:
+    names = {f"{rule}_{kind}.cu" for rule in RULES for kind in ("bad", "good")}
+    assert {path.name for path in ZOO.glob("*.cu")} == names
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+@pytest.mark.parametrize("path", sorted(ZOO.glob("*.cu")), ids=lambda path: path.stem)
+def test_the_zoo_compiles(path: Path, tmp_path: Path) -> None:
+    command = ["nvcc", "-ptx", "-arch=sm_80", "-o", str(tmp_path / "out.ptx"), str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # One thread at work.
+        "__global__ void k(float* a, int n) { if (threadIdx.x == 0) a[threadIdx.x * n] = 0; }",
+        # Three neighbours of a colour, all of them used.
+        "__global__ void k(float* a, float* b) { int i = 3 * threadIdx.x; b[0] = a[i] + a[i + 1] + a[i + 2]; }",
+        # A flag.
+        "__global__ void k(float* a, float* b, int is_vector) { b[threadIdx.x] = a[threadIdx.x * is_vector]; }",
+        # What a macro does with its argument is not known.
+        "#define WIDE(x) (*(float4*)&(x))\n"
+        "__global__ void k(float* a, float4* b) { b[threadIdx.x] = WIDE(a[4 * threadIdx.x]); }",
+        # Gathered.
+        "__global__ void k(float* a, const int* at) { a[at[threadIdx.x]] = 0; }",
+    ],
+)
+def test_uncoalesced_access_is_silent(text: str) -> None:
+    assert rules(text) == []
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "__syncthreads();",
+        "__syncwarp();",
+        "cg::sync(block);",
+        "tile.sync();",
+        "helper();",
+        "foreign();",
+        "SYNC;",
+        "BARRIER(0);",
+        'asm volatile("bar.sync 0;");',
+        "bar.arrive_and_wait();",
+        "if (n) __syncthreads();",
+    ],
+)
+def test_anything_that_may_be_a_barrier_is_one(between: str) -> None:
+    text = (
+        "__device__ void helper() { __syncthreads(); }\n"
+        "__global__ void k(float* a, int n) { __shared__ float s[256]; s[threadIdx.x] = a[threadIdx.x];\n"
+        f"{between}\na[threadIdx.x] = s[threadIdx.x + 1]; }}"
+    )
+    assert "shared_memory_without_barrier" not in rules(text)
+    assert "shared_memory_without_barrier" in rules(text.replace(between, ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # What only the first thread has written.
+        ("__shared__ float s; if (threadIdx.x == 0) s = a[0]; a[threadIdx.x] = s;", True),
+        ("__shared__ float s; if (threadIdx.x == 0) { s = a[0]; a[0] = s; }", False),
+        # A row of its own.
+        ("__shared__ float s[256]; s[4 * threadIdx.x] = 1; a[threadIdx.x] = s[4 * threadIdx.x + 1];", False),
+        ("__shared__ float s[256]; s[4 * threadIdx.x] = 1; a[threadIdx.x] = s[4 * threadIdx.x + 4];", True),
+        # Two ways.
+        ("__shared__ float s[256]; if (n) s[threadIdx.x] = 1; else a[threadIdx.x] = s[threadIdx.x + 1];", False),
+        # Wherever that is.
+        ("__shared__ float s[256]; s[threadIdx.x] = 1; a[threadIdx.x] = s[n];", False),
+    ],
+)
+def test_races(text: str, found: bool) -> None:
+    assert ("shared_memory_without_barrier" in rules(f"__global__ void k(float* a, int n) {{ {text} }}")) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("if (threadIdx.x < n) __syncthreads();", True),
+        ("for (int i = threadIdx.x; i < n; i += blockDim.x) __syncthreads();", True),
+        ("if (threadIdx.y == 0) __syncthreads();", True),
+        ("if (threadIdx.x >= n) return; __syncthreads(); a[0] = 1;", False),
+        ("if (n > 3) __syncthreads(); a[0] = 1;", False),
+        ("if (a[threadIdx.x] > 3) __syncthreads(); a[0] = 1;", False),
+        ("if (threadIdx.x < BLOCK) __syncthreads(); a[0] = 1;", False),
+        ("for (int i = 0; i < n; ++i) __syncthreads(); a[0] = 1;", False),
+        ("if (threadIdx.x < n) __syncwarp(); a[0] = 1;", False),
+        ("if (threadIdx.x < n) { __syncthreads(); a[0] = 1; } else { __syncthreads(); a[1] = 2; }", False),
+    ],
+)
+def test_barriers_below_conditions(text: str, found: bool) -> None:
+    assert ("conditional_syncthreads" in rules(f"__global__ void k(float* a, int n) {{ {text} }}")) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("if (threadIdx.x % n == 0) a[0] = 1; else a[threadIdx.x] = 2;", "warp_divergence"),
+        ("if ((threadIdx.x + n) / 32 == 0) a[0] = 1; else a[threadIdx.x] = 2;", "warp_divergence"),
+        ("if (threadIdx.x < n / 32 * 32) __syncthreads(); a[0] = 1;", "conditional_syncthreads"),
+        (
+            "if (threadIdx.x < n) { __syncthreads(); a[0] = 1; return; } __syncthreads(); a[1] = 1;",
+            "conditional_syncthreads",
+        ),
+        (
+            "__shared__ float s[512]; s[threadIdx.x] = 1; a[threadIdx.x] = s[threadIdx.x + 256];",
+            "shared_memory_without_barrier",
+        ),
+        (
+            "__shared__ float s[192]; if (threadIdx.x < 16) s[6 * threadIdx.x] = 1;",
+            "possible_shared_memory_bank_conflict",
+        ),
+    ],
+)
+def test_what_was_once_told_and_could_not_be(text: str, rule: str) -> None:
+    assert rule not in rules(f"__global__ void k(float* a, int n) {{ {text} }}")
+
+
+def test_a_squared_difference_is_no_product_of_matrices() -> None:
+    text = (
+        "__global__ void k(const float* a, const float* b, float* c, int n) { float sum = 0;\n"
+        "for (int i = 0; i < n; ++i) { float d = a[threadIdx.y * n + i] - b[i * n + threadIdx.x]; sum += d * d; }\n"
+        "c[threadIdx.y * n + threadIdx.x] = sum; }"
+    )
+    assert rules(text) == []
+    assert rules(text.replace("sum += d * d", "sum += a[threadIdx.y * n + i] * b[i * n + threadIdx.x]")) == [
+        "no_shared_memory_tiling",
+        "fp32_only_matmul",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "threads", "kib", "occupancy", "limiter"),
+    [
+        ("sm_80", 256, 0, 1.0, None),
+        ("sm_80", 32, 0, 0.5, "blocks"),
+        ("sm_86", 1024, 0, 32 / 48, "warps"),
+        ("sm_75", 256, 40, 8 / 32, "shared memory"),
+        ("sm_90", 64, 40, 5 * 2 / 64, "shared memory"),
+    ],
+)
+def test_occupancy_is_bound_by_threads_blocks_and_shared_memory(
+    gpu: str, threads: int, kib: int, occupancy: float, limiter: str | None
+) -> None:
+    shared = f"__shared__ char t[{kib << 10}]; t[0] = 1;" if kib else ""
+    text = f"__global__ void k() {{ {shared} }}\nvoid f(int n) {{ k<<<n, {threads}>>>(); }}"
+    (launch,) = analyse_cuda(parse_cuda(text, "k.cu"), gpu_named(gpu)).launches
+    assert [(one.occupancy, one.limiter) for one in launch.residency] == [(occupancy, limiter)]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "found"),
+    [
+        # 10,000 bytes a block: 9 blocks of 64 threads are 18 of 48 warps on Ada, 20 blocks 40 of 64 on Hopper.
+        ("__shared__ float t[2500]; t[threadIdx.x] = a[threadIdx.x];", None, []),
+        ("__shared__ float t[2500]; t[threadIdx.x] = a[threadIdx.x];", "H100", []),
+        ("__shared__ float t[2500]; t[threadIdx.x] = a[threadIdx.x];", "RTX4090", ["low_theoretical_occupancy"]),
+        # A third of Turing's shared memory is little more than a sixth of what Hopper has.
+        ("__shared__ float t[9000]; t[threadIdx.x] = a[threadIdx.x];", None, ["large_static_shared_memory"]),
+        ("__shared__ float t[9000]; t[threadIdx.x] = a[threadIdx.x];", "H100", []),
+        ("__shared__ float t[6000]; t[threadIdx.x] = a[threadIdx.x];", None, []),
+        ("__shared__ float t[6000]; t[threadIdx.x] = a[threadIdx.x];", "T4", ["large_static_shared_memory"]),
+    ],
+)
+def test_what_depends_on_the_gpu(text: str, gpu: str | None, found: list[str]) -> None:
+    threads = 64 if "2500" in text else 512
+    source = parse_cuda(
+        f"__global__ void k(float* a) {{ {text} }}\nvoid f(int n) {{ k<<<n, {threads}>>>(0); }}", "k.cu"
+    )
+    analysis = analyse_cuda(source, None if gpu is None else gpu_named(gpu))
+    assert [finding.card.id for finding in analysis.findings] == found
+
+
+@pytest.mark.parametrize(
+    ("gpu", "launch", "suggestion"),
+    [
+        ("RTX4090", "<<<4096, 32>>>", "take 64 threads"),
+        ("RTX4090", "<<<4096, 64>>>", None),
+        ("H100", "<<<100, 256>>>", "100 blocks: 32 of the 132 multiprocessors of H100 SXM get none"),
+        ("sm_90", "<<<100, 256>>>", None),
+        ("H100", "<<<1, 32>>>", None),
+        (None, "<<<100, 32>>>", None),
+    ],
+)
+def test_a_launch_is_advised_on_for_a_gpu(gpu: str | None, launch: str, suggestion: str | None) -> None:
+    source = parse_cuda(f"__global__ void k() {{}}\nvoid f() {{ k{launch}(); }}", "k.cu")
+    (advice,) = analyse_cuda(source, None if gpu is None else gpu_named(gpu)).launches
+    assert advice.suggestion is None if suggestion is None else suggestion in (advice.suggestion or "")
+
+
+def test_the_gravest_come_first() -> None:
+    text = (ZOO / "warp_divergence_bad.cu").read_text() + (ZOO / "uncoalesced_access_bad.cu").read_text()
+    found = analyse_cuda(parse_cuda(text, "k.cu")).findings
+    assert [finding.card.severity for finding in found] == sorted(
+        (finding.card.severity for finding in found), key=["high", "medium", "low"].index
+    )
+    assert found[0].card.id == "uncoalesced_access"
+
+
+def test_launches_that_are_no_numbers_are_not_judged() -> None:
+    text = "__global__ void k(float* a) { a[threadIdx.x] = 0; }\nvoid f(int n, int t) { k<<<n, t>>>(0); }"
+    analysis = analyse_cuda(parse_cuda(text, "k.cu"))
+    assert analysis.findings == ()
+    (launch,) = analysis.launches
+    assert (launch.threads, launch.suggestion, launch.residency) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # What the next turn reads, another has written in this one.
+        ("for (int s = n; s > 0; s /= 2) { if (i < s) x[i] += x[i + s]; }", True),
+        ("for (int s = n; s > 0; s /= 2) { if (i < s) x[i] += x[i + s]; __syncthreads(); }", False),
+        # A thread's own elements, a block apart.
+        (
+            "for (int k = 0; k < n; ++k) x[i + k * 256] = k; for (int k = 0; k < n; ++k) out[i] += x[i + k * 256];",
+            False,
+        ),
+        # Its own eight, four at a time.
+        ("int* y = &x[8 * i]; *(int4*)y = make_int4(n, n, n, n); for (int k = 0; k < 4; ++k) out[i] += y[k];", False),
+        ("x[i] = n; out[i] = x[blockDim.x - 1];", True),
+        ("x[i] = n; out[i] = x[i];", False),
+        # One thread looks at what all have written, or at its own.
+        ("x[i] = n; if (i == 0) { for (int k = 0; k < 9; ++k) out[k] = x[k]; }", True),
+        ("x[i] = n; if (i == 0) out[0] = x[0];", False),
+        ("if (i == 0) x[0] = 0; atomicAdd(&x[0], 1);", True),
+        ("atomicAdd(&x[i], 1); out[i] = x[i];", False),
+        # Another array in the same memory.
+        ("int* y = x + 4096; y[i] = n; for (int k = 0; k < n; ++k) out[i] += x[k];", False),
+        ("if (i == 0) x[0] = 0; __syncthreads(); atomicAdd(&x[0], 1);", False),
+        # Of two remainders the one excludes the other, or reads what the other has written.
+        ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i];", False),
+        ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i + 1];", True),
+    ],
+)
+def test_what_another_thread_has_written(text: str, found: bool) -> None:
+    kernel = "__global__ void k(int* out, int n) { __shared__ int x[9999]; int i = threadIdx.x; " + text + " }"
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(("width", "found"), [(128, False), (256, True)])
+def test_a_barrier_below_a_limit_that_no_block_reaches_is_reached_by_all(width: int, found: bool) -> None:
+    text = "__global__ void k(int* a) { if (threadIdx.x < 128) { a[threadIdx.x] = 1; __syncthreads(); } }\n"
+    assert ("conditional_syncthreads" in rules(text + f"void run(int* a) {{ k<<<1, {width}>>>(a); }}")) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # A tile whose size only the build knows, turned over.
+        ("__shared__ int x[TILE][TILE]; x[j][i] = n; out[i] = x[i][j];", True),
+        ("__shared__ int x[TILE][TILE]; x[j][i] = n; out[i] = x[j][i];", False),
+        ("__shared__ int x[TILE][TILE]; x[j][i] = n; __syncthreads(); out[i] = x[i][j];", False),
+        # Rows and columns by quotient and remainder.
+        ("__shared__ int x[8][9]; x[i / 8][i % 8] = n; out[i] = x[i % 8][i / 8];", True),
+        ("__shared__ int x[8][9]; x[i / 8][i % 8] = n; out[i] = x[i >> 3][i & 7];", False),
+        # Its own four, read one by one, or those of another.
+        ("__shared__ int x[999]; ((int4*)x)[i] = v; for (int k = 0; k < 4; ++k) out[i] += x[4 * i + k];", False),
+        ("__shared__ int x[999]; ((int4*)x)[i] = v; for (int k = 0; k < 4; ++k) out[i] += x[k];", True),
+        # Whoever writes does not read, or reads what nobody writes.
+        ("__shared__ int x[999]; if (i < 32) x[i] = n; else out[i] = x[i - 32];", False),
+        ("__shared__ int x[999]; if (i < 32) x[i] = n; if (i >= 32) out[i] = x[i - 32];", True),
+        ("__shared__ int x[999]; if (i < 32) x[i] = n; if (i >= 32) out[i] = x[i];", False),
+        ("__shared__ int x[999]; x[i] = n; out[i] = x[i + n];", False),
+        # The first turn reads what was there before.
+        ("__shared__ int x[999]; x[i] = n; for (int s = 1; s < n; s *= 2) { out[i] = x[2 * s * i]; }", True),
+        ("__shared__ int x[999]; x[i] = n; for (int s = n; s > 0; s /= 2) { out[i] = x[s * i]; }", False),
+    ],
+)
+def test_threads_are_tried_where_no_stride_tells(text: str, found: bool) -> None:
+    kernel = (
+        "__global__ void k(int* out, int n, int4 v) { int i = threadIdx.x; "
+        + ("int j = threadIdx.y; " if "TILE" in text else "")
+        + text
+        + " }"
+    )
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("__shared__ float x[16][16]; x[i % 16][i / 16] = n;", True),
+        ("__shared__ float x[16][17]; x[i % 16][i / 16] = n;", False),
+        ("__shared__ float x[32][32]; x[i % 32][(i / 32) ^ (i % 32)] = n;", False),
+        ("__shared__ float x[32][32]; x[i & 31][i >> 5] = n;", True),
+        # Of few threads.
+        ("__shared__ float x[16][16]; if (i == 5) x[i % 16][i / 16] = n;", False),
+        # All at one place, and what is not known.
+        ("__shared__ float x[16][16]; x[n % 16][0] = x[i / 64][n];", False),
+        ("__shared__ float x[16][16]; x[i % n][i / n] = n;", False),
+    ],
+)
+def test_banks_are_counted_thread_by_thread(text: str, found: bool) -> None:
+    kernel = "__global__ void k(int n) { int i = threadIdx.x; " + text + " }"
+    assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("size", "launch", "found"),
+    [
+        ("T", "k<32><<<1, dim3(32, 8)>>>(0)", True),
+        ("T + 1", "k<32><<<1, dim3(32, 8)>>>(0)", False),
+        ("T", "k<16><<<1, dim3(16, 16)>>>(0)", True),
+        ("T + 1", "k<16><<<1, dim3(16, 16)>>>(0)", False),
+        # One of them has no conflict, the other has.
+        ("T", "k<32><<<1, dim3(32, 8)>>>(0); k<33><<<1, dim3(33, 8)>>>(0)", True),
+        ("T", "k<<<1, dim3(32, 8)>>>(0)", True),
+    ],
+)
+def test_a_tile_is_as_wide_as_the_launch_says(size: str, launch: str, found: bool) -> None:
+    text = (
+        f"template <int T = 32> __global__ void k(float* a) {{ __shared__ float x[T][{size}];\n"
+        "x[threadIdx.y][threadIdx.x] = a[threadIdx.x]; __syncthreads();\n"
+        "a[threadIdx.x] = x[threadIdx.x][threadIdx.y]; }\n"
+        f"void run() {{ {launch}; }}"
+    )
+    assert ("possible_shared_memory_bank_conflict" in rules(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("macro", "text", "found"),
+    [
+        ("AT(i, j) tile[(i) * 32 + (j)]", "AT(0, i) = n; out[i] = AT(0, i + 1);", True),
+        ("AT(i, j) tile[(i) * 32 + (j)]", "AT(0, i) = n; out[i] = AT(0, i);", False),
+        ("FOUR(x) (reinterpret_cast<int4*>(&(x))[0])", "FOUR(tile[4 * i]) = v; out[i] = tile[4 * i + 4];", True),
+        ("FOUR(x) (reinterpret_cast<int4*>(&(x))[0])", "FOUR(tile[4 * i]) = v; out[i] = tile[4 * i + 3];", False),
+        # More than an expression may be a barrier, and so may what is defined twice.
+        ("WAIT(x) do { x; } while (0)", "tile[i] = n; WAIT(n); out[i] = tile[i + 1];", False),
+        ("WAIT(x) (x)\n#define WAIT(x) (x, wait())", "tile[i] = n; WAIT(n); out[i] = tile[i + 1];", False),
+        ("WAIT(x) (__syncthreads(), x)", "tile[i] = n; WAIT(n); out[i] = tile[i + 1];", False),
+        ("SUM(x, y) \\\n  ((x) + \\\n (y))", "tile[i] = n; out[i] = tile[SUM(i,\n 1)];", True),
+    ],
+)
+def test_what_a_macro_does_with_shared_memory(macro: str, text: str, found: bool) -> None:
+    kernel = f"#define {macro}\n__global__ void k(int* out, int n, int4 v) {{ __shared__ int tile[999];\n"
+    source = parse_cuda(f"{kernel}int i = threadIdx.x; {text}\nout[n] = 0; }}", "k.cu")
+    assert ("shared_memory_without_barrier" in {one.card.id for one in analyse_cuda(source).findings}) == found
+    assert source.kernels[0].accesses[-1].step.line == kernel.count("\n") + text.count("\n") + 2
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("if (i < 4) { x[i] += 1; out[i] = x[i + 4]; }", False),
+        ("if (i < 4) { x[i] += 1; out[i] = x[i + 2]; }", True),
+        # A cast is no call.
+        ("if (i == 0) x[0] = n; out[i] = (T)(n / (x[0] + 1));", True),
+        ("if (i == 0) x[0] = n; out[i] = T(x[0]);", True),
+        # The other arm is another thread's.
+        ("if (n > i) x[i] = n; else foreign(); out[i] = x[i + 1];", True),
+        ("if (n > 4) x[i] = n; else foreign(); foreign(); out[i] = x[i + 1];", False),
+        # Where one thread is alone nobody waits for the others.
+        ("if (i == 0) { x[0] = n; foreign(); } out[i] = x[0];", True),
+        ("x[i] = n; if (i >= n) return; foreign(); out[i] = x[i + 1];", False),
+        ("x[i] = n; for (int k = i; k < n; k += blockDim.x) out[k] = foreign(x[k + 1]);", True),
+        # A parameter that is called, and what a lambda of the kernel may do.
+        ("x[i] = op(n); out[i] = op(n) + x[i + 1];", True),
+        ("auto f = [&]() { __syncthreads(); }; x[i] = n; f(); out[i] = x[i + 1];", False),
+        ("auto f = [&](int a) { return a + 1; }; x[i] = n; out[i] = f(n) + x[i + 1];", True),
+        ("x[i] = n; out[i] = R<T>::f(x[i + 1], n);", True),
+        ("x[i] = n; R<T>::f(n); out[i] = x[i + 1];", False),
+        # A constant of another file.
+        ("x[i] = n; if (i < 32) for (int k = i % kWarpSize + WARP_SIZE; k < blockDim.x; k += 32) out[i] = x[k];", True),
+    ],
+)
+def test_what_may_make_threads_wait(text: str, found: bool) -> None:
+    kernel = (
+        "template <typename T, class O> __global__ void k(T* out, int n, O op) { __shared__ T x[999]; "
+        f"int i = threadIdx.x; {text} }}"
+    )
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # What only the build knows: a tile's size, and an element's.
+        ("__shared__ float x[TILE][TILE]; x[j][i] = n; a[i] = x[i][j];", True),
+        ("__shared__ float x[TILE][TILE + 1]; x[j][i] = n; a[i] = x[i][j];", False),
+        ("__shared__ float x[TILE][TILE]; x[j][i] = n; a[i] = x[j][i];", False),
+        ("__shared__ REAL x[32][32]; x[j][i] = n; a[i] = x[i][j];", True),
+        ("__shared__ REAL x[32][33]; x[j][i] = n; a[i] = x[i][j];", False),
+        ("__shared__ float x[TILE * 9]; x[i * n] = n; a[i] = x[i * n];", False),
+    ],
+)
+def test_a_tile_of_a_size_that_only_the_build_knows(text: str, found: bool) -> None:
+    kernel = "__global__ void k(float* a, int n) { int i = threadIdx.x; int j = threadIdx.y; " + text + " }"
+    assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # Whoever finds something tells all.
+        ("if (a[i] > 3) x[0] = 1; out[i] = x[0];", True),
+        ("if (n > 3) x[0] = 1; out[i] = x[0];", False),
+        ("if (a[i] > 3) { x[0] = 1; out[i] = x[0]; }", False),
+        # The sum that all have added to, and what each has its own of.
+        ("if (i % 32 == 0) atomicAdd(&x[0], 1); out[i] = x[0];", True),
+        ("for (int k = i; k < 99; k += blockDim.x) x[k] = 0; atomicAdd(&x[a[i]], 1);", True),
+        ("for (int k = i; k < 99; k += blockDim.x) x[k] = 0; __syncthreads(); atomicAdd(&x[a[i]], 1);", False),
+        ("while (x[0] < n) atomicAdd(&x[0], 1);", False),
+        ("int slot = atomicAdd(&x[0], 1); if (a[slot] > n) x[0] = n;", False),
+        # A variable that a loop sets again.
+        ("for (int k = 0; k < n; ++k) { if (i == 0) s = a[k]; __syncthreads(); out[k] = s; __syncthreads(); }", False),
+        ("for (int k = 0; k < n; ++k) { if (i == 0) s = a[k]; out[k] = s; __syncthreads(); }", True),
+        ("if (i == 0) s = 0; do { __syncthreads(); out[i] = s; } while (s < n);", False),
+        # Only the last turn's write is another's.
+        ("for (int k = 0; k < 8; ++k) if (i < k) x[i] += x[k]; out[i] = x[0];", True),
+        ("if (i < 512) x[i] += x[i + 512]; if (i < 256) x[i] += x[i + 256];", True),
+    ],
+)
+def test_what_others_set_or_add_to(text: str, found: bool) -> None:
+    kernel = (
+        "__global__ void k(int* out, const int* a, int n) { __shared__ int x[1024]; __shared__ int s; "
+        f"int i = threadIdx.x; {text} }}"
+    )
+    assert ("shared_memory_without_barrier" in rules(kernel)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # All four words of a thread, in one access.
+        ("float s = x[4 * i]; for (int k = 1; k < 4; ++k) s += x[4 * i + k]; a[i] = s;", False),
+        ("a[i] = x[4 * i];", True),
+    ],
+)
+def test_what_a_vector_would_take(text: str, found: bool) -> None:
+    kernel = "__global__ void k(float* a) { __shared__ float x[1024]; int i = threadIdx.x; " + text + " }"
+    assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
+
+
+def races(body: str, before: str = "") -> bool:
+    head = "__global__ void k(float* a, int r, int n) { __shared__ float s[4096]; int x = threadIdx.x; "
+    return "shared_memory_without_barrier" in rules(f"{before}{head}{body} }}")
+
+
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        ("x > 0 ? x - 1 : 0", True),
+        ("x < 0 ? x - 1 : x", False),
+        ("max(x - 1, 0)", True),
+        ("min(x, x + 1)", False),
+        # Of both the launch alone decides.
+        ("n ? x : x + 1", False),
+        ("x % 2 ? x - 1 : x + 1", True),
+    ],
+)
+def test_an_element_that_a_condition_chooses_is_each_threads_own_choice(index: str, found: bool) -> None:
+    assert races(f"s[x] = a[x]; a[x] = s[{index}];") is found
+    assert not races(f"s[x] = a[x]; __syncthreads(); a[x] = s[{index}];")
+    name = f"int i; if ({index.partition(' ? ')[0]}) i = {index.partition(' ? ')[2].replace(' : ', '; else i = ')};"
+    if "?" in index:
+        assert races(f"s[x] = a[x]; {name} a[x] = s[i];") is found
+
+
+_COPY = (
+    "__device__ void copy(void* to, const void* from) { unsigned at = __cvta_generic_to_shared(to);\n"
+    'asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(at), "l"(from)); }\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("copies", "waits", "found"),
+    [
+        ("__pipeline_memcpy_async(&s[x], &a[x], 4); __pipeline_commit();", "__pipeline_wait_prior(0);", True),
+        (
+            "copy(&s[x], &a[x]);",
+            'asm volatile("cp.async.commit_group;"); asm volatile("cp.async.wait_group 0;");',
+            True,
+        ),
+        ("copy(&s[x], &a[x]);", 'asm volatile("cp.async.wait_all;");', True),
+        ("copy(&s[x], &a[x]);", 'asm volatile("cp.async.bulk.wait_group 0;");', False),
+        (
+            "auto p = cuda::make_pipeline(); p.producer_acquire(); cuda::memcpy_async(&s[x], &a[x], 4, p);",
+            "p.producer_commit(); p.consumer_wait();",
+            True,
+        ),
+        (
+            "auto p = cuda::make_pipeline(block, &state); cuda::memcpy_async(&s[x], &a[x], 4, p);",
+            "p.producer_commit(); p.consumer_wait();",
+            False,
+        ),
+        ("cuda::memcpy_async(&s[x], &a[x], 4, bar);", "bar.arrive_and_wait();", False),
+        ("cg::memcpy_async(block, s, a, 4096);", "cg::wait(block);", False),
+    ],
+)
+def test_who_waits_for_his_own_copies_has_not_waited_for_others(copies: str, waits: str, found: bool) -> None:
+    assert races(f"{copies} {waits} a[x] = s[x + 1];", _COPY) is found
+    assert not races(f"{copies} {waits} __syncthreads(); a[x] = s[x + 1];", _COPY)
+    assert not races(f"{copies} {waits} a[x] = s[x];", _COPY)
+
+
+def test_copies_of_several_elements_are_as_wide_as_they_are() -> None:
+    copied = "__pipeline_memcpy_async(&s[4 * x], &a[4 * x], 16); __pipeline_wait_prior(0);"
+    assert rules(f"__global__ void k(float* a) {{ __shared__ float s[1024]; int x = threadIdx.x; {copied} }}") == []
+    assert races(f"{copied} a[x] = s[x];")
+    assert not races(f"{copied} a[x] = s[4 * x + 3];")
+
+
+@pytest.mark.parametrize(
+    ("written", "loop", "read", "found"),
+    [
+        ("x + r", "for (int j = -r; j <= r; ++j)", "x + r + j", True),
+        ("x + r", "for (int j = 0; j < 2 * r + 1; ++j)", "x + j", True),
+        ("x + r / 2", "for (int j = 0; j < r; ++j)", "x + j", True),
+        ("threadIdx.y * n + x + r", "for (int j = -r; j <= r; ++j)", "threadIdx.y * n + x + r + j", True),
+        (
+            "(threadIdx.y + r) * (blockDim.x + 2 * r) + x + r",
+            "for (int i = -r; i <= r; ++i)\nfor (int j = -r; j <= r; ++j)",
+            "(threadIdx.y + r + i) * (blockDim.x + 2 * r) + x + r + j",
+            True,
+        ),
+        # Beyond all that threads have written, unless it is very little.
+        ("x", "for (int j = 0; j < r; ++j)", "x + r + j", False),
+        # Two parameters, of which nothing is known together.
+        ("x + n", "for (int j = 0; j < r; ++j)", "x + j", False),
+        ("x", "for (int j = 0; j < r; ++j)", "x + n + j", False),
+    ],
+)
+def test_a_window_that_is_as_wide_as_a_parameter_says(written: str, loop: str, read: str, found: bool) -> None:
+    body = f"float t = 0; {loop} t += s[{read}]; a[x] = t;"
+    assert races(f"s[{written}] = a[x]; {body}") is found
+    assert not races(f"s[{written}] = a[x]; __syncthreads(); {body}")
+
+
+def test_an_array_of_a_type_that_is_not_known_begins_where_it_began_before() -> None:
+    text = (
+        "template <typename T> __global__ void k(char* a) { extern __shared__ char m[]; int x = threadIdx.x;\n"
+        "V* s = reinterpret_cast<V*>(m + T::size); s[x] = V(); BETWEEN a[x] = s[x > 0 ? x - 1 : 0]; }"
+    )
+    assert "shared_memory_without_barrier" in rules(text.replace("BETWEEN", ""))
+    assert "shared_memory_without_barrier" not in rules(text.replace("BETWEEN", "__syncthreads();"))

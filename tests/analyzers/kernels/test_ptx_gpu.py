@@ -1,0 +1,74 @@
+"""Which GPU PTX is assembled for, and what can run it at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
+from frx_graph.analyzers.kernels.ptx_gpu import gpu_of_target
+from frx_graph.evidence.ptx.parsing import read_ptx
+from frx_graph.evidence.ptx.ptxas import Assembled
+from frx_graph.rules.gpu_profile import gpu_named
+
+MODULE = read_ptx(Path(__file__).parents[2] / "data" / "ptx" / "kernels_sm80.ptx")
+
+
+@pytest.mark.parametrize(
+    ("target", "features", "missing"),
+    [
+        ("sm_75", (), ()),
+        ("sm_80", ("cp_async", "mbarrier"), ()),
+        ("sm_90", ("cp_async", "mbarrier", "tma"), ("wgmma",)),
+        ("sm_90a", ("cp_async", "mbarrier", "tma", "wgmma"), ()),
+        ("sm_100f, debug", ("cp_async", "mbarrier", "tma", "tcgen05"), ()),
+        ("sm_120a", ("cp_async", "mbarrier", "tma"), ()),
+    ],
+)
+def test_what_a_target_has(target: str, features: tuple[str, ...], missing: tuple[str, ...]) -> None:
+    gpu = gpu_of_target(target, None)
+    assert gpu is not None
+    assert (gpu.target, gpu.features, gpu.missing) == (target.split(",")[0], features, missing)
+
+
+def test_a_target_that_is_not_listed_has_no_limits() -> None:
+    assert gpu_of_target("sm_20", None) is None
+    assert gpu_of_target("nonsense", None) is None
+    assert gpu_of_target("nonsense", gpu_named("H100")) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "gpu", "assembled_for"),
+    [
+        ("sm_80", "H100", "sm_90"),
+        ("sm_80", "A100", "sm_80"),
+        ("sm_90", "A100", None),
+        ("sm_90a", "H200", "sm_90a"),
+        ("sm_90a", "B200", None),
+        ("sm_100f", "B300", "sm_103f"),
+        ("sm_103f", "B200", None),
+        ("sm_100f", "RTX5090", None),
+        ("sm_80", "MI300X", None),
+    ],
+)
+def test_what_a_named_gpu_can_run(target: str, gpu: str, assembled_for: str | None) -> None:
+    found = gpu_of_target(target, gpu_named(gpu))
+    assert (None if found is None else found.target) == assembled_for
+
+
+@pytest.mark.parametrize(("registers", "pct"), [(32, 100.0), (33, 75.0), (64, 50.0), (255, 12.5)])
+def test_occupancy_that_registers_allow(registers: int, pct: float) -> None:
+    assembled = {kernel.name: Assembled(registers, 0, 0, 0, 0) for kernel in MODULE.kernels}
+    analysis = analyse_ptx(MODULE, assembled, gpu_of_target(MODULE.target, None))
+    assert analysis.full_occupancy_registers == 32
+    assert {kernel.register_occupancy_pct for kernel in analysis.kernels} == {pct}
+
+
+def test_without_the_assembler_or_limits_there_is_none() -> None:
+    unassembled = analyse_ptx(MODULE, {}, gpu_of_target(MODULE.target, None))
+    assert {kernel.register_occupancy_pct for kernel in unassembled.kernels} == {None}
+    assembled = {kernel.name: Assembled(32, 0, 0, 0, 0) for kernel in MODULE.kernels}
+    unlisted = analyse_ptx(MODULE, assembled, None)
+    assert unlisted.full_occupancy_registers is None
+    assert {kernel.register_occupancy_pct for kernel in unlisted.kernels} == {None}

@@ -1,0 +1,46 @@
+"""The verdict is that of Nsight Compute's own rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+
+
+@pytest.mark.parametrize(
+    ("compute", "memory", "bound"),
+    [
+        (59.9, 59.9, Bound.LATENCY),
+        (60.0, 59.9, Bound.BALANCED),
+        (60.0, 50.0, Bound.COMPUTE),
+        (50.0, 60.0, Bound.MEMORY),
+        (50.1, 60.0, Bound.BALANCED),
+        (97.0, 20.0, Bound.COMPUTE),
+        (12.07, 93.99, Bound.MEMORY),
+        (None, 79.9, Bound.UNKNOWN),
+        (None, 80.0, Bound.MEMORY),
+        (79.9, None, Bound.UNKNOWN),
+        (80.0, None, Bound.COMPUTE),
+        (None, None, Bound.UNKNOWN),
+    ],
+)
+def test_the_bound_flips_at_its_lines(compute: float | None, memory: float | None, bound: Bound) -> None:
+    values = {"compute_throughput": compute, "memory_throughput": memory}
+    found = speed_of_light({name: value for name, value in values.items() if value is not None})
+    assert found.bound is bound
+    assert (found.compute_pct, found.memory_pct) == (compute, memory)
+
+
+def test_the_busiest_part_is_named() -> None:
+    values = {"compute_throughput": 12.07, "memory_throughput": 93.99, "dram_throughput": 10.29, "l2_throughput": 93.99}
+    found = speed_of_light(values)
+    assert (found.part, found.near_peak) == ("L2", True)
+    assert speed_of_light({**values, "memory_throughput": 55.0}).part is None
+
+
+def test_memory_is_that_of_its_parts_where_only_these_were_measured() -> None:
+    parts = {"compute_throughput": 10.0, "dram_throughput": 70.0, "l2_throughput": 30.0, "l1_throughput": 99.0}
+    found = speed_of_light(parts)
+    assert (found.bound, found.memory_pct, found.part) == (Bound.MEMORY, 70.0, "DRAM")
+    # DRAM alone, or L1 of its active cycles, says nothing of the whole.
+    assert speed_of_light({"compute_throughput": 10.0, "dram_throughput": 30.0}).bound is Bound.UNKNOWN

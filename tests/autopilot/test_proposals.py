@@ -1,0 +1,39 @@
+"""In what portions proposals are tried, and which of them are known without asking again."""
+
+from __future__ import annotations
+
+import pytest
+
+from frx_graph.autopilot.proposals import known_alone, portions, rewrites_of
+from frx_graph.records import Candidate
+
+ATTENTION = Candidate("attention_from_views", "a", ("mm",), predicted_seconds=1e-3)
+HOIST = Candidate("hoist_copy", "a", ("clone",))
+FORWARD = Candidate("propagate_layout", "a", ("conv",), ("0,2,3,1",), 2e-3)
+BACKWARD = Candidate("backward_layout", "b", ("conv",), ("0,2,3,1",), 3e-3)
+PRODUCTS = Candidate("onednn_products", "a", ("addmm",), ("dot",), 1e-4)
+
+
+def test_portions_are_ranked_by_what_they_are_predicted_to_save() -> None:
+    found = portions((HOIST, ATTENTION, FORWARD, BACKWARD, ATTENTION))
+    assert list(found) == ["propagate_layout", "attention_from_views", "hoist_copy"]
+    assert found == pytest.approx({"propagate_layout": 5e-3, "attention_from_views": 2e-3, "hoist_copy": 0.0})
+
+
+def test_what_is_made_first_is_the_same_alone() -> None:
+    together = (ATTENTION, FORWARD, PRODUCTS)
+    assert known_alone(together, "attention_from_views") == (ATTENTION,)
+    assert known_alone(together, "propagate_layout") is None
+    assert known_alone(together, "onednn_products") is None
+
+
+def test_all_rewrites_of_a_portion_have_to_come_first() -> None:
+    assert known_alone((FORWARD, BACKWARD, PRODUCTS), "propagate_layout") == (FORWARD, BACKWARD)
+    # The backward's layout is chosen after the copy was hoisted.
+    assert known_alone((HOIST, BACKWARD), "propagate_layout") is None
+    assert known_alone((HOIST, BACKWARD), "hoist_copy") == (HOIST,)
+
+
+def test_a_layout_is_one_portion() -> None:
+    assert rewrites_of("propagate_layout") == ("propagate_layout", "backward_layout")
+    assert rewrites_of("hoist_copy") == ("hoist_copy",)

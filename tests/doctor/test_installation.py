@@ -1,0 +1,206 @@
+import dataclasses
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+import torch
+
+from frx_graph.doctor import installation, machine
+from frx_graph.doctor.installation import check_installation
+from frx_graph.errors import ContractError, EvidenceError
+from frx_graph.rules.operator_contract import load_contract
+from frx_graph.support.check import Check, Status, worst
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FRX_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_every_question_is_answered() -> None:
+    checks = {each.name: each for each in check_installation()}
+    expected = {
+        "frx-graph",
+        "python",
+        "torch",
+        "cpu",
+        "cpu capabilities",
+        "oneDNN",
+        "copy recorder",
+        "C++ compiler",
+        "triton",
+        "CUDA available",
+        "NVML",
+        "ncu",
+        "nvcc",
+        "ptxas",
+        "SDK",
+        "analysis",
+        "cache",
+        "bandwidth of cpu",
+        "layout contract for cpu",
+        "torch.compile backend",
+    }
+    assert expected <= set(checks)
+    assert torch.__version__ == checks["torch"].value
+    assert "aten::copy_" in checks["copy recorder"].value
+    assert all(each.hint or each.status is Status.OK for each in checks.values())
+    if not torch.cuda.is_available():
+        assert checks["CUDA available"].value.startswith("no: ")
+
+
+def test_the_worst_status_counts() -> None:
+    fine, warned, failed = Check("a", ""), Check("b", "", Status.WARNING), Check("c", "", Status.ERROR)
+    assert worst(()) is Status.OK
+    assert worst((fine,)) is Status.OK
+    assert worst((warned, fine)) is Status.WARNING
+    assert worst((warned, failed, fine)) is Status.ERROR
+
+
+def run(look: str) -> Check:
+    (found,) = getattr(installation, look)()
+    return found
+
+
+def test_a_contract_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    found = run("_contracts")
+    assert found.status is Status.WARNING
+    assert "nearest" in found.value
+    assert "frx probe" in found.hint
+
+
+def test_a_contract_of_another_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = load_contract("cpu", "2.15.0")
+    other = dataclasses.replace(shipped, measured_on={"cpu_capability": "Z80"})
+    monkeypatch.setattr(installation, "load_contract", lambda *_: other)
+    found = run("_contracts")
+    assert (found.status, "Z80" in found.value) == (Status.WARNING, True)
+
+
+def test_no_contract_and_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "load_contract", lambda *_: None)
+    assert run("_contracts").status is Status.WARNING
+
+    def broken(*_: str) -> None:
+        raise ContractError("cpu-2.15.yaml is malformed")
+
+    monkeypatch.setattr(installation, "load_contract", broken)
+    assert run("_contracts").status is Status.ERROR
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FRX_CACHE_DIR", str(tmp_path / "file" / "below"))
+    found = run("_cache")
+    assert found.status is Status.WARNING
+    assert "FRX_CACHE_DIR" in found.hint
+
+
+def test_the_size_of_the_cache(tmp_path: Path) -> None:
+    (tmp_path / "contracts").mkdir()
+    (tmp_path / "contracts" / "x").write_bytes(b"0" * 2048)
+    assert "1 files, 2 KiB" in run("_cache").value
+    assert list(tmp_path.iterdir()) == [tmp_path / "contracts"]
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    found = next(iter(installation._compilers()))
+    assert (found.name, found.status) == ("C++ compiler", Status.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("cxx", "platform", "expected"),
+    [
+        (None, "linux", None),
+        (None, "darwin", "clang++"),
+        ("clang++ -v", "linux", "clang++"),
+        ("missing", "darwin", None),
+        ("", "darwin", None),
+    ],
+)
+def test_the_compiler_is_the_one_that_inductor_takes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cxx: str | None, platform: str, expected: str | None
+) -> None:
+    """With clang++ alone on the path."""
+    program = tmp_path / "clang++"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.platform", platform)
+    if cxx is None:
+        monkeypatch.delenv("CXX", raising=False)
+    else:
+        monkeypatch.setenv("CXX", cxx)
+    assert installation._cpp_compiler() == (None if expected is None else str(program))
+
+
+def test_a_backend_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    assert run("_backend").status is Status.ERROR
+
+
+def test_a_backend_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = importlib.metadata.EntryPoint("frx", "frx_graph.nowhere:frx", "torch_dynamo_backends")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: (entry,))
+    found = run("_backend")
+    assert (found.status, "frx_graph.nowhere" in found.value) == (Status.ERROR, True)
+
+
+def test_a_recorder_that_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __init__(self) -> None:
+            raise EvidenceError("a torch profiler is already running")
+
+    monkeypatch.setattr(installation, "CopyRecorder", Broken)
+    assert run("_recording").status is Status.ERROR
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+def test_onednn_switched_off() -> None:
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert run("_onednn").status is Status.WARNING
+
+
+def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.10.1")
+    (found,) = machine.torch_check()
+    assert found.status is Status.ERROR
+
+
+def of_gpus(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(names))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(names))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: names[index])
+
+
+def test_gpus_are_counted_by_name_and_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_gpus(monkeypatch, "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", "Made up 9000")
+    (available,) = machine.cuda_check()
+    assert available.value == "NVIDIA H100 80GB HBM3 x2, Made up 9000 x1"
+    known, unknown = machine.gpu_model_check()
+    assert "sm_90" in known.value
+    assert (known.status, unknown.status) == (Status.OK, Status.WARNING)
+    of_gpus(monkeypatch)
+    assert list(machine.gpu_model_check()) == []
+
+
+def test_a_gpu_whose_driver_cannot_be_asked_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "loaded_nvml", lambda: None)
+    of_gpus(monkeypatch)
+    (without,) = machine.driver_check()
+    assert without.status is Status.OK
+    of_gpus(monkeypatch, "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch.version, "cuda", "13.2")
+    (missing,) = machine.driver_check()
+    assert missing.status is Status.WARNING
+
+
+def test_a_part_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(machine._PARTS, "SDK", ("frx_graph.no_such_part",))
+    broken, whole = machine.parts_check()
+    assert (broken.name, broken.status, whole.status) == ("SDK", Status.ERROR, Status.OK)
+    assert "no_such_part" in broken.value

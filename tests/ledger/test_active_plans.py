@@ -1,0 +1,204 @@
+"""What stands was promoted and not withdrawn since; whatever is decided, in whatever order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frx_graph.ledger.active_plans import NOTHING, Standing, Step, elsewhere, fold
+from frx_graph.ledger.decision import AUTOPILOT, Kind
+from frx_graph.ledger.transitions import STANDING, TRANSITIONS, next_state
+
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+P, T, I, R = Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE, Kind.REJECTED  # noqa: E741 - as in the table
+M, A, B, E = Kind.PROMOTED, Kind.APPLIED, Kind.ROLLED_BACK, Kind.EXPIRED
+
+ways_to_promotion = st.sampled_from([(P, T, M), (P, T, M, A), (P, T, I), (P, T, R)])
+moves = st.lists(
+    st.tuples(ways_to_promotion | st.sampled_from(Kind).map(lambda kind: (kind,)), st.sampled_from("123"))
+).map(lambda groups: [(kind, plan) for kinds, plan in groups for kind in kinds])
+deciders = st.sampled_from([AUTOPILOT, "ada"])
+
+
+def steps(*kinds: Kind, plan: str = "1", by: str = AUTOPILOT, start: int = 1) -> list[Step]:
+    return [Step(start + index, kind, plan, by, AT) for index, kind in enumerate(kinds)]
+
+
+def rolled_back(standing: Standing) -> set[str]:
+    return {plan.plan for plan in standing.plans.values() if plan.state is B}
+
+
+def state_of(kinds: tuple[Kind, ...]) -> Kind:
+    standing = fold(steps(*kinds))
+    assert standing.illegal == ()
+    return standing.plans["1"].state
+
+
+@given(moves, st.data())
+def test_what_stands_was_promoted_and_not_withdrawn_since(chosen, data):
+    standing, taken = NOTHING, []
+    for position, (kind, plan) in enumerate(chosen, start=1):
+        step = Step(position, kind, plan, data.draw(deciders), AT)
+        stood = {state.plan for state in standing.promoted}
+        after = standing.after(step)
+        if after.illegal != standing.illegal:
+            assert after.plans == standing.plans
+            standing = after
+            continue
+        taken.append(step)
+        if kind is Kind.APPLIED:
+            assert plan in stood
+        standing = after
+    for state in standing.promoted:
+        own = [step for step in taken if step.plan == state.plan]
+        promotions = [step.position for step in own if step.kind is Kind.PROMOTED]
+        assert promotions
+        assert state.promoted is not None
+        assert state.promoted.position == promotions[-1]
+        assert not [step for step in own if step.kind in (R, B, E) and step.position > promotions[-1]]
+        tried = [step.position for step in own if step.kind is Kind.TRIED and step.position < promotions[-1]]
+        assert tried
+    assert standing.current == max(standing.promoted, key=lambda s: s.promoted.position, default=None)
+    assert fold(taken).plans == standing.plans
+
+
+@given(moves)
+def test_the_autopilot_alone_never_promotes_again_what_was_rolled_back(chosen):
+    standing = NOTHING
+    gone: set[str] = set()
+    for position, (kind, plan) in enumerate(chosen, start=1):
+        standing = standing.after(Step(position, kind, plan, AUTOPILOT, AT))
+        gone |= rolled_back(standing)
+        assert gone == rolled_back(standing)
+        assert gone.isdisjoint(state.plan for state in standing.promoted)
+
+
+@given(moves)
+def test_of_applications_only_the_last_decides_what_stands(chosen):
+    every = [Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1)]
+    legal = [step for step in every if step not in fold(every).illegal]
+    last = {step.plan: step for step in legal if step.kind is Kind.APPLIED}
+    fewer = [step for step in legal if step.kind is not Kind.APPLIED or step == last[step.plan]]
+    assert fold(fewer) == fold(legal)
+
+
+@given(moves)
+def test_a_rollback_of_what_stands_leaves_the_baseline(chosen):
+    standing = fold(Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1))
+    if standing.current is not None:
+        after = standing.after(Step(10_000, Kind.ROLLED_BACK, standing.current.plan, AUTOPILOT, AT))
+        assert after.current is None
+        assert {state.state for state in after.plans.values()}.isdisjoint(STANDING)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "state"),
+    [
+        ((P,), P),
+        ((P, T), T),
+        ((P, T, P), T),
+        ((P, T, I), I),
+        ((P, T, I, T, M), M),
+        ((P, T, R), R),
+        ((P, T, R, P, T, M), M),
+        ((P, T, M), M),
+        ((P, T, M, P, T, I), M),
+        ((P, T, M, A), A),
+        ((P, T, M, A, T, M), A),
+        ((P, T, M, A, T, R), R),
+        ((P, T, M, A, B), B),
+        ((P, T, M, B, T, B), B),
+        ((P, T, M, E), E),
+        ((P, T, M, E, E, T, M), M),
+        ((P, T, M, E, B), B),
+        ((P, T, M, R, B), B),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_what_may_be_decided(kinds, state):
+    assert state_of(kinds) is state
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"),
+    [
+        *(((), kind) for kind in Kind if kind is not P),
+        *(((P,), kind) for kind in (M, R, I, A, B, E)),
+        *(((P, T), kind) for kind in (A, B, E)),
+        *(((P, T, I), kind) for kind in (M, R, I, A, B, E)),
+        *(((P, T, R), kind) for kind in (M, A, B, E)),
+        *(((P, T, R, T), kind) for kind in (M, A)),
+        *(((P, T, M, B), kind) for kind in (P, M, A, E)),
+        *(((P, T, M, B, T), kind) for kind in (P, M, A)),
+        *(((P, T, M, E), kind) for kind in (M, A, R, I)),
+    ],
+    ids=lambda value: (" ".join(value) or "nothing") if isinstance(value, tuple) else value,
+)
+def test_what_must_not_be_decided(before, kind):
+    standing = fold(steps(*before))
+    assert standing.illegal == ()
+    wrong = Step(9, kind, "1", AUTOPILOT, AT)
+    assert standing.after(wrong) == Standing(standing.plans, (wrong,))
+
+
+def test_once_somebody_asks_for_it_what_was_rolled_back_is_tried_again():
+    standing = fold(steps(P, T, M, B))
+    assert rolled_back(standing) == {"1"}
+    asked = standing.after(Step(5, P, "1", "frx trial", AT))
+    assert rolled_back(asked) == set()
+    tried = fold([*steps(P, T, M, B), *steps(P, by="ada", start=5), *steps(T, M, start=6)])
+    assert [state.plan for state in tried.promoted] == ["1"]
+
+
+def test_the_last_promotion_is_applied_and_the_one_before_it_stands_behind():
+    both = fold([*steps(P, T, M), *steps(P, T, M, plan="2", start=4)])
+    assert [state.plan for state in both.promoted] == ["2", "1"]
+    assert both.after(Step(7, R, "2", AUTOPILOT, AT)).current.plan == "1"
+    again = both.after(Step(7, M, "1", AUTOPILOT, AT))
+    assert again.current.plan == "1"
+
+
+def test_a_rollback_of_what_stands_no_more_withdraws_nothing_else():
+    events = [*steps(P, T, M, E), *steps(P, T, M, plan="2", start=5), *steps(B, start=8)]
+    assert fold(events).current.plan == "2"
+
+
+def test_other_environments_are_told_of_and_never_stand_here():
+    events = {"here": steps(P, T, R), "there": steps(P, T, M), "gone": steps(P, T, M, B)}
+    found = elsewhere(events, "here")
+    assert {name: [state.plan for state in states] for name, states in found.items()} == {"there": ["1"]}
+    assert elsewhere(events, "there") == {}
+
+
+def test_every_state_has_a_row_and_only_a_trial_leads_to_promotion():
+    assert set(TRANSITIONS) == {None, *Kind}
+    promoting = {state for state, row in TRANSITIONS.items() if row.get(M) in STANDING}
+    assert promoting == {T, M, A}
+    applying = {state for state, row in TRANSITIONS.items() if A in row}
+    assert applying == STANDING
+
+
+def test_only_what_was_promoted_can_be_rolled_back():
+    assert next_state(T, B, "ada", was_promoted=False) is None
+    assert next_state(T, B, "ada", was_promoted=True) is B
+
+
+def test_the_documented_table_is_the_one_in_the_code():
+    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    kinds = [Kind(name) for name in rows[0][1:]]
+    assert set(kinds) == set(Kind)
+    documented = {}
+    for name, *cells in rows[2:]:
+        state = None if name == "unknown" else Kind(name)
+        meaning = {"·": state, "¹": B, "proposed ²": P}
+        documented[state] = {
+            kind: meaning[cell] if cell in meaning else Kind(cell)
+            for kind, cell in zip(kinds, cells, strict=True)
+            if cell
+        }
+    assert documented == {state: dict(row) for state, row in TRANSITIONS.items()}

@@ -1,0 +1,258 @@
+import itertools
+import json
+import os
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.measure.machine import device_calibration
+from frx_graph.measure.machine.calibration_plausibility import implausibility
+from frx_graph.measure.machine.device_calibration import (
+    calibrate,
+    device_name,
+    device_profile,
+    last_level_cache_bytes,
+    measure_again,
+    measure_bandwidth,
+    measure_peak_flops,
+    preferred_alignment_bytes,
+)
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.serialization.torch_settings import settings_in_force
+
+CPU = torch.device("cpu")
+IMPOSSIBLE = DeviceProfile("cpu", "a processor", 2e10, {torch.float32: 1.4e9}, 64)
+PROFILE = DeviceProfile("cpu", "a processor", 2e10, {torch.float32: 1e11, torch.bfloat16: 2e11}, 64)
+
+
+@pytest.fixture
+def calibrations(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """Stands in for the measurement, and records each time it is asked for."""
+    asked: list[torch.device] = []
+
+    def measured(device: torch.device) -> DeviceProfile:
+        asked.append(device)
+        return PROFILE
+
+    monkeypatch.setattr(device_calibration, "calibrate", measured)
+    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: False))
+    return asked
+
+
+def test_what_a_busy_machine_measured_is_not_remembered(
+    tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: True))
+    assert device_profile("cpu", cache=tmp_path) == PROFILE
+    assert device_profile("cpu", cache=tmp_path) == PROFILE
+    assert len(calibrations) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_true_is_neither_used_nor_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_calibration, "calibrate", lambda _device: IMPOSSIBLE)
+    for measured in (device_profile, measure_again):
+        with pytest.raises(EvidenceError, match=r"1\.4 GFLOP/s .* frx doctor --measure"):
+            measured("cpu", cache=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_measurement_replaces_what_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: False))
+    monkeypatch.setattr(device_calibration, "calibrate", lambda _device: replace(PROFILE, bandwidth_bytes_per_s=1e10))
+    device_profile("cpu", cache=tmp_path)
+    monkeypatch.setattr(device_calibration, "calibrate", lambda _device: PROFILE)
+    assert measure_again("cpu", cache=tmp_path) == PROFILE
+    assert device_profile("cpu", cache=tmp_path, measure=False) == PROFILE
+
+
+def test_a_disturbed_new_measurement_replaces_nothing(
+    tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device_profile("cpu", cache=tmp_path)
+    (entry,) = tmp_path.iterdir()
+    before = entry.read_text()
+    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: True))
+    with pytest.raises(EvidenceError, match="other programs"):
+        measure_again("cpu", cache=tmp_path)
+    assert entry.read_text() == before
+
+
+def test_a_new_measurement_that_cannot_be_written_is_an_error(tmp_path: Path, calibrations: list[torch.device]) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(EvidenceError, match="FRX_CACHE_DIR"):
+        measure_again("cpu", cache=tmp_path / "file" / "below")
+
+
+def test_calibration_of_this_cpu_is_plausible() -> None:
+    profile = calibrate("cpu")
+    assert profile.device == "cpu"
+    assert profile.name
+    assert 1e8 < profile.bandwidth_bytes_per_s < 1e13
+    assert 1e8 < profile.peak_flops[torch.float32] < 1e15
+    assert profile.preferred_alignment_bytes in (16, 32, 64)
+    ridge = profile.ridge_point(torch.float32)
+    assert ridge == pytest.approx(profile.peak_flops[torch.float32] / profile.bandwidth_bytes_per_s)
+    assert profile.ridge_point(torch.float64) is None
+
+
+def test_a_device_is_measured_by_what_it_does_also_while_a_graph_is_traced() -> None:
+    with FakeTensorMode():
+        profile = calibrate("cpu")
+    # Fake tensors are copied, and multiplied, in no time. A busy machine may be too slow to be true.
+    reason = str(implausibility(profile))
+    assert "faster than any" not in reason
+    assert "of all its cores" not in reason
+
+
+def test_precision_settings_survive_a_calibration() -> None:
+    torch.set_float32_matmul_precision("medium")
+    before = settings_in_force()
+    calibrate("cpu")
+    assert settings_in_force() == before
+
+
+def test_without_the_newer_precision_switch_the_older_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "matmul", object(), raising=False)
+    before = torch.get_float32_matmul_precision()
+    with device_calibration._ieee_matmuls("cpu"):
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_bandwidth_counts_bytes_read_and_written_of_the_fastest_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_calibration, "_buffer_bytes", lambda _device: 4000)
+    ticks = itertools.chain.from_iterable((0.0, seconds) for seconds in (9.0, 2.0, 1.0, 2.0, 7.0, 3.0, 3.0))
+    assert measure_bandwidth(CPU, lambda: next(ticks)) == 2 * 4000 / 1.0
+
+
+def test_peak_is_that_of_the_fastest_product_and_growth_stops_at_slow_ones() -> None:
+    ticks = itertools.chain.from_iterable((0.0, seconds) for seconds in (1.0, 0.5, 2.0))
+    assert measure_peak_flops(CPU, torch.float32, lambda: next(ticks)) == 2 * 256**3 / 0.5
+    assert next(ticks, None) is None
+
+
+def test_a_dtype_without_a_product_has_no_peak() -> None:
+    assert measure_peak_flops(CPU, torch.bool, lambda: 0.0) is None
+
+
+def test_profile_is_measured_once_and_then_read(tmp_path: Path, calibrations: list[torch.device]) -> None:
+    assert device_profile("cpu", cache=tmp_path) == PROFILE
+    assert device_profile(CPU, cache=tmp_path) == PROFILE
+    assert calibrations == [CPU]
+
+
+def test_other_thread_counts_are_measured_apart(tmp_path: Path, calibrations: list[torch.device]) -> None:
+    device_profile("cpu", cache=tmp_path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        device_profile("cpu", cache=tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(calibrations) == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("20000000000.0", "NaN"),
+        lambda text: text.replace("20000000000.0", "-1.0"),
+        lambda text: text.replace("frx_device_profile_v1", "frx_device_profile_v0"),
+        lambda text: text.replace("100000000000.0", "1400000000.0"),
+        lambda text: text.replace('"cpu"', '"abacus"'),
+        lambda _text: "\x00\xff",
+    ],
+)
+def test_a_damaged_entry_is_measured_again(damage, tmp_path: Path, calibrations: list[torch.device]) -> None:
+    device_profile("cpu", cache=tmp_path)
+    (entry,) = tmp_path.iterdir()
+    before = entry.read_text()
+    assert damage(before) != before
+    entry.write_text(damage(before))
+    assert device_profile("cpu", cache=tmp_path) == PROFILE
+    assert len(calibrations) == 2
+    assert json.loads(entry.read_text()) == json.loads(before)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, calibrations: list[torch.device]) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    assert device_profile("cpu", cache=tmp_path / "file" / "below") == PROFILE
+
+
+def test_environment_variable_names_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrations: list[torch.device]
+) -> None:
+    monkeypatch.setenv("FRX_CACHE_DIR", os.fspath(tmp_path / "here"))
+    device_profile("cpu")
+    assert len(list((tmp_path / "here").iterdir())) == 1
+
+
+def test_without_measuring_an_unknown_device_is_an_error(tmp_path: Path, calibrations: list[torch.device]) -> None:
+    with pytest.raises(EvidenceError, match="not measured yet"):
+        device_profile("cpu", cache=tmp_path, measure=False)
+    device_profile("cpu", cache=tmp_path)
+    assert device_profile("cpu", cache=tmp_path, measure=False) == PROFILE
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("nonsense", "unknown device 'nonsense'"), ("mps", "'mps' cannot be measured")],
+)
+def test_devices_that_cannot_be_measured(device: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        calibrate(device)
+
+
+def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(OptionError, match="'cuda:1' is not on this machine"):
+        device_profile("cuda:1")
+
+
+def test_cuda_index_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(OptionError, match="cuda:0 to cuda:1"):
+        device_profile("cuda:2")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_calibration_of_a_gpu(tmp_path: Path) -> None:
+    profile = device_profile("cuda", cache=tmp_path)
+    assert profile.name == torch.cuda.get_device_name()
+    assert profile.preferred_alignment_bytes == 16
+    assert 5e10 < profile.bandwidth_bytes_per_s < 5e13
+    assert profile.peak_flops[torch.bfloat16] > profile.peak_flops[torch.float32]
+
+
+def test_alignment_follows_the_vector_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capability, width in (("AVX512", 64), ("AVX2", 32), ("DEFAULT", 16)):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda name=capability: name)
+        assert preferred_alignment_bytes("cpu") == width
+    assert preferred_alignment_bytes("cuda") == 16
+
+
+def test_last_level_cache_is_the_largest(tmp_path: Path) -> None:
+    for index, size in enumerate(("32K\n", "32K", "1024K", "96M", "unreadable")):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(size)
+    assert last_level_cache_bytes(tmp_path) == 96 * 2**20
+    assert last_level_cache_bytes(tmp_path / "absent") == 32 * 2**20
+
+
+def test_another_generation_of_a_processor_is_measured_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrations: list[torch.device]
+) -> None:
+    for name in ("AMD EPYC 25.17.1", "AMD EPYC 26.2.1", "AMD EPYC 25.17.1"):
+        monkeypatch.setattr(device_calibration, "cpu_name", lambda name=name: name)
+        assert device_name(CPU) == name
+        device_profile("cpu", cache=tmp_path)
+    assert len(calibrations) == 2

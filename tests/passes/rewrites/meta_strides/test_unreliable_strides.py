@@ -1,0 +1,148 @@
+"""Results whose strides fakes are wrong about: brought to what was predicted, and nobody is converted by mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from frx_graph.errors import RewriteError
+from frx_graph.passes.rewrites.layout.conversion import aten_conversion, exact_strides
+from frx_graph.passes.rewrites.layout.relayout import Reads, Wanted, relayout
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_doubtful, lies_otherwise_as_traced
+
+CHANNELS_LAST = Wanted((0, 2, 3, 1))
+
+
+def traced(program: Callable[..., Tensor], *shapes: tuple[int, ...], symbolic: bool = False) -> fx.GraphModule:
+    values = [torch.randn(shape) for shape in shapes]
+    if symbolic:
+        return make_fx(program, tracing_mode="symbolic")(*values)
+    with FakeTensorMode() as mode:
+        return make_fx(program)(*(mode.from_tensor(value) for value in values))
+
+
+def node_of(module: fx.GraphModule, name: str) -> fx.Node:
+    (found,) = [node for node in module.graph.nodes if node.name == name]
+    return found
+
+
+def shuffled_and_viewed(x: Tensor) -> Tensor:
+    return torch.ops.aten.channel_shuffle(x.sin(), 2).view(2, -1)
+
+
+@pytest.mark.parametrize("pins", [False, True])
+def test_what_reads_a_doubtful_result_can_rely_on_the_prediction(pins: bool) -> None:
+    module = traced(shuffled_and_viewed, (2, 4, 6, 6))
+    demands = {"sin": {"x_1": CHANNELS_LAST}}
+    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=pins)
+    module.recompile()
+    x = torch.randn(2, 4, 6, 6)
+    if pins:
+        assert torch.equal(module(x), shuffled_and_viewed(x))
+    else:
+        with pytest.raises(RuntimeError, match="view"):
+            module(x)
+
+
+def test_what_is_not_doubtful_is_not_pinned() -> None:
+    module = traced(lambda x: x.sin().cos(), (2, 4, 6, 6))
+    demands = {"sin": {"x_1": CHANNELS_LAST}}
+    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
+    calls = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
+    assert calls == ["aten.clone.default", "aten.sin.default", "aten.cos.default"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "doubtful"), [((2, 4, 6, 6), False), ((2, 1, 6, 6), True), ((2, 4, 1, 1), True), ((1, 4), False)]
+)
+def test_dimensions_of_size_one_make_an_order_doubtful(shape: tuple[int, ...], doubtful: bool) -> None:
+    module = traced(lambda x: 1 - x, shape)
+    assert is_doubtful(node_of(module, "rsub")) is doubtful
+
+
+def test_a_view_is_as_sure_as_what_it_views() -> None:
+    module = traced(lambda x: x.transpose(1, 2), (2, 1, 6, 6))
+    assert not is_doubtful(node_of(module, "transpose"))
+
+
+@pytest.mark.parametrize(("order", "doubtful"), [([0, 1, 2, 3], False), ([3, 2, 1, 0], True)])
+def test_batch_norm_is_doubtful_where_its_operand_is_permuted(order: list[int], doubtful: bool) -> None:
+    def program(x: Tensor) -> Tensor:
+        stored = torch.ops.aten.permute(x, order)
+        return torch.ops.aten.native_batch_norm(stored, None, None, None, None, True, 0.1, 1e-5)[0]
+
+    assert is_doubtful(node_of(traced(program, (2, 3, 4, 5)), "getitem")) is doubtful
+
+
+def test_what_is_written_into_is_not_converted() -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.ops.aten.copy_(x, x.sin())
+
+    module = traced(program, (2, 4, 6, 6))
+    demands = {"sin": {"x_1": CHANNELS_LAST}, "copy_": {"x_1": CHANNELS_LAST, "sin": CHANNELS_LAST}}
+    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.ANY)
+    module.recompile()
+    x = torch.randn(2, 4, 6, 6)
+    expected = x.sin()
+    module(x)
+    assert torch.equal(x, expected)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("strides", [(30, 30, 5, 1), (30, 1, 5, 1)])
+def test_strides_that_mean_nothing_are_given_exactly(symbolic: bool, strides: tuple[int, ...]) -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.ops.aten.sin(x)
+
+    module = traced(program, (2, 1, 6, 5), symbolic=symbolic)
+    source = node_of(module, "sin")
+    value = source.meta["val"]
+    wanted = value
+    if strides != (30, 30, 5, 1):
+        _, _, h, w = value.shape
+        wanted = torch.empty_strided(value.shape, (h * w, 1, w, 1), device="meta")
+    with module.graph.inserting_before(module.graph.output_node()):
+        exact = exact_strides(module.graph, source, wanted)
+    assert exact is not None
+    module.graph.output_node().args = (exact,)
+    module.recompile()
+    for given in (torch.randn(2, 1, 6, 5), torch.randn(2, 6, 5, 1).permute(0, 3, 1, 2)):
+        result = module(given)
+        assert result.stride() == strides
+        assert torch.equal(result, given.sin())
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_nothing_is_laid_out_behind_what_lies_otherwise_as_traced(plain: bool) -> None:
+    square, vector = torch.zeros(4, 4), torch.zeros(4)
+
+    def program(x: Tensor) -> Tensor:
+        attention = (torch.zeros(12, 4), torch.zeros(12), square, vector)
+        norms, products = (vector,) * 4, (square, vector, square, vector)
+        given = x if plain else x.mT
+        return torch.ops.aten._transformer_encoder_layer_fwd(
+            given, 4, 2, *attention, False, False, 1e-5, *norms, *products
+        ).sin()
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        module = make_fx(program)(mode.from_tensor(torch.randn(2, 4, 4)))
+    node = next(node for node in module.graph.nodes if "encoder_layer_fwd" in str(node.target))
+    assert lies_otherwise_as_traced(node) is not plain
+    call = [str(node) for node in module.graph.nodes]
+    if plain:
+        relayout(module.graph, {}, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
+    else:
+        with pytest.raises(RewriteError, match="otherwise than its fake"):
+            relayout(module.graph, {}, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
+        assert [str(node) for node in module.graph.nodes] == call
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_what_makes_plain_results_of_any_lies_otherwise_as_traced(plain: bool) -> None:
+    module = traced(lambda x: torch.roll(x if plain else x.permute(0, 3, 1, 2), 1, 1).sin(), (2, 4, 6, 6))
+    assert lies_otherwise_as_traced(node_of(module, "roll")) is not plain

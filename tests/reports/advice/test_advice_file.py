@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from frx_graph.errors import EvidenceError
+from frx_graph.reports.advice.advice_file import advice_of, is_advice, read_advice_document
+from frx_graph.reports.advice.json_report import render_json
+
+
+@pytest.mark.parametrize("name", ["advice", "observed", "empty", "failed"])
+def test_what_was_written_is_read_again(name, request, tmp_path):
+    advice = request.getfixturevalue(name)
+    file = tmp_path / "advice.json"
+    file.write_text(render_json(advice))
+    assert is_advice(file)
+    read = advice_of(read_advice_document(file))
+    assert read == advice
+    assert render_json(read) == file.read_text()
+
+
+def test_hostile_advice_is_as_it_was_written(hostile, tmp_path):
+    file = tmp_path / "advice.json"
+    file.write_text(render_json(hostile))
+    assert render_json(advice_of(read_advice_document(file))) == file.read_text()
+
+
+def test_a_number_that_was_not_finite_is_not_a_number(observed, tmp_path):
+    document = json.loads(render_json(observed))
+    provenance = {"source": "s", "line": None, "name": "n"}
+    measurement = {"metric": "m", "value": None, "unit": "s", "subject": "k", "provenance": provenance}
+    fact = {"text": "t", "source": "s", "basis": "observed", "measurements": [measurement]}
+    document["findings"][0]["evidence"] = [fact]
+    file = tmp_path / "advice.json"
+    file.write_text(json.dumps(document))
+    (read,) = advice_of(read_advice_document(file)).findings[0].evidence
+    assert math.isnan(read.measurements[0].value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"findings": 3}, "findings"),
+        ({"schema": "frx_advice_v2"}, "schema"),
+        ({"totals": {}}, "totals.ops_scanned"),
+    ],
+)
+def test_what_is_none_says_where(advice, tmp_path, change, said):
+    file = tmp_path / "advice.json"
+    file.write_text(json.dumps({**json.loads(render_json(advice)), **change}))
+    with pytest.raises(EvidenceError, match=f"is no frx_advice_v1: {said}"):
+        read_advice_document(file)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema": "frx_trace_v1"}', b'["frx_advice_v1"]', b'{"traceEvents": []}'])
+def test_other_files_are_none(tmp_path, content):
+    file = tmp_path / "x.json"
+    file.write_bytes(content)
+    assert not is_advice(file)
+    assert not is_advice(tmp_path / "missing")

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from frx_graph.errors import OptionError
+from frx_graph.reports.advice.selection import RuleSelection, apply_selection, rule_selection
+
+KNOWN = {"FRX001": "hidden_copy", "FRX002": "contiguous_churn", "FRX007": "weight_reconversion", "FRX010": "opaque"}
+
+
+@pytest.mark.parametrize(
+    ("select", "ignore", "shown"),
+    [
+        ([], [], ["FRX001", "FRX002", "FRX007", "FRX010"]),
+        (["FRX001"], [], ["FRX001"]),
+        (["frx001, FRX010"], [], ["FRX001", "FRX010"]),
+        (["FRX00"], ["FRX002"], ["FRX001", "FRX007"]),
+        ([], ["FRX0"], []),
+        (["FRX010"], ["FRX01"], ["FRX010"]),
+        (["FRX001"], ["FRX001"], []),
+        (["hidden_copy"], [], ["FRX001"]),
+        (["Opaque, FRX001"], [], ["FRX001", "FRX010"]),
+        ([], ["contiguous_churn"], ["FRX001", "FRX007", "FRX010"]),
+        (["FRX"], ["FRX007"], ["FRX001", "FRX002", "FRX010"]),
+    ],
+)
+def test_longest_prefix_decides(advice, select, ignore, shown):
+    kept = apply_selection(advice, rule_selection(select, ignore, KNOWN))
+    assert [finding.rule for finding in kept.findings] == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("FR001", "did you mean FRX001 (hidden_copy)?"),
+        ("hidden_copies", "did you mean FRX001 (hidden_copy)?"),
+        ("E501", "`frx rules` lists them"),
+        ("", "`frx rules` lists them"),
+        ("FRX001,", "`frx rules` lists them"),
+        ("hidden", "did you mean FRX001 (hidden_copy)?"),
+        ("FRX0011", "did you mean FRX001 (hidden_copy)?"),
+    ],
+)
+def test_unknown_code_names_the_nearest(given, hint):
+    with pytest.raises(OptionError) as error:
+        rule_selection([given], [], KNOWN)
+    assert error.value.hint == hint
+    assert error.value.message.startswith("--select: ")
+    with pytest.raises(OptionError, match="--ignore"):
+        rule_selection([], [given], KNOWN)
+
+
+def test_what_is_left_out_is_said(advice):
+    less = apply_selection(advice, RuleSelection(ignore=("FRX010",)))
+    assert less.refusals[-1].subject == "1 finding"
+    assert "--ignore" in less.refusals[-1].reason
+    assert apply_selection(advice, RuleSelection()) is advice

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
+from frx_graph.records import Saving
+from frx_graph.reports.advice import wording
+
+
+def test_traffic_and_time_each_say_what_they_rest_on(advice):
+    predicted, measured, _, unknown = (wording.impact(finding) for finding in advice.findings)
+    assert predicted.lines == ("12.8 MB", "6.1–8.0 %", "predicted")
+    assert predicted.sentence == "saves 12.8 MB or 6.1–8.0 % of a step (predicted)"
+    assert measured.lines == ("4.82 MB", "2.0–3.0 %", "observed", "2.6 % of time", "measured")
+    assert measured.sentence == ("saves 4.82 MB or 2.0–3.0 % of a step (observed), saves 2.6 % of the time (measured)")
+    assert unknown.lines == ("unknown",)
+    assert unknown.sentence == "saving unknown"
+
+
+def test_what_no_fix_can_save(advice):
+    finding = dataclasses.replace(advice.findings[0], bytes_per_step=0, saving=Saving(0.0, 0.0))
+    assert wording.impact(finding).lines == ("nothing", "predicted")
+    assert wording.impact(finding).sentence == "nothing to save as the program stands (predicted)"
+
+
+def test_time_alone(advice):
+    finding = dataclasses.replace(advice.findings[3], saving=Saving(measured_pct=5.0))
+    assert wording.impact(finding).lines == ("5.0 % of time", "measured")
+    assert wording.impact(finding).sentence == "saves 5.0 % of the time (measured)"
+
+
+@pytest.mark.parametrize(
+    ("site", "location", "place"),
+    [
+        (CallSite("/project/net.py", 3, "forward"), "net.py:3", "net.py:3 in forward"),
+        (CallSite("/project/net.py", 0, "<unknown>"), "net.py", "net.py"),
+        (UNKNOWN_SITE, "unknown call site", "unknown call site"),
+        (CallSite("<unknown>", 0, "Conv2d.forward", "model.0"), "module model.0", "module model.0 in Conv2d.forward"),
+    ],
+)
+def test_places(site, location, place, root):
+    assert wording.location(site, root) == location
+    assert wording.place(site, root) == place
+
+
+def test_evidence(advice):
+    strongest = wording.strongest_evidence(advice.findings[0])
+    assert [fact.source for fact in strongest] == ["oneDNN log", "contract cpu-2.15", "roofline"]
+    assert wording.evidence_line(strongest[0]) == "2 reorder lines, 0.31 ms together (oneDNN log, observed)"
+    assert wording.evidence_line(strongest[2]).endswith("(roofline)")
+
+
+def test_machine(advice):
+    assert wording.machine(advice.environment) == "eager on cpu (AMD EPYC 9B14, 2 threads)"
+    traced = dataclasses.replace(advice.environment, threads=None, device_name="")
+    assert wording.machine(traced) == "eager on cpu"

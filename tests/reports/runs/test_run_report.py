@@ -1,0 +1,136 @@
+"""What a run says, for people, and the brief that is made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from written_runs import WrittenRun, waiting_run
+
+from frx_graph.analyze.run import analyze_bundle
+from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.reports.kernels.explain_document import as_json, explain_schema
+from frx_graph.reports.kernels.explain_prompt import render_prompt
+from frx_graph.reports.kernels.explain_summary import render_summary
+from frx_graph.reports.runs.run_explanation import explain_run
+from frx_graph.reports.runs.run_parts import RunResult
+from frx_graph.reports.runs.run_report import render_run
+from frx_graph.runs.smoke_test import synthetic_trace
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "run.txt"
+HOSTILE = "\x1b[31m\u202e=cmd|'[red]<b>\n" + "x" * 3000
+
+
+def result(folder: Path) -> RunResult:
+    return analyze_bundle(folder).document.result
+
+
+def text(folder: Path, scope: Scope = Scope.AUTO, top: int = 3) -> str:
+    advice = analyze_bundle(folder)
+    return render_run(advice.document.result, scope, advice.read_from, top=top, width=80, color=False)
+
+
+def hostile(folder: Path) -> Path:
+    """A run whose every word is a stranger's."""
+    run = WrittenRun()
+    run.batch(0, (8, 3, 32, 32), (3072, 1024, 32, 1), HOSTILE)
+    run.batch(1, (8, 3, 32, 32), (3072, 1, 96, 3), HOSTILE)
+    for number in range(10):
+        run.event("phase_span", run.now + 5, 5, phase_name=HOSTILE)
+        run.step(100, wait=50, step_kind=HOSTILE, status=HOSTILE if number == 9 else "ok", batch_layout=number % 2)
+    run.event("warning_annotation", run.now, message=HOSTILE)
+    run.event("memcpy_span", run.now, 5, copy_kind=HOSTILE)
+    trace = json.loads(json.dumps(synthetic_trace()).replace('"gemm"', json.dumps(HOSTILE)))
+    trace["deviceProperties"][0]["name"] = HOSTILE
+    (folder / "profiler").mkdir(parents=True)
+    (folder / "profiler" / "a.json").write_text(json.dumps(trace))
+    (folder / "profiler" / "b\x1b[31m.json").write_text("{}")
+    return run.write(folder)
+
+
+def test_a_report_as_it_is(tmp_path: Path) -> None:
+    found = text(waiting_run().write(tmp_path / "run-1"))
+    assert found == GOLDEN.read_text(encoding="utf-8")
+    assert max(map(len, found.splitlines())) <= 80
+
+
+def test_unknown_figures_say_unknown(tmp_path: Path) -> None:
+    run = WrittenRun()
+    run.step(100)
+    found = text(run.write(tmp_path / "run"))
+    for line in (
+        "Primary bottleneck  : none that was recorded",
+        "GPU busy            : unknown",
+        "GPU memory, most    : unknown",
+        "waiting for input     unknown\n",
+        "unknown: no profiler recorded kernels, or how idle the device was",
+    ):
+        assert line in found
+    assert " 0.0 %" not in found
+
+
+def test_scopes(tmp_path: Path) -> None:
+    run = WrittenRun()
+    for number in range(20):
+        run.step(1000 if number < 4 else 100, wait=900 if number < 4 else 1)
+    folder = run.write(tmp_path / "run")
+    whole, steady = text(folder, Scope.RUN), text(folder, Scope.STEADY_STATE)
+    assert "Scope: run (20 steps)" in whole
+    assert "Primary bottleneck  : input_bound" in whole
+    assert "Scope: steady_state (16 steps of 20)" in steady
+    assert "Primary bottleneck  : none that was recorded" in steady
+    assert "input_bound holds back the beginning alone: it is gone in the steady state" in " ".join(steady.split())
+    assert result(folder).scope_comparison.primary_changed
+
+
+def test_strangers_words_are_shown_on_one_line(tmp_path: Path) -> None:
+    folder = hostile(tmp_path / "run")
+    found = text(folder, top=9)
+    assert all(character.isprintable() for line in found.split("\n") for character in line)
+    assert "\u202e" not in found
+    assert "FRX006 [HIGH] The strides of input" in found
+    json.dumps(result(folder).model_dump(mode="json"), allow_nan=False)
+
+
+@pytest.mark.parametrize("kind", ["waiting", "hostile", "empty"])
+def test_a_brief_of_a_run(tmp_path: Path, kind: str) -> None:
+    if kind == "waiting":
+        folder = waiting_run().write(tmp_path / "run")
+    elif kind == "hostile":
+        folder = hostile(tmp_path / "run")
+    else:
+        folder = tmp_path
+        (folder / "host_metrics.csv").write_text("timestamp\n")
+    document = explain_run(result(folder), Scope.AUTO)
+    jsonschema.Draft202012Validator(json.loads(explain_schema())).validate(as_json(document))
+    assert document.layers_available == ("run",)
+    prompt, summary = render_prompt(document), render_summary(document)
+    assert "frx collect --explain -- python train.py" in prompt
+    assert max(map(len, summary.splitlines())) <= 80
+    # Strangers' words stand in the blocks of data alone.
+    brief = prompt[: prompt.index("\nNAMES\n")]
+    assert "cmd|" not in brief
+    assert "\x1b" not in prompt
+    if kind == "empty":
+        assert document.primary_diagnosis is None
+        assert "not known: the metrics are too few to tell" in prompt
+        return
+    assert document.primary_diagnosis is not None
+    assert document.primary_diagnosis.label == "input_bound"
+    assert "Look at how batches are made" in prompt
+    assert "waiting for input 6" in prompt or "waiting for input 5" in prompt
+    assert "Waiting for input: " in summary
+
+
+def test_briefs_name_what_to_look_at_by_the_diagnosis(tmp_path: Path) -> None:
+    folder = waiting_run().write(tmp_path / "run")
+    found = result(folder)
+    waiting = render_prompt(explain_run(found, Scope.RUN))
+    labels = tuple(label.model_copy(update={"label": "sync_bound"}) for label in found.run.bottlenecks)
+    diagnosis = found.run.diagnosis.model_copy(update={"user_facing_bottleneck": "sync_bound"})
+    run = found.run.model_copy(update={"bottlenecks": labels, "diagnosis": diagnosis})
+    syncing = render_prompt(explain_run(found.model_copy(update={"run": run}), Scope.RUN))
+    assert "Look for what asks the device for a value" in syncing
+    assert "Look for what asks the device for a value" not in waiting

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from importlib import resources
+
+import jsonschema
+import pytest
+import torch
+
+from frx_graph.ledger.trial_text import trial_summary
+from frx_graph.records import Candidate
+from frx_graph.reports.trials.trial_document import TrialDocument, as_json, nothing_tried, trial_document, trial_schema
+from frx_graph.reports.trials.trial_report import render_trial
+from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.executor import TrialRun
+from frx_graph.trials.gates import Gate, GateResult
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.protocol import protocol
+from frx_graph.trials.samples import Block, Cause, Disturbance, MeasuredQuad
+from frx_graph.trials.schedule import Arm, schedule
+from frx_graph.trials.verdict import Outcome, Verdict, final_verdict
+
+PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_v1.schema.json").read_text(encoding="utf-8")
+POLICY = TrialPolicy(process_pairs=2, quads_per_pair=4, process_bias=0)
+HOSTILE = "\x1b[31mred\x1b[0m\nsecond"
+
+
+def run(*, void: bool = False, failed: str = "") -> TrialRun:
+    rule = protocol(POLICY)
+    disturbance = Disturbance(Cause.LOADED, "others had 40 %") if void else None
+    quads = []
+    for number, quad in enumerate(schedule(rule)):
+        times = {Arm.BASELINE: 0.012 + 1e-5 * number, Arm.CANDIDATE: 0.010}
+        first, second, third, fourth = (Block(arm, (times[arm],) * 2, disturbance) for arm in quad.arms)
+        quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
+    gates = [GateResult(Gate.PROCESS, True, "ran to its end"), GateResult(Gate.DISTRIBUTED, None, "one process")]
+    environment = trial_environment(torch.device("cpu"))
+    if failed:
+        gates.append(GateResult(Gate.NUMERICS, False, failed))
+        verdict = Verdict(Outcome.REJECT, f"numerics: {failed}", None, early=True)
+        return TrialRun(tuple(gates), verdict, (), environment, ("b" * 16,))
+    return TrialRun(tuple(gates), final_verdict(quads, rule), tuple(quads), environment, ("b" * 16,))
+
+
+def document(found: TrialRun, target: str = "model.py:build", decision: str = "recorded") -> TrialDocument:
+    made = (Candidate("propagate_layout", "a" * 16, ("convolution", "relu"), ("0,2,3,1",) * 2, 1e-3),)
+    return trial_document(
+        found, target=target, train=True, inner="inductor", candidates=made, policy=POLICY, decision=decision
+    )
+
+
+def test_the_published_schema_is_that_of_the_code() -> None:
+    assert trial_schema() == PUBLISHED
+
+
+@pytest.mark.parametrize("found", [run(), run(void=True), run(failed="output 0 is wrong")])
+def test_documents_are_what_the_schema_says(found: TrialRun) -> None:
+    published = json.loads(PUBLISHED)
+    jsonschema.Draft202012Validator.check_schema(published)
+    text = json.dumps(as_json(document(found)), allow_nan=False)
+    jsonschema.Draft202012Validator(published).validate(json.loads(text))
+    assert TrialDocument.model_validate_json(text) == document(found)
+
+
+def test_the_document_has_what_was_measured() -> None:
+    found = as_json(document(run()))
+    assert found["schema"] == "frx_trial_v1"
+    assert found["verdict"] == "promote"
+    assert found["stats"]["ratio_median"] == pytest.approx(1.2, rel=0.01)
+    assert len(found["samples"]) == 8
+    assert [arm["name"] for arm in found["arms"]] == ["baseline", "candidate"]
+    assert found["arms"][0]["candidates"] == []
+    assert found["arms"][1]["candidates"][0]["rewrite"] == "propagate_layout"
+
+
+def test_the_ledger_reads_it() -> None:
+    assert trial_summary(json.dumps(as_json(document(run())))).startswith("promote, ratio 1.2")
+    assert "failed at numerics" in trial_summary(json.dumps(as_json(document(run(failed="wrong")))))
+
+
+def test_the_text_has_the_steps_of_both_arms() -> None:
+    found = run()
+    text = render_trial(document(found), width=80, color=False)
+    assert "median step: baseline 12 ms, candidate 10 ms" in text
+    assert "median step" not in render_trial(document(run(void=True)), width=80, color=False)
+
+
+def test_where_there_is_no_gate_there_is_no_heading() -> None:
+    found = TrialRun((), Verdict(Outcome.INCONCLUSIVE, "the time budget ended", None, early=True), (), None, ())
+    assert "Gates" not in render_trial(document(found), width=80, color=False)
+    assert "Gates" in render_trial(document(run()), width=80, color=False)
+
+
+def test_that_nothing_was_tried_is_a_document_too() -> None:
+    found = nothing_tried(target="model.py:build", train=True, inner="eager", policy=POLICY)
+    written = json.loads(json.dumps(as_json(found), allow_nan=False))
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(written)
+    assert [arm["name"] for arm in written["arms"]] == ["baseline"]
+    assert (written["verdict"], written["samples"], written["gates"]) == ("inconclusive", [], [])
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("found", [run(), run(void=True), run(failed="word " * 60)])
+def test_it_is_readable_at_this_width_and_without_colour(found: TrialRun, width: int) -> None:
+    text = render_trial(document(found), width=width, color=False)
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= width
+    assert text.startswith(found.verdict.outcome)
+    for gate in found.gates:
+        assert gate.name.value in text
+
+
+def test_hostile_names_are_shown_as_text() -> None:
+    text = render_trial(document(run(failed=HOSTILE), target=HOSTILE, decision=HOSTILE), width=80, color=False)
+    assert "\x1b" not in text
+    assert "second" in text

@@ -1,0 +1,126 @@
+"""What an arm judges: differences that rounding makes are nobody's fault, others are the candidate's."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from frx_graph.trial_worker import worker
+from frx_graph.trial_worker.worker import TrialArm
+from frx_graph.trial_worker.workload import Loadable
+from frx_graph.trials.arm_messages import Examine, Judge, Judged, Load, Measure, TargetWorkload
+from frx_graph.trials.results import Program, StepResults, observe_step, redrawn, write_result
+
+SEED = 3
+
+
+def network() -> tuple[nn.Module, Tensor]:
+    """Deep enough that some ReLU's input is on the other side of 0 in another layout."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(12):
+        layers += [nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    return nn.Sequential(*layers).train(), torch.randn(2, 16, 24, 24)
+
+
+@pytest.fixture
+def arm() -> TrialArm:
+    """The baseline's."""
+    model, x = network()
+    arm = TrialArm(load=lambda _: Loadable(model, (x,), {}))
+    arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
+    return arm
+
+
+def judged(arm: TrialArm, folder: Path, candidate: nn.Module, x: Tensor, draws: int = 2) -> Judged:
+    model, _ = network()
+    files = []
+    for name, module, image in (("ours", model, network()[1]), ("theirs", candidate, x)):
+        files.append(folder / name)
+        for draw in range(draws):
+            run = Program(module, module, redrawn((image,), draw), {}, True)
+            write_result(files[-1], draw, observe_step(run, SEED))
+    found = arm.answer(Judge(str(files[0]), str(files[1]), draws, 2.0, 3.0))
+    assert isinstance(found, Judged)
+    return found
+
+
+@pytest.mark.slow
+def test_what_rounding_makes_of_a_deep_network_is_no_difference(arm: TrialArm, tmp_path: Path, monkeypatch) -> None:
+    model, x = network()
+    found = judged(arm, tmp_path, model.to(memory_format=torch.channels_last), x)
+    assert found.exact
+    assert found.values == ()
+    # Without knowing what rounding does it would be one.
+    monkeypatch.setattr(TrialArm, "_noisy", lambda self, draw: {})
+    found = judged(arm, tmp_path, model, x)
+    assert any(difference.name.startswith("gradient") for difference in found.values)
+    assert not any(difference.name.startswith("output") for difference in found.values)
+
+
+def test_what_is_judged_is_left_as_it_was(arm: TrialArm, tmp_path: Path) -> None:
+    model, x = network()
+    before = copy.deepcopy(model.state_dict())
+    wrong = copy.deepcopy(model)
+    with torch.no_grad():
+        wrong[0].weight.mul_(1.5)  # type: ignore[operator]
+        wrong[1].weight.mul_(1.5)  # type: ignore[operator]
+    assert judged(arm, tmp_path, wrong, x).values
+    assert arm._workload is not None
+    assert isinstance(arm._workload.model, nn.Module)
+    for name, value in arm._workload.model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_only_one_draw_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    def noted(*how: Any) -> StepResults:
+        found = observe_step(*how)
+        made.append(weakref.ref(found.values["output 0"]))
+        alive.append(sum(one() is not None for one in made))
+        return found
+
+    monkeypatch.setattr(worker, "observe_step", noted)
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    arm = TrialArm(load=lambda _: Loadable(model, (x,), {}))
+    arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
+    arm.answer(Examine(str(tmp_path / "ours"), 2))
+    assert alive == [1, 1]
+    with torch.no_grad():
+        model.weight.mul_(2.0)
+    arm.answer(Examine(str(tmp_path / "theirs"), 2))
+    alive.clear()
+    found = arm.answer(Judge(str(tmp_path / "ours"), str(tmp_path / "theirs"), 2, 2.0, 3.0))
+    assert isinstance(found, Judged)
+    assert {difference.draw for difference in found.values} == {0, 1}
+    # Each draw is run in float64, without noise, and five times with noise; those are let go one by one.
+    assert alive == [1, 2, 3, 3, 3, 3, 3] * 2
+    assert sum(one() is not None for one in made) == 0
+
+
+def test_what_rounding_does_not_make_is_one(arm: TrialArm, tmp_path: Path) -> None:
+    model, x = network()
+    wrong = copy.deepcopy(model)
+    with torch.no_grad():
+        wrong[-3].weight[3, 4, 1, 1] += 1e-2  # type: ignore[index]
+    found = judged(arm, tmp_path, wrong, x)
+    assert any(difference.name.startswith("gradient") for difference in found.values)
+    assert any(difference.name.startswith("output") for difference in found.values)
+
+
+def test_the_step_that_is_timed_ends_with_the_optimizers() -> None:
+    model, x = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    arm = TrialArm(load=lambda _: Loadable(model, (x,), {}, optimizer=optimizer))
+    arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
+    before = copy.deepcopy(model.state_dict())
+    arm.answer(Measure(2))
+    assert not torch.equal(model[0].weight, before["0.weight"])  # type: ignore[index, union-attr]
