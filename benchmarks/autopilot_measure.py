@@ -24,7 +24,8 @@ from frx_graph.ledger.default_place import LEDGER_VARIABLE
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument, trial_document
-from frx_graph.trial_worker.launch import start_arm, where_this_is
+from frx_graph.support.package_path import package_pythonpath
+from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import GraphWorkload, Load
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
@@ -148,7 +149,7 @@ def _run(job: Job, folder: Path, seconds: float) -> Iterator[str]:
         policy=job.policy.model_dump(mode="json"),
         folder=folder,
     )
-    environment = {**os.environ, **where_this_is(), LEDGER_VARIABLE: str(_ledger(folder))}
+    environment = {**os.environ, **package_pythonpath(), LEDGER_VARIABLE: str(_ledger(folder))}
     # In a group of its own: what ends it does not end this process.
     process = subprocess.Popen(
         [sys.executable, str(_PROGRAM), asked.model_dump_json()], env=environment, start_new_session=True

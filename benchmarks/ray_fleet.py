@@ -34,8 +34,8 @@ from frx_graph.engines.ray_engine import RayEngine
 from frx_graph.errors import FrxError
 from frx_graph.measure.machine.device_calibration import device_name
 from frx_graph.support.atomic_file import write_atomically
+from frx_graph.support.package_path import package_pythonpath
 from frx_graph.support.termination import cleaned_up_when_terminated
-from frx_graph.trial_worker.launch import where_this_is
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.version import __version__
 
@@ -67,7 +67,7 @@ class FirstNodes:
 @contextlib.contextmanager
 def two_nodes(processors: Sequence[int]) -> Iterator[str]:
     """The address of a cluster whose nodes are each held to one of `processors`."""
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", **where_this_is()}
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", **package_pythonpath()}
     from ray.cluster_utils import Cluster as LocalCluster
 
     before = os.sched_getaffinity(0)

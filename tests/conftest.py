@@ -24,7 +24,7 @@ from frx_graph.compiler import operator_times
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
 from frx_graph.serialization.decisive_settings import decisive_settings
 from frx_graph.serialization.torch_settings import put_settings, settings_in_force
-from frx_graph.trial_worker.launch import where_this_is
+from frx_graph.support.package_path import package_pythonpath
 
 # No deadline, since a busy machine must not fail a test; the same examples on every run where CI is set.
 settings.register_profile("frx", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -111,7 +111,7 @@ def cluster(request: pytest.FixtureRequest, ray_node: Callable[..., dict[str, An
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patched.setenv("RAY_worker_niceness", "0")
-        patched.setenv("PYTHONPATH", os.pathsep.join((str(request.path.parent), where_this_is()["PYTHONPATH"])))
+        patched.setenv("PYTHONPATH", os.pathsep.join((str(request.path.parent), package_pythonpath()["PYTHONPATH"])))
         from ray.cluster_utils import Cluster
 
         made = Cluster(initialize_head=True, head_node_args=ray_node())

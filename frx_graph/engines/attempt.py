@@ -25,6 +25,7 @@ from typing import BinaryIO
 
 from frx_graph.engines.processor_part import ProcessorPart
 from frx_graph.errors import first_line
+from frx_graph.support.package_path import package_pythonpath
 from frx_graph.trials.decisive_variables import decisive_variables
 
 _POLL_SECONDS = 0.2
@@ -170,12 +171,10 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def _environment(task: Task) -> Mapping[str, str]:
     decisive = {name for name, _ in decisive_variables(os.environ)}
-    package = str(Path(__file__).absolute().parents[2])
     own = {name: value for name, value in os.environ.items() if name not in _RAYS_OWN | decisive}
-    path = os.pathsep.join(filter(None, (own.get("PYTHONPATH", ""), package)))
     # Ray hides those that somebody else may hold only from who holds some.
     hidden = {} if task.gpus else {"CUDA_VISIBLE_DEVICES": ""}
-    return {**own, **dict(task.variables), **hidden, "PYTHONPATH": path}
+    return {**own, **dict(task.variables), **hidden, **package_pythonpath(own)}
 
 
 def _how(process: subprocess.Popen[bytes]) -> str:

@@ -11,14 +11,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-import frx_graph
 from frx_graph.errors import EvidenceError
 from frx_graph.fleet.reader_environment import reader_environment
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.run_tables import TABLES
+from frx_graph.support.package_path import package_pythonpath
 
 MEMORY_BYTES: Final = 2 << 30
 """That a reader may have. A trace of 1 GB takes 1.5 GB (docs/traces.md), a summary some ten megabytes."""
@@ -117,8 +116,6 @@ class Reader:
         if self._stopped:
             raise StoppedError
         if self._process is None or self._process.poll() is not None:
-            package = str(Path(frx_graph.__file__).parents[1])
-            paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
             try:
                 self._process = subprocess.Popen(
                     # -P: what lies in the current folder, among runs of others, is imported by nobody.
@@ -129,7 +126,7 @@ class Reader:
                     bufsize=0,
                     env={
                         **reader_environment(os.environ),
-                        "PYTHONPATH": os.pathsep.join(paths),
+                        **package_pythonpath(),
                         "OMP_NUM_THREADS": "1",
                     },
                     start_new_session=True,

@@ -12,16 +12,15 @@ import os
 import signal
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import psutil
 from pydantic import TypeAdapter
 
-import frx_graph
 from frx_graph.errors import FrxError
 from frx_graph.service.analysis_job import READY, AnalysisJob, Answer, OutOfMemory
 from frx_graph.service.settings import TOKEN_VARIABLE, ServiceSettings
+from frx_graph.support.package_path import package_pythonpath
 
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 WORKER: Final[tuple[str, ...]] = ("-m", "frx_graph.service.worker")
@@ -115,9 +114,7 @@ class _Worker:
             await self._end(self.process)
 
     async def _start(self) -> None:
-        package = str(Path(frx_graph.__file__).parents[1])
-        paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+        own = {**package_pythonpath(), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
         # -P: what lies in a job's folder is imported by nobody.
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", *WORKER),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 
 from frx_graph.measure.machine.available_memory import available_memory
+from frx_graph.support.package_path import package_pythonpath
 from frx_graph.trials.arm_process import ArmProcess, Limits
 
 MEMORY_SHARE = 0.8
@@ -19,16 +17,9 @@ def start_arm(limits: Limits | None = None) -> ArmProcess:
     """`python -m frx_graph.trial_worker`, with the same interpreter and the same package; without `limits` it may use
     `MEMORY_SHARE`. Raises `ArmError`."""
     limits = limits or _own_limits()
-    return ArmProcess([sys.executable, "-m", "frx_graph.trial_worker"], limits=limits, environment=where_this_is())
+    return ArmProcess([sys.executable, "-m", "frx_graph.trial_worker"], limits=limits, environment=package_pythonpath())
 
 
 def _own_limits() -> Limits:
     available = available_memory()
     return Limits() if available is None else Limits(memory_bytes=int(MEMORY_SHARE * available))
-
-
-def where_this_is() -> Mapping[str, str]:
-    """The package may be used from its folder, without being installed."""
-    package = str(Path(__file__).absolute().parents[2])
-    given = os.environ.get("PYTHONPATH", "")
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (given, package)))}

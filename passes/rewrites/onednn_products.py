@@ -3,7 +3,7 @@
 Why: torch leaves matrix products to MKL, which is less than half as fast as oneDNN on some processors; oneDNN's own
 convolutions store the weight anew in every call, which is almost half of their time where images are small and weights
 large.
-How: the operator gives way to a product on the same operands (`frx_graph.ops.onednn_linear`). A convolution that sees one
+How: the operator becomes a product on the same operands (`frx_graph.ops.onednn_linear`). A convolution that sees one
 pixel at a time is one of views (`pixel_products`), another is one of the unfolded image
 (`frx_graph.ops.im2col_convolution`); of a convolution's gradients each is replaced by itself.
 Assumes: a CPU, single precision, known sizes of images.

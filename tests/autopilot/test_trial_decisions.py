@@ -51,7 +51,7 @@ def test_a_candidate_that_is_compiled_in_every_step_is_recorded(tmp_path: Path) 
     """The reason is Dynamo's, which may go on with the user's stack."""
 
     def target(name: str) -> TargetWorkload:
-        return TargetWorkload(f"{Path(__file__).parent / 'trials' / 'faulty_programs.py'}:{name}")
+        return TargetWorkload(f"{Path(__file__).parents[1] / 'trials' / 'faulty_programs.py'}:{name}")
 
     base = Load(target("none"), False, "eager", seed=0)
     run = run_trial(Programs(base, replace(base, workload=target("recompiles"))), POLICY, start_arm)

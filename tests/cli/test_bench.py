@@ -26,7 +26,7 @@ from frx_graph.cli.bench import bench
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.measure.program_run import ProgramRun, run_program
 from frx_graph.reports.kernels.bench_document import bench_schema
-from frx_graph.trial_worker.launch import where_this_is
+from frx_graph.support.package_path import package_pythonpath
 from frx_graph.trials import program_bench
 
 FAKE_NCU = Path(__file__).parent / "fake_ncu.py"
@@ -168,7 +168,7 @@ def test_what_is_ended_leaves_nothing(
     for name in ("a.cu", "b.cu"):
         source(tmp_path / name, SLEEPS)
     (tmp_path / "temporary").mkdir()
-    environment = {**os.environ, **where_this_is(), MARK: str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
+    environment = {**os.environ, **package_pythonpath(), MARK: str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],

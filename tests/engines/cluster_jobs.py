@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frx_graph.errors import TrialError
-from frx_graph.trial_worker.launch import where_this_is
+from frx_graph.support.package_path import package_pythonpath
 from frx_graph.trials.arm_process import ArmProcess
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class WithArm:
         sleeping = "from frx_graph.trials.arm_connection import connection; next(iter(connection()))"
         with (
             tempfile.TemporaryDirectory(prefix="frx-trial-", dir=self.folder),
-            ArmProcess([sys.executable, "-c", sleeping], environment=where_this_is()) as arm,
+            ArmProcess([sys.executable, "-c", sleeping], environment=package_pythonpath()) as arm,
         ):
             note = Path(self.folder) / f"started-{self.number}-{os.getpid()}"
             note.with_suffix(".part").write_text(f"{os.getpid()} {arm.pid}")

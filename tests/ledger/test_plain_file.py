@@ -20,7 +20,7 @@ from frx_graph.ledger.fast_path import append, promotions, stands_only_elsewhere
 from frx_graph.ledger.location import Location, parse_location
 from frx_graph.ledger.plain_file import NotPlainError, plain_file
 from frx_graph.ledger.verification import verify
-from frx_graph.trial_worker.launch import where_this_is
+from frx_graph.support.package_path import package_pythonpath
 
 pytestmark = pytest.mark.in_a_file
 
@@ -158,5 +158,5 @@ def test_the_short_way_imports_no_database(location, promoted) -> None:
         "assert not heavy, heavy\n"
     )
     command = [sys.executable, "-c", script, str(location.file)]
-    subprocess.run(command, env={**where_this_is()}, check=True, timeout=120)
+    subprocess.run(command, env={**package_pythonpath()}, check=True, timeout=120)
     assert open_to_read(location).events()[-1].decision.kind is Kind.APPLIED

@@ -45,7 +45,8 @@ from frx_graph.promotion import history, lookup, promoted_plan
 from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.promotion.promoted_plan import Promotion
 from frx_graph.records import Candidate, Risk
-from frx_graph.trial_worker.launch import start_arm, where_this_is
+from frx_graph.support.package_path import package_pythonpath
+from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.policy import TrialPolicy
 
@@ -309,7 +310,7 @@ def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> Non
         "torch.compile(torch.nn.ReLU(), backend='frx', options={'inner': 'eager'})(torch.ones(2))\n"
         "assert not {'sqlalchemy', 'rich.console'} & set(sys.modules)\n"
     )
-    environment = {**os.environ, **where_this_is(), "XDG_DATA_HOME": str(tmp_path)}
+    environment = {**os.environ, **package_pythonpath(), "XDG_DATA_HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
 
 
@@ -521,7 +522,7 @@ def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tm
         "heavy = {'sqlalchemy', 'rich.console', 'scipy.stats', 'frx_graph.autopilot.search'} & set(sys.modules)\n"
         "assert 'frx_graph.promotion.history' in sys.modules and not heavy, heavy\n"
     )
-    environment = {**os.environ, **where_this_is()}
+    environment = {**os.environ, **package_pythonpath()}
     subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
 
 

@@ -19,7 +19,7 @@ from frx_graph.reports.trials.trial_matrix_document import as_json as matrix_as_
 mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
 TESTS = Path(__file__).parents[1]
 ADVICE = runpy.run_path(str(TESTS / "reports" / "conftest.py"))
-TRIALS = runpy.run_path(str(TESTS / "reports" / "test_trial_report.py"))
+TRIALS = runpy.run_path(str(TESTS / "reports" / "trials" / "test_trial_report.py"))
 
 
 @pytest.fixture(scope="module")

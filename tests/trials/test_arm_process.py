@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from frx_graph.support.package_path import package_pythonpath
 from frx_graph.trial_worker import launch
-from frx_graph.trial_worker.launch import where_this_is
 from frx_graph.trials import arm_process
 from frx_graph.trials.arm_connection import connection
 from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits
@@ -324,7 +324,7 @@ def test_it_goes_when_whoever_has_started_it_was_killed_before_it_was_ready(tmp_
 
 def test_an_arm_is_bound_before_it_imports_torch() -> None:
     program = "import sys, frx_graph.trial_worker.__main__; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, **where_this_is()})
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, **package_pythonpath()})
 
 
 def test_what_cannot_be_started() -> None:

@@ -1,6 +1,6 @@
 """What holds a run back: each label with what speaks for it, or why it is not the one.
 
-The lines are those of `frx_graph/analyzers/timeline/labels.py`, the published ones. Events show the whole run from the host; a
+The lines are the published ones of `frx_graph/analyzers/timeline/labels.py`. Events show the whole run from the host; a
 profiler sees devices, but a part of the run. What each tells better comes from it (`_OF_TRACES`), else from the other.
 """
 

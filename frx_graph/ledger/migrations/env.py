@@ -1,4 +1,4 @@
-"""Alembic's environment: migrations are made in the transaction that `frx_graph.ledger.database.migration` has begun."""
+"""Alembic environment: migrations run in the transaction that `frx_graph.ledger.database.migration` has begun."""
 
 from __future__ import annotations
 
