@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import itertools
 import operator
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -52,9 +51,6 @@ from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.promotion.promoted_plan import Promotion, Subject
 from frx_graph.records import Candidate
 from frx_graph.trials.policy import TrialPolicy
-
-SEQUENCES = int(os.environ.get("FRX_SEQUENCES", "200"))
-"""A long run has 5,000."""
 
 POLICY = TrialPolicy(decision_max_age_days=30, canary_interval_steps=LOOK_STEPS, steps_per_block=1)
 SIGNATURE = "5" * 16
@@ -477,10 +473,8 @@ class Lives(RuleBasedStateMachine):
             assert [event.decision.plan for event in found] == [event.plan for event in self.standing(environment)]
 
 
-TestLives = pytest.mark.slow(pytest.mark.filterwarnings("ignore:frx")(Lives.TestCase))
+TestLives = pytest.mark.integration(pytest.mark.filterwarnings("ignore:frx")(Lives.TestCase))
 TestLives.settings = settings(
-    max_examples=SEQUENCES,
     stateful_step_count=20,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed as dist
 
@@ -233,7 +233,6 @@ MOMENTS = st.floats(0.0, 0.06)
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(
     starts=st.lists(MOMENTS, min_size=4, max_size=4),
     needs=st.lists(MOMENTS, min_size=4, max_size=4),
@@ -331,7 +330,6 @@ def lived(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
 @given(
     earlier=st.lists(lives(3, immortal=False), min_size=1, max_size=2),
     last=lives(3, immortal=True),

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
@@ -125,7 +125,6 @@ def same(found: CostPart, expected: CostPart) -> bool:
     return close and found.runs_unknown == expected.runs_unknown
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_totals_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     found = [data.draw(runs(place)) for place in range(data.draw(st.integers(1, 6)))]

@@ -39,7 +39,7 @@ choices = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(choices)
 def test_both_ways_append_and_find_the_same(tmp_path_factory, decide, chosen) -> None:
     folder = tmp_path_factory.mktemp("ledgers")

@@ -203,7 +203,7 @@ CALLS = st.builds(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(CALLS, min_size=1, max_size=3).map(tuple), max_size=4), st.booleans())
 def test_evidence_that_matches_nothing_changes_nothing(program: Any, chains: Any, silent: bool) -> None:
     """No generated tensor has the sizes of the program's: 2 x 8 x 12 x 12 needs four of 64 numbers, and is left out."""

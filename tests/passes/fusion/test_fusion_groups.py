@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 from torch import Tensor, nn
 from torch._inductor import metrics
 from torch.nn import functional
@@ -185,7 +186,7 @@ OPERATIONS = {
 
 
 @given(st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=2, max_size=8))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEW_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_path_leaves_a_group_and_comes_back(analyse, names):
     def function(x):
         kept = x
