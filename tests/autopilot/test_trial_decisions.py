@@ -46,7 +46,7 @@ def here() -> TrialEnvironment:
     return trial_environment(torch.device("cpu"))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_candidate_that_is_compiled_in_every_step_is_recorded(tmp_path: Path) -> None:
     """The reason is Dynamo's, which may go on with the user's stack."""
 

@@ -15,7 +15,7 @@ from fuzzed_formats import PARSERS, Parser, Report
 from frx_graph.errors import EvidenceError
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", PARSERS)
 def test_damaged_files_are_read_or_refused(name: str) -> None:
     outcome = fuzzed(name, seeds_of(PARSERS[name], None), 0, 5000, (20.0, 600.0))

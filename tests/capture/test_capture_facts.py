@@ -102,7 +102,7 @@ def test_globals_that_are_named_by_an_id_are_the_same_guards() -> None:
     assert worse_capture(first, second) == ()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_another_process_has_the_same_guards() -> None:
     script = textwrap.dedent(
         """

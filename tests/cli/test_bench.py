@@ -51,7 +51,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "gpu_names", lambda: ())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 def test_faster_slower_and_something_else(
     gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -155,7 +155,7 @@ def terminate(process: subprocess.Popen[str]) -> None:
     process.terminate()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 @pytest.mark.parametrize(
     ("end", "code", "at"),
@@ -228,7 +228,7 @@ def profiler(gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 FEW = ("--runs", 4, "--warmup", 0, "--gpu-model", "sm_90")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 def test_what_ncu_says_stands_beside_the_times(
     profiler: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -246,7 +246,7 @@ def test_what_ncu_says_stands_beside_the_times(
     assert "frx: measuring after with ncu" in err
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 def test_times_are_told_though_ncu_fails(
     profiler: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -563,7 +563,7 @@ def process_state(process: psutil.Process) -> str:
     return f"{process.pid}: {'; '.join(line for line in lines if line.startswith(told))}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_ctrl_c_ends_the_workload_and_the_bundle_is_whole(
     collecting: Callable[[str], subprocess.Popen[bytes]],
 ) -> None:
@@ -578,7 +578,7 @@ def test_ctrl_c_ends_the_workload_and_the_bundle_is_whole(
     assert told("derived/summary.json")["step_count"] == 12
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_workload_that_saves_its_work_on_sigterm_has_the_time(
     collecting: Callable[[str], subprocess.Popen[bytes]],
 ) -> None:

@@ -48,7 +48,7 @@ def ledger(workplace: Path) -> Ledger:
     return open_ledger(parse_location(str(workplace / "ledger.sqlite3")))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_baseline_does_not_win_against_itself(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(["trial", "model.py:build", "--aa", "--inner", "eager", "--policy", "policy.yaml", "--format", "json"])
     captured = capsys.readouterr()
@@ -61,7 +61,7 @@ def test_the_baseline_does_not_win_against_itself(workplace: Path, capsys: pytes
     assert not (workplace / "ledger.sqlite3").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_is_tried_is_recorded(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(["trial", "model.py:build", "--train", "--inner", "eager", "--policy", "policy.yaml"])
     captured = capsys.readouterr()
@@ -78,7 +78,7 @@ def test_what_is_tried_is_recorded(workplace: Path, capsys: pytest.CaptureFixtur
     assert "recorded in" in captured.out
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

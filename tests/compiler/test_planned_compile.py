@@ -84,7 +84,7 @@ def test_nobody_can_tell_the_rewritten_program_from_the_program(inner: str, trai
     assert all(done.applied for done in backend.rewritten())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:frx applies rewrites")
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_other_sizes_compile_as_often_as_without_a_plan(inner: str) -> None:
@@ -142,7 +142,7 @@ def spoil(phase: Phase, target: OpOverload) -> Callable[..., RewrittenGraph]:
     return spoilt
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.gives_way
 @pytest.mark.parametrize(("inner", "freeze"), [("eager", False), ("eager", True), ("inductor", False)])
 def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
@@ -236,7 +236,7 @@ def test_inductor_chooses_unless_a_rewrite_has_decided(
     assert may_choose == [chooses]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_second_process_finds_what_the_first_compiled(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """

@@ -97,7 +97,7 @@ def named(done: list[RewrittenGraph]) -> tuple[Candidate, ...]:
     return tuple(replace(candidate, graph_id=graph.signature) for graph in done for candidate in graph.applied)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
     ("policy", "inner", "train"),
@@ -160,7 +160,7 @@ def test_another_compiler_alone_is_that_compiler(monkeypatch: pytest.MonkeyPatch
     assert torch.equal(result, made()(torch.randn(shape)))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["layout_optimization_off", "layout_optimization_forced"])
 def test_inductor_is_given_the_options(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[bool, bool]] = []

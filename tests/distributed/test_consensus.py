@@ -189,7 +189,7 @@ def test_one_is_killed_while_it_validates(launch: Launch, world: int, store: str
     assert found == refused(f"rank {last} has not validated a plan within {SHORT:g} s", last)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_one_is_killed_when_it_has_found_the_plan_valid(launch: Launch) -> None:
     found = the_one(survivors(launch("killed_after_its_vote", 4, "tcp"), 3, SHORT + 2))
     assert found == refused(f"rank 3 has not acknowledged a plan within {SHORT + 2:g} s", 3)
@@ -200,7 +200,7 @@ def test_the_first_is_killed_and_the_store_is_elsewhere(launch: Launch) -> None:
     assert found == refused(f"rank 0 has not validated a plan within {SHORT:g} s", 0)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("scenario", ["first_killed_proposing", "first_killed_validating", "first_stopped"])
 def test_the_first_takes_the_store_with_it(launch: Launch, scenario: str) -> None:
     for rank, found in enumerate(survivors(launch(scenario, 4, "tcp"), 0, SHORT), start=1):
@@ -216,7 +216,7 @@ def test_the_store_is_lost_after_acknowledging_and_nobody_claims_to_know(launch:
         assert not found["certain"]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("scenario", ["data_parallel", "sharded"])
 def test_a_step_is_trained_under_the_plan(launch: Launch, scenario: str) -> None:
     for seen in launch(scenario, 2, "tcp"):
@@ -232,7 +232,7 @@ MOMENTS = st.floats(0.0, 0.06)
 """Seconds: about the time limits below, so that ranks run out of time in every state."""
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @given(
     starts=st.lists(MOMENTS, min_size=4, max_size=4),
     needs=st.lists(MOMENTS, min_size=4, max_size=4),
@@ -329,7 +329,7 @@ def lived(
     return said, found_valid
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @given(
     earlier=st.lists(lives(3, immortal=False), min_size=1, max_size=2),
     last=lives(3, immortal=True),

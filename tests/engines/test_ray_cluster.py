@@ -31,7 +31,7 @@ from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.gates import Gate
 
 pytest.importorskip("ray", reason="needs the [ray] extra")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))

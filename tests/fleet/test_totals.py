@@ -221,7 +221,7 @@ def test_what_is_not_listed_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
 RUNS, ROWS_OF_A_RUN = 2000, 1000
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("names", ["of a program", "all different"])
 def test_millions_of_rows_are_added_up_within_the_memory_limit(tmp_path: Path, names: str) -> None:
     """Of runs with as many findings as are read of one: of call sites that all runs have, or that no two of them do."""
@@ -275,7 +275,7 @@ def test_millions_of_rows_are_added_up_within_the_memory_limit(tmp_path: Path, n
         assert {(part.findings, part.sites) for part in document.rules} == {(20, 20)}
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_rows_with_the_longest_names_are_written_within_the_memory_limit(tmp_path: Path) -> None:
     """More of them than fit."""
     count, name = 70_000, "rpad('' || row, 200, '😀')"

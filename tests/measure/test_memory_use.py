@@ -162,7 +162,7 @@ def test_what_was_there_before_is_not_freed(changes: list[tuple[int, int]], expe
     assert sum(size for _, size in memory_use._of_these_steps(changes)) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_takes_the_place_of_something_that_was_watched_is_not_freed_with_its_size() -> None:
     kept: list[Tensor] = []
     # The system may give that memory to nobody at first.

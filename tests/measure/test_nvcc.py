@@ -62,7 +62,7 @@ def test_ptx(compiler: Nvcc, tmp_path: Path) -> None:
         compiler.compile_ptx(tmp_path / "none.cu", output, arch=None, flags=())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 def test_flags_have_the_last_word_and_are_words(compiler: Nvcc, tmp_path: Path) -> None:
     path = source(tmp_path / "a.cu", "#include <cstdio>\nint main() { std::puts(WORD); }\n")

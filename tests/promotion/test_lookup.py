@@ -293,7 +293,7 @@ def test_a_ledger_that_cannot_be_written_leaves_the_baseline_with_one_warning(
     assert len([w for w in warned if "promoted" in str(w.message)]) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_target_in_an_arm_and_the_same_model_in_a_program_have_one_signature(model, tmp_path: Path) -> None:
     base = Load(TargetWorkload("model.py:build"), False, "eager", seed=0)
     with start_arm() as arm:
@@ -303,7 +303,7 @@ def test_a_target_in_an_arm_and_the_same_model_in_a_program_have_one_signature(m
     assert [graph.signature for graph in answer.graphs] == [signature]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> None:
     script = (
         "import sys, torch\n"
@@ -508,7 +508,7 @@ def test_what_a_search_has_no_more_cause_to_try_is_not_searched_for_twice(
     assert len(seen) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tmp_path: Path) -> None:
     signature, candidates = proposed(*model)
     decisions = rejected(signature, candidates, TrialPolicy())
@@ -700,7 +700,7 @@ def test_what_is_decided_against_a_plan_in_the_middle_of_a_search_ends_it(
     assert kinds(ledger)[-1] in (Kind.ROLLED_BACK, Kind.REJECTED)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_real_trial_by_the_autopilot(model, ledger: Ledger) -> None:
     policy = {"process_pairs": 2, "quads_per_pair": 3, "steps_per_block": 1, "void_quads_allowed": 0}
     made = applied(*model, mode="autopilot", policy=policy)

@@ -104,7 +104,7 @@ def fresh() -> set[ContractRow]:
     return set(measure_contract(cases, "cpu", dtypes=F32).rows)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_shipped_contract_says_what_is_measured(
     fresh: set[ContractRow], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

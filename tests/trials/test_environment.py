@@ -73,7 +73,7 @@ def fingerprint_of_a_process(**more: str) -> str:
     return ran.stdout.strip()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_fresh_processes_agree_unless_a_setting_differs() -> None:
     base = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "1"}
     first = fingerprint_of_a_process(**base)

@@ -514,7 +514,7 @@ class Installing(nn.Module):
         return result
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("options", [{}, {"plan": "all", "inner": "eager"}], ids=["inductor", "eager"])
 def test_what_a_program_does_once_keeps_nothing_from_being_frozen(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -531,7 +531,7 @@ def test_what_a_program_does_once_keeps_nothing_from_being_frozen(
         torch.testing.assert_close(compiled(IMAGE), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_model_that_trains_itself_makes_one_step_a_call() -> None:
     class Adapting(nn.Module):
         def __init__(self) -> None:

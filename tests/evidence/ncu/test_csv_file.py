@@ -271,7 +271,7 @@ PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, len(VALID)), PIECES | st.text(max_size=5), st.integers(0, 40)), max_size=4))
 def test_damage_is_refused_or_read(

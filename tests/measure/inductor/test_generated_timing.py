@@ -40,7 +40,7 @@ LAST, PLAIN = (128, 1, 32, 8), (128, 16, 4, 1)
 POOLINGS, GATHERS = (pooling(*PLAIN), pooling(*LAST)), (gathers(*PLAIN), gathers(*LAST))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_loops_are_timed_and_what_cannot_be_compiled_is_said() -> None:
     missing = GeneratedCall(OperatorSignature("aten.no_such_operator.default", (image(*PLAIN),)), (ReadResult(0, ()),))
     times = time_generated([POOLINGS, (missing,), GATHERS])

@@ -230,7 +230,7 @@ def inductor_bytes():
     torch._logging.set_logs()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_inductor_moves_what_one_kernel_for_each_group_would(groups_of, inductor_bytes):
     def block(x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
         y = functional.layer_norm(torch.relu(x) + residual, (32,))
@@ -245,7 +245,7 @@ def test_inductor_moves_what_one_kernel_for_each_group_would(groups_of, inductor
     )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_inductor_goes_twice_over_what_a_reduction_across_rows_needs(groups_of, inductor_bytes):
     def function(x: Tensor) -> Tensor:
         return (lambda y: y / y.sum())(torch.exp(x))

@@ -177,7 +177,7 @@ def test_hidden_queries_spoil_the_same_gradients() -> None:
     assert run(Attend(lambda s: s / 3 + bias.to(s.dtype)), *QKV, train=True).applied == 1
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("train", [False, True])
 def test_blocks_as_people_write_them(inner: str, train: bool) -> None:
@@ -473,7 +473,7 @@ def test_numbers_that_change_from_call_to_call(of: str) -> None:
         torch.testing.assert_close(compiled(*QKV, number), attend(*QKV, number), equal_nan=True)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 @pytest.mark.parametrize("shape", [(2, 1, 16, 8), (2, 16, 8)], ids=str)
 def test_what_is_returned_may_be_written_into_before_the_backward(shape: tuple[int, ...], inner: str) -> None:
@@ -511,7 +511,7 @@ class Onward(Attend):
         return super().forward(q, k, v, *extra) * 2
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 @pytest.mark.parametrize("train", [False, True])
 def test_both_ways_are_timed(inner: str, train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -563,7 +563,7 @@ def test_outputs_that_would_look_different_are_noticed(monkeypatch: pytest.Monke
     assert "other strides" in refusal.reason
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_no_graph_or_recompile_more(inner: str) -> None:
     def graphs(program: Callable[..., Any]) -> int:
@@ -578,7 +578,7 @@ def test_no_graph_or_recompile_more(inner: str) -> None:
     assert graphs(planned) == graphs(torch.compile(program, backend=inner))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_second_process_finds_what_the_first_compiled(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """

@@ -107,7 +107,7 @@ def test_what_a_cut_cannot_express_is_not_called_the_best(
     assert ticks_of(instance, moved) <= ticks_of(instance, (0,) * len(costs))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @given(instances())
 def test_expansion_is_never_dearer_than_the_program_nor_one_label_everywhere(instance: Instance) -> None:
     starts = [tuple(variable.start for variable in instance.variables)]

@@ -63,7 +63,7 @@ def check_best(problem: Problem) -> None:
     assert problem.changes(answer.labels) == changes
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @given(problems(labels="abcd", allowed=4, nodes=5, maps=True))
 def test_up_to_four_labels_with_maps_and_ties(problem: Problem) -> None:
     check_best(problem)

@@ -11,7 +11,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 FAULTS = 500
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_is_answered_is_what_the_document_says(service):
     document = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     asked = set()
