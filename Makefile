@@ -57,7 +57,7 @@ test: lint tests
 test-all: test test-integration test-older-torch
 
 test-integration: $(VENV)/.installed-all
-	FRX_TIER=all $(PYTEST) -m integration $(TESTS)
+	FRX_TIER=all $(PYTEST) -m "integration and not nightly" $(TESTS)
 
 # Rooms in which torch's version matters: tracing, compiling, rewriting, watching.
 test-older-torch:

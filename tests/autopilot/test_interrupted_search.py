@@ -109,6 +109,7 @@ def trials_of(ledger: Ledger) -> list[Rewrites]:
     return [rewrites_of(event.decision) for event in ledger.events() if event.decision.kind is Kind.TRIED]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("ratios", RATIOS.values(), ids=RATIOS)
 @pytest.mark.parametrize(("end", "how"), [(interrupted, raising), (killed, kill)], ids=["raises", "SIGKILL"])
 def test_wherever_a_search_ends_what_is_proved_stands_and_the_rest_is_tried(

@@ -194,6 +194,7 @@ def test_the_command_line_measures_prints_and_writes(
     assert written["left_out"] == []
 
 
+@pytest.mark.integration
 def test_a_run_goes_on_where_the_last_one_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

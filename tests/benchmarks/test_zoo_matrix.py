@@ -40,10 +40,13 @@ SAMPLE = [
 
 def marked(case: MatrixCase) -> Any:
     return pytest.param(
-        case, id=case.title, marks=[] if case.precision == "fp32" and case.inner != "inductor" else [pytest.mark.integration]
+        case,
+        id=case.title,
+        marks=[] if case.precision == "fp32" and case.inner != "inductor" else [pytest.mark.integration],
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", [marked(case) for case in SAMPLE])
 def test_a_network_that_was_rewritten_is_the_same_network(case: MatrixCase) -> None:
     verdict = check(case, Reference.of(case))

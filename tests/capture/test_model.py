@@ -210,6 +210,7 @@ def test_mutation_views_and_ties_are_facts() -> None:
     assert facts.values[facts.outputs[0]].user_visible
 
 
+@pytest.mark.integration
 def test_sizes_that_change_between_captures_stay_static() -> None:
     net = nn.Linear(8, 8)
     for batch in (2, 3, 4):

@@ -325,6 +325,7 @@ def test_interval_out_of_range_is_refused(milliseconds: str, capfd: pytest.Captu
     assert not Path("runs").exists()
 
 
+@pytest.mark.integration
 def test_profiled_kernels_are_in_the_zip_where_their_event_says() -> None:
     program = """
 import os, torch, frx_graph

@@ -104,6 +104,7 @@ def test_errors_say_what_to_do(
     assert not (workplace / "ledger.sqlite3").exists()
 
 
+@pytest.mark.integration
 def test_an_error_has_one_hint(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trial", "model.py:nothing"]) == 2
     assert capsys.readouterr().err == "frx: the program does not run: model.py has no 'nothing' (check the name)\n"

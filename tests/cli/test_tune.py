@@ -88,6 +88,7 @@ def test_a_faster_program_that_computes_worse_is_rejected(tmp_path, capsys):
     assert "a loss is not finite" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_a_program_that_makes_smaller_steps_is_not_faster(tmp_path, capsys):
     assert tune(tmp_path, "--candidate", "TINY_FAST=1,TINY_SIZE=4", "--json") == 1
     (trial,) = json.loads(capsys.readouterr().out)["trials"]

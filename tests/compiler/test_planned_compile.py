@@ -59,6 +59,7 @@ def run(program, x: Tensor, *, train: bool) -> tuple[list[Tensor], Tensor]:
     return outputs, seen
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:frx applies rewrites")
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("inner", INNERS)
@@ -113,6 +114,7 @@ def test_looking_for_constants_fixes_no_size() -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.integration
 @pytest.mark.gives_way
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +162,7 @@ def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
     assert not any(done.applied for done in backend.rewritten()[-1:])
 
 
+@pytest.mark.integration
 @pytest.mark.gives_way
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_backward_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(

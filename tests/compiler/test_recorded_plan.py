@@ -122,6 +122,7 @@ def test_nothing_is_made_of_other_graphs(monkeypatch: pytest.MonkeyPatch) -> Non
     assert named(again) == ()
 
 
+@pytest.mark.integration
 def test_only_what_a_plan_allows_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     done, _, _ = compiled_with(current_plan("all"), "convolutions", "eager", True, monkeypatch)
     assert {candidate.rewrite for candidate in named(done)} > {"propagate_layout"}

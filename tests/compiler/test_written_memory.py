@@ -151,6 +151,7 @@ class OfValues(Writing):
         return (y,)
 
 
+@pytest.mark.integration
 @torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
 @pytest.mark.parametrize("returns", [False, True])
 def test_graphs_with_sizes_that_values_tell_lie_as_before(returns: bool) -> None:

@@ -84,6 +84,7 @@ def test_ranks_exchange_in_a_graph_what_they_would_without_a_plan(launch: Launch
     assert last["right"] == [False, True, True]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("spread", ["data parallel", "split", "sharded"])
 def test_training_steps_are_right_while_the_plan_is_watched(launch: Launch, tmp_path: Path, spread: str) -> None:
     for seen in launch(tmp_path / "ranks", f"stepping {spread}", 2, "tcp"):

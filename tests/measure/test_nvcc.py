@@ -37,6 +37,7 @@ def test_a_program(compiler: Nvcc, tmp_path: Path) -> None:
     assert not found.lacks_main
 
 
+@pytest.mark.integration
 @needs_nvcc
 def test_a_source_is_cuda_whatever_it_is_called(compiler: Nvcc, tmp_path: Path) -> None:
     for name in ("-o.txt", "a b; touch 'x' & (y) #.cu"):
@@ -85,6 +86,7 @@ def test_objects_among_the_flags_are_linked(compiler: Nvcc, tmp_path: Path) -> N
     assert compiled(compiler, path, str(library)).errors == ""
 
 
+@pytest.mark.integration
 @needs_nvcc
 def test_no_main_is_told_apart_from_other_errors_and_its_kernels_are_known(compiler: Nvcc, tmp_path: Path) -> None:
     found = compiled(compiler, source(tmp_path / "a.cu", NO_MAIN))

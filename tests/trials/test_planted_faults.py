@@ -104,7 +104,14 @@ def test_its_gate_rejects_a_fault(fault: str, gate: Gate) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("fault", "gate"), [*FAULTS, ("leaks", Gate.MEMORY), ("crashes", Gate.PROCESS), ("floods", Gate.PROCESS)]
+    ("fault", "gate"),
+    [
+        *(pytest.param(*fault, marks=pytest.mark.nightly) for fault in FAULTS[1:]),
+        FAULTS[0],
+        ("leaks", Gate.MEMORY),
+        ("crashes", Gate.PROCESS),
+        ("floods", Gate.PROCESS),
+    ],
 )
 def test_its_gate_rejects_a_fault_in_a_process(fault: str, gate: Gate) -> None:
     assert failed(tried(fault)) is gate

@@ -378,7 +378,10 @@ VIEWS = list(VIEWED)
     ("inner", "kinds"),
     [
         *(("eager", [kind]) for kind in VIEWS),
-        *(pytest.param("inductor", VIEWS[at : at + 2], marks=pytest.mark.integration) for at in range(0, len(VIEWS), 2)),
+        *(
+            pytest.param("inductor", VIEWS[at : at + 2], marks=pytest.mark.integration)
+            for at in range(0, len(VIEWS), 2)
+        ),
     ],
 )
 def test_outputs_share_memory_as_they_did(inner: str, kinds: list[str], batch: int, train: bool) -> None:

@@ -99,6 +99,7 @@ def test_the_second_layout_compiles_nothing(inner: str, train: bool) -> None:
     assert reasons() == []
 
 
+@pytest.mark.integration
 def test_the_layout_that_came_first_stays() -> None:
     program = compiled(Classifier().eval())
     with torch.no_grad():
@@ -118,6 +119,7 @@ def test_one_layout_is_left_alone() -> None:
     assert told() == []
 
 
+@pytest.mark.integration
 def test_keyword_arguments_and_tuples_are_pinned_too() -> None:
     program = compiled(Program(lambda self, *, pair, x: (pair[0] * pair[1] * x).sum()))
     with torch.no_grad():
@@ -230,6 +232,7 @@ def test_gaps_are_no_layout() -> None:
     assert "gaps or overlaps" in reasons()[0]
 
 
+@pytest.mark.integration
 def test_what_lies_in_a_list_stays_there() -> None:
     program = compiled(Program(lambda self, xs: xs[0].sum()))
     with torch.no_grad():
@@ -239,6 +242,7 @@ def test_what_lies_in_a_list_stays_there() -> None:
     assert "in a list or a dictionary" in reasons()[0]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("change", [lambda xs: xs.append(xs[0] + 1), lambda xs: xs.pop()])
 def test_a_list_may_be_changed(change: Callable[[list[Tensor]], object]) -> None:
     def program(self: Program, xs: list[Tensor]) -> Tensor:
@@ -281,6 +285,7 @@ def test_hooks_see_what_was_given() -> None:
     assert pins() == []
 
 
+@pytest.mark.integration
 def test_a_hook_that_comes_later_sees_what_was_given() -> None:
     model = Program(lambda self, x: x.sum())
     program = compiled(model)

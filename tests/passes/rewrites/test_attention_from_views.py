@@ -443,6 +443,7 @@ def test_symbolic_sizes_behind_a_kernel_that_takes_numbers() -> None:
     assert "symbolic" in refusal.reason
 
 
+@pytest.mark.integration
 def test_solved_asks_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     def times(*written_and_one: float | None) -> Outcome:
         monkeypatch.setattr(pre_autograd, "attention_seconds", lambda *_: written_and_one)

@@ -71,6 +71,7 @@ def test_what_cannot_matter_is_refused(subject, refused: str) -> None:
     assert not any(refused in name for name in names(subject()))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice.name)
 def test_the_options_of_every_choice_compile_a_program(choice) -> None:
     torch._dynamo.reset()
@@ -83,6 +84,7 @@ def test_the_options_of_every_choice_compile_a_program(choice) -> None:
         torch.testing.assert_close(compiled(x), model(x))
 
 
+@pytest.mark.integration
 def test_what_only_a_trial_can_tell_is_reported_with_the_graph() -> None:
     torch._dynamo.reset()
     backend.clear()
