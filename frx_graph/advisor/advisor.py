@@ -73,7 +73,10 @@ def advise(
     evidence: Sequence[str | Path] = (),
     progress: Progress = lambda _stage: None,
 ) -> AdviceReport:
-    """Ranked layout fixes for one call of `model(*args, **kwargs)`; nothing of the model is changed.
+    """Return ranked layout fixes for one call of `model(*args, **kwargs)`.
+
+    The call is run: parameters, buffers, gradients, random generators and training modes are restored afterwards, other
+    state of the program is not (`frx_graph.capture.state_snapshot`).
 
     With `train` the backward is analysed, too; with `observe` one real step is run and its copies are shown beside the
     predicted ones. `measure` lets operators be run by themselves for a moment where the operator layout contract does

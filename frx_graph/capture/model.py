@@ -22,8 +22,8 @@ from frx_graph.capture.dynamo_events import bookmark, breaks_since
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.eager_paths import eager_paths
 from frx_graph.capture.isolated_recompiles import ISOLATED
-from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
+from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
 
 
@@ -38,14 +38,14 @@ def capture_model(
 ) -> Capture:
     """All graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
 
-    The model runs once, eagerly, on its real inputs; buffers and the random state are put back afterwards. With
+    The model runs once, eagerly, on its real inputs; `preserve_state` restores its state afterwards. With
     `as_eager` torch's own layers are captured as they run in eager: a program that is compiled has a graph break at
     each recurrent layer and takes `nn.MultiheadAttention` apart, see `eager_paths`. Raises `TargetError` if the model
     itself raises, `CaptureError` if it runs but nothing of it could be captured.
     """
     kwargs = dict(kwargs or {})
     runs: list[_Runs] = []
-    with _ONE_AT_A_TIME, preserved_state(model, args, kwargs):
+    with _ONE_AT_A_TIME, preserve_state(model, args, kwargs):
         recorder = GraphRecorder(origin, parameter_paths(model))
 
         def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
