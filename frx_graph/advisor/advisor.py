@@ -20,10 +20,9 @@ from frx_graph.advisor.observe import check_observable, observe_step
 from frx_graph.analyzers.sightings.corroboration import corroborated
 from frx_graph.analyzers.sightings.sighting import RunFile, Setting
 from frx_graph.capture.call_check import check_call
-from frx_graph.capture.captured_graph import Capture, CapturedGraph
+from frx_graph.capture.captured_graph import Capture, CapturedGraph, frame_of
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.model import capture_model
-from frx_graph.capture.versions import frame_of
 from frx_graph.errors import NOT_THE_MODELS, FrxError, first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
