@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 
-from frx_graph.capture.captured_graph import Capture, CaptureFailure
+from frx_graph.capture.captured_graph import Capture, CaptureFailure, current_versions
 from frx_graph.capture.recorder import GraphRecorder
-from frx_graph.capture.versions import current_versions
 from frx_graph.compiler.inner_compiler import frozen_planned_backend, planned_backend
 from frx_graph.compiler.plans import current_plan
 from frx_graph.compiler.pre_autograd import Compiled

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from frx_graph.capture.real_strides import RealStrides, merge_relayouts
+from frx_graph.capture.aten_trace import RealStrides, merge_relayouts
 
 BACKWARD = torch.ops.aten.native_layer_norm_backward.default
 
