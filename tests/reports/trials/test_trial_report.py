@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 import torch
 
-from frx_graph.ledger.trial_text import trial_summary
 from frx_graph.records import Candidate
+from frx_graph.reports.trials.event_text import trial_summary
 from frx_graph.reports.trials.trial_document import TrialDocument, as_json, nothing_tried, trial_document, trial_schema
 from frx_graph.reports.trials.trial_report import render_trial
 from frx_graph.trials.environment import trial_environment
