@@ -33,7 +33,7 @@ from frx_graph.ledger.verification import verify
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.executor import TrialRun
+from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
 
 HERE, ELSEWHERE = "a" * 16, "c" * 16

@@ -30,6 +30,7 @@ from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.machine.device_calibration import device_profile
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.measurement_cache import MeasuredOperators
+from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
 from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
@@ -40,7 +41,6 @@ from frx_graph.passes.ranking import rank
 from frx_graph.passes.spans import layout_spans
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.advice_report import AdviceReport
-from frx_graph.rules.operator_contract import OperatorContract, load_contract
 
 _Known = TypeVar("_Known")
 

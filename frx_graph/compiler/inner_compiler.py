@@ -21,7 +21,7 @@ from frx_graph.compiler.rewrite_log import LOG, RewriteLog
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import first_line
 from frx_graph.options import BackendOptions
-from frx_graph.passes.rewrites import inner_choice
+from frx_graph.passes import inner_choice
 from frx_graph.plan import Plan
 from frx_graph.records import Refusal
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import psutil
-import torch  # noqa: F401 - analyses import it when they need it: what it takes is not theirs
 from pydantic import BaseModel
 
 from frx_graph.errors import FrxError, first_line

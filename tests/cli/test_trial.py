@@ -18,8 +18,7 @@ from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.executor import TrialRun
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
 
 MODEL = """

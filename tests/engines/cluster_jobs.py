@@ -19,7 +19,7 @@ from frx_graph.support.package_path import package_pythonpath
 from frx_graph.trials.arm_process import ArmProcess
 
 if TYPE_CHECKING:
-    from frx_graph.trials.executor import TrialRun
+    from frx_graph.trials.trial_run import TrialRun
 
 Told = Callable[[str], None]
 

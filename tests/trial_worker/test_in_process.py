@@ -34,9 +34,9 @@ from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
 from frx_graph.trials.arm_process import ArmError, Cause
-from frx_graph.trials.executor import Programs, TrialRun, run_trial
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
 
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)

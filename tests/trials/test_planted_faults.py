@@ -20,9 +20,9 @@ from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trial_worker.worker import TrialArm, answer_to
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits, raised
-from frx_graph.trials.executor import Programs, TrialRun, run_trial
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome
 
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)

@@ -17,9 +17,9 @@ from frx_graph.support.package_path import package_pythonpath
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits
-from frx_graph.trials.executor import Programs, TrialRun, run_trial
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import Gate, TrialRun
 
 POLICY = TrialPolicy(
     process_pairs=2,

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from frx_graph.passes.rewrites.inner_choice import inner_with
+from frx_graph.passes.inner_choice import inner_with
 from frx_graph.records import Candidate
 from frx_graph.reports.render.published_schema import published_schema
-from frx_graph.trials.environment import TrialEnvironment
-from frx_graph.trials.executor import TrialRun
+from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import MeasuredQuad
+from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import TrialStatistics
 
 SCHEMA_NAME: Literal["frx_trial_v1"] = "frx_trial_v1"

@@ -14,10 +14,10 @@ from frx_graph.compiler import operator_times
 from frx_graph.facts.generated_call import GeneratedCall
 from frx_graph.facts.layout import dimension_order
 from frx_graph.measure.inductor import generated_cache, generated_timing
+from frx_graph.passes.layouts.dimension_map import plain_order
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
-from frx_graph.rules.dimension_map import plain_order
 
 pytestmark = [pytest.mark.usefixtures("nothing_compiled"), pytest.mark.filterwarnings("ignore:frx applies rewrites")]
 

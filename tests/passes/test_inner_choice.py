@@ -10,8 +10,8 @@ from frx_graph.capture.aot_graph import captured_from_aot
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.options import backend_options
-from frx_graph.passes.rewrites import inner_choice
-from frx_graph.passes.rewrites.inner_choice import CHOICES, inner_choices, options_of
+from frx_graph.passes.inner_choice import CHOICES, inner_choices, options_of
+from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -37,15 +37,22 @@ def convolution(x: Tensor, w: Tensor) -> Tensor:
 IMAGE, WEIGHT = (2, 8, 6, 6), (4, 8, 3, 3)
 
 
+def outcomes(subject: RewriteSubject) -> list[Candidate | Refusal]:
+    laid_out = forced_channels_last(subject.facts, subject.phase, subject.inner)
+    return list(inner_choices(subject.facts, subject.inner, channels_last=laid_out))
+
+
 def names(subject: RewriteSubject) -> list[str]:
-    return [choice.choices[0] for choice in inner_choices(subject) if isinstance(choice, Candidate)]
+    return [choice.choices[0] for choice in outcomes(subject) if isinstance(choice, Candidate)]
 
 
-def test_what_inductor_decides_by_itself_is_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_inductor_decides_by_itself_is_no_choice() -> None:
     rest = ["freezing", "eager", "eager_freezing"]
-    for lies_so, other in ((True, "off"), (False, "forced")):
-        monkeypatch.setattr(inner_choice, "forced_channels_last", lambda *_, told=lies_so: told)
-        assert names(subject_of(convolution, IMAGE, WEIGHT)) == [f"layout_optimization_{other}", *rest]
+    facts = subject_of(convolution, IMAGE, WEIGHT).facts
+    for channels_last, other in ((True, "off"), (False, "forced")):
+        found = inner_choices(facts, "inductor", channels_last=channels_last)
+        candidates = [choice.choices[0] for choice in found if isinstance(choice, Candidate)]
+        assert candidates == [f"layout_optimization_{other}", *rest]
 
 
 def test_inductor_lays_out_all_convolutions_on_a_cpu() -> None:
@@ -64,8 +71,7 @@ def test_inductor_lays_out_all_convolutions_on_a_cpu() -> None:
     ],
 )
 def test_what_cannot_matter_is_refused(subject, refused: str) -> None:
-    found = list(inner_choices(subject()))
-    refusals = [outcome for outcome in found if isinstance(outcome, Refusal)]
+    refusals = [outcome for outcome in outcomes(subject()) if isinstance(outcome, Refusal)]
     assert any(refused in refusal.subject for refusal in refusals)
     assert all(refusal.reason for refusal in refusals)
     assert not any(refused in name for name in names(subject()))

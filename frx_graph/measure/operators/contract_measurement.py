@@ -12,11 +12,11 @@ from torch.utils import _pytree as pytree
 from frx_graph.facts.layout import StridePattern
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.measure.operators.contract_cases import MEASURED_DTYPES, Case, representatives
+from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, OperatorContract, contract_name
 from frx_graph.measure.operators.operator_inputs import on_meta_device
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.measure.operators.operator_probe import measure_operators
-from frx_graph.rules.contract_cases import MEASURED_DTYPES, Case, representatives
-from frx_graph.rules.operator_contract import ContractEntry, ContractRow, OperatorContract, contract_name
 
 
 @dataclass(frozen=True, slots=True)

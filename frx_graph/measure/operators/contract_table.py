@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from frx_graph.rules.contract_cases import Case, CaseArgument, Operand
+from frx_graph.measure.operators.contract_cases import Case, CaseArgument, Operand
 
 _IMAGE = Operand((2, 32, 28, 30))
 _VOLUME = Operand((2, 16, 6, 14, 16))

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from frx_graph.facts.graph_facts import Argument, OpFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
 from frx_graph.facts.operator_overload import argument_of
+from frx_graph.passes.layouts.operator_layout import in_place
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, Needs
-from frx_graph.rules.operator_table import in_place
 
 Order = tuple[int, ...]
 Shape = tuple[int, ...]

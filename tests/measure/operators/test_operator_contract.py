@@ -6,8 +6,7 @@ import yaml
 
 from frx_graph.errors import ContractError
 from frx_graph.facts.layout import StridePattern
-from frx_graph.measure.operators.operator_measurement import Mechanism
-from frx_graph.rules.operator_contract import (
+from frx_graph.measure.operators.operator_contract import (
     ContractEntry,
     ContractRow,
     OperatorContract,
@@ -16,6 +15,7 @@ from frx_graph.rules.operator_contract import (
     load_contract,
     read_contract,
 )
+from frx_graph.measure.operators.operator_measurement import Mechanism
 
 F32, BF16 = torch.float32, torch.bfloat16
 COPIED = ContractEntry(True, 1.0, 8, Mechanism.ATEN)

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.facts.layout import StridePattern, is_contiguous
-from frx_graph.rules.contract_cases import MEASURED_DTYPES, Case, Operand, representatives
-from frx_graph.rules.contract_table import CASES
+from frx_graph.measure.operators.contract_cases import MEASURED_DTYPES, Case, Operand, representatives
+from frx_graph.measure.operators.contract_table import CASES
 
 
 @given(st.lists(st.integers(2, 6), max_size=5))

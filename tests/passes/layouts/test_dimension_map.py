@@ -13,7 +13,7 @@ from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import OpFacts, ValueRef
 from frx_graph.facts.layout import dimension_order, is_channels_last, is_contiguous, strides_for_order
-from frx_graph.rules.dimension_map import (
+from frx_graph.passes.layouts.dimension_map import (
     canonical,
     carried_orders,
     computes_right,

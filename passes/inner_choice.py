@@ -18,8 +18,6 @@ from typing import Any
 
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
-from frx_graph.passes.layouts.inductor_layout import forced_channels_last
-from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
 NAME = "inner_choice"
@@ -52,12 +50,13 @@ CHOICES: tuple[InnerChoice, ...] = (
 _BY_NAME = {choice.name: choice for choice in CHOICES}
 
 
-def inner_choices(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """A candidate for each choice that could matter to a graph which Inductor is to compile, and why the others
-    cannot."""
-    lies_so = forced_channels_last(subject.facts, subject.phase, subject.inner)
+def inner_choices(facts: GraphFacts, inner: str, *, channels_last: bool) -> Iterator[Candidate | Refusal]:
+    """Yield a candidate for each choice that could matter to a graph, and for the others the reason why they cannot.
+
+    `inner` is to compile the graph; `channels_last` is true if it lays out the convolutions so by its own rules.
+    """
     for choice in CHOICES:
-        reason = _reason_against(choice, subject, lies_so)
+        reason = _reason_against(choice, facts, inner, channels_last)
         if reason is None:
             yield Candidate(NAME, EVERY_GRAPH, (), (choice.name,))
         else:
@@ -81,14 +80,13 @@ def inner_with(candidates: Iterable[Candidate], inner: str) -> str:
     return next((str(one["inner"]) for one in options if "inner" in one), inner)
 
 
-def _reason_against(choice: InnerChoice, subject: RewriteSubject, lies_so: bool) -> str | None:
-    facts = subject.facts
+def _reason_against(choice: InnerChoice, facts: GraphFacts, inner: str, channels_last: bool) -> str | None:
     operators = {op.operator for op in facts.ops}
-    if subject.inner != "inductor":
+    if inner != "inductor":
         return "the program is not compiled by Inductor"
     if choice.lays_out is not None and not operators & CONVOLUTIONS:
         return "Inductor lays out convolutions only, and the graph has none"
-    if choice.lays_out is lies_so:
+    if choice.lays_out is channels_last:
         return "Inductor's own rules say the same"
     if not operators & (CONVOLUTIONS | MATRIX_PRODUCTS):
         return "nothing in the graph is computed by a library: loops that Inductor fuses are what is left"

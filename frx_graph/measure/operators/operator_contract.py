@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +26,7 @@ from frx_graph.measure.operators.operator_measurement import Mechanism
 
 SCHEMA = "frx_operator_contract_v1"
 RESULT = "result"
-_SHIPPED = Path(__file__).parent / "contracts"
+_SHIPPED = Path(str(resources.files("frx_graph.rules"))) / "contracts"
 _SAME_RATIO = 0.05
 
 

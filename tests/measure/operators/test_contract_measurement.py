@@ -3,11 +3,11 @@ import torch
 
 from frx_graph.facts.layout import StridePattern
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.operators.contract_cases import Case, Operand
+from frx_graph.measure.operators.contract_measurement import contract_rows, measure_contract, trials
+from frx_graph.measure.operators.contract_table import CASES
+from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, load_contract
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
-from frx_graph.rules.contract_cases import Case, Operand
-from frx_graph.rules.contract_measurement import contract_rows, measure_contract, trials
-from frx_graph.rules.contract_table import CASES
-from frx_graph.rules.operator_contract import ContractEntry, ContractRow, load_contract
 
 CASE = Case("aten.mm.default", "small", (Operand((4, 8)), Operand((8, 2), varied=False)))
 F32 = (torch.float32,)
