@@ -104,9 +104,8 @@ class Handshake:
             signatures = _read_promoted_signatures(config)
             if not signatures and options.mode == "apply":
                 return None
-            return (
-                _Greeting(options=describe_options(options, policy), signatures=signatures).model_dump_json().encode()
-            )
+            greeting = _Greeting(options=describe_options(options, policy), signatures=signatures)
+            return greeting.model_dump_json().encode()
 
         def valid(greeting: bytes) -> str | None:
             if wrong is not None:
