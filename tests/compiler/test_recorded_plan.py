@@ -76,8 +76,8 @@ def compiled_with(
         graphs.append("\n".join(f"{node.format_node()} {node.meta.get('val')}" for node in module.graph.nodes))
         return done
 
-    for importer in ("eager_plan", "inductor_plan"):
-        monkeypatch.setattr(f"frx_graph.{importer}.rewrite_graph", noted)
+    for importer in ("eager", "inductor"):
+        monkeypatch.setattr(f"frx_graph.compiler.{importer}.rewrite_graph", noted)
 
     def failed(error: Exception) -> None:
         raise error

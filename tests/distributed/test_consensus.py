@@ -21,8 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed as dist
 
-from frx_graph.distributed import consensus
-from frx_graph.distributed.consensus import GRACE_SECONDS, Agreement, agree
+from frx_graph.distributed import voting
+from frx_graph.distributed.consensus import Agreement, agree, leave, negotiate
+from frx_graph.distributed.voting import GRACE_SECONDS, Voter
 
 RANKS = Path(__file__).with_name("agreement_ranks.py")
 SHORT = 3.0
@@ -246,8 +247,8 @@ def test_ranks_whose_time_is_up_at_different_moments_are_told_the_same(
 
     def run(rank: int) -> None:
         time.sleep(starts[rank])
-        talk = consensus._Talk(range(4), rank, limits[rank], lambda: store)
-        said[rank] = consensus._agreed(talk, lambda: b"plan", lambda _: time.sleep(needs[rank]))
+        voter = Voter(range(4), rank, limits[rank], lambda: store)
+        said[rank] = negotiate(voter, lambda: b"plan", lambda _: time.sleep(needs[rank]))
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(4)]
     for thread in threads:
@@ -305,7 +306,7 @@ def lived(
     said: dict[int, Agreement] = {}
     found_valid: set[tuple[int, bytes]] = set()
     # As if a restart took longer than what the start of a process is exact to.
-    begun = time.time() + consensus._START_IS_EXACT_TO
+    begun = time.time() + voting._START_PRECISION_SECONDS
 
     def run(rank: int, one: OneOfALife) -> None:
         def valid(offered: bytes) -> str | None:
@@ -316,10 +317,10 @@ def lived(
 
         time.sleep(one.begins)
         mortal: Any = Mortal(store, one.dies)
-        talk = consensus._Talk(range(len(ranks)), rank, 0.3, lambda: mortal)
-        talk._started = begun + one.ahead
+        voter = Voter(range(len(ranks)), rank, 0.3, lambda: mortal)
+        voter._started = begun + one.ahead
         with contextlib.suppress(Killed):
-            said[rank] = consensus._agreed(talk, lambda: plan, valid)
+            said[rank] = negotiate(voter, lambda: plan, valid)
 
     threads = [threading.Thread(target=run, args=each) for each in enumerate(ranks)]
     for thread in threads:
@@ -354,15 +355,15 @@ def test_what_an_earlier_life_has_left_in_the_store_is_no_consent(
 def test_who_answers_while_the_time_is_up_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is named who has said yes when it is looked who has not."""
     store = dist.HashStore()
-    talk = consensus._Talk(range(3), 0, 0.001, lambda: store)
+    voter = Voter(range(3), 0, 0.001, lambda: store)
 
     def too_late(*_: Any) -> None:
         for rank in (1, 2):
-            store.set(talk._vote("validated", rank), "")
+            store.set(voter._format_vote_key("validated", rank), "")
         raise RuntimeError("timeout")
 
     monkeypatch.setattr(dist.HashStore, "wait", too_late)
-    found = talk._all_say("validated")
+    found = voter.collect_votes("validated")
     assert (found.yes, found.ranks, found.silent) == (True, (), False)
 
 
@@ -385,8 +386,8 @@ def test_each_rank_sends_ten_messages(world: int) -> None:
     counted = [Counted(store) for _ in range(world)]
 
     def run(rank: int) -> None:
-        talk = consensus._Talk(range(world), rank, 60.0, lambda: counted[rank])
-        consensus._agreed(talk, lambda: b"plan", lambda _: None)
+        voter = Voter(range(world), rank, 60.0, lambda: counted[rank])
+        negotiate(voter, lambda: b"plan", lambda _: None)
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
     for thread in threads:
@@ -401,26 +402,26 @@ def test_where_nothing_is_proposed_each_rank_sends_two() -> None:
     store = dist.HashStore()
     counted = [Counted(store) for _ in range(3)]
     for rank in range(3):
-        talk = consensus._Talk(range(3), rank, 60.0, lambda rank=rank: counted[rank])  # type: ignore[misc]
-        assert consensus._agreed(talk, lambda: None, lambda _: None).reason == "nothing was proposed"
+        voter = Voter(range(3), rank, 60.0, lambda rank=rank: counted[rank])  # type: ignore[misc]
+        assert negotiate(voter, lambda: None, lambda _: None).reason == "nothing was proposed"
     assert [each.asked for each in counted] == [2] * 3
 
 
 @pytest.mark.parametrize("silent", [{0}, {5}, {99}, {3, 4, 50}, set(range(1, 100))])
 def test_who_has_not_answered_is_named(silent: set[int]) -> None:
     store = dist.HashStore()
-    talk = consensus._Talk(range(100), 0, 0.001, lambda: store)
+    voter = Voter(range(100), 0, 0.001, lambda: store)
     for rank in set(range(100)) - silent:
-        store.set(talk._vote("validated", rank), "")
-    assert talk.outcome("validated").ranks == tuple(sorted(silent)[:16])
+        store.set(voter._format_vote_key("validated", rank), "")
+    assert voter.await_verdict("validated").ranks == tuple(sorted(silent)[:16])
 
 
 def test_who_has_given_up_does_not_vote_any_more() -> None:
     store = dist.HashStore()
-    talk = consensus._Talk(range(2), 0, 60.0, lambda: store)
-    assert talk.lost(TimeoutError("silent")).certain
+    voter = Voter(range(2), 0, 60.0, lambda: store)
+    assert leave(voter, TimeoutError("silent")).certain
     with pytest.raises(TimeoutError, match="given up"):
-        talk.decide(None)
+        voter.vote(None)
     assert store.num_keys() == 0
 
 
@@ -457,6 +458,6 @@ def test_a_store_that_is_none_leads_to_the_baseline() -> None:
 def test_what_is_asked_of_tensors_is_not_disturbed_by_fakes() -> None:
     """Where graphs are compiled, tensors are fakes."""
     store = dist.HashStore()
-    talk = consensus._Talk(range(1), 0, 60.0, lambda: store)
+    voter = Voter(range(1), 0, 60.0, lambda: store)
     with torch._subclasses.fake_tensor.FakeTensorMode():
-        assert consensus._agreed(talk, lambda: b"plan", lambda _: None).plan == b"plan"
+        assert negotiate(voter, lambda: b"plan", lambda _: None).plan == b"plan"

@@ -241,7 +241,7 @@ def test_under_inductor_a_program_that_draws_random_numbers_is_no_worse_than_its
 def testseveral_ranks_is_not_left_alone_with_its_collectives(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "several_ranks", lambda: True)
+    monkeypatch.setattr(search, "has_several_ranks", lambda: True)
 
     def refused(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
         with pytest.raises(TravelError, match="twice"), contextlib.ExitStack() as stack:
