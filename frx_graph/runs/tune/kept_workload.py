@@ -16,7 +16,7 @@ import psutil
 
 from frx_graph.errors import TrialError
 from frx_graph.runs.workload.guarded_process import GuardedProcess
-from frx_graph.support.termination import held_back
+from frx_graph.support.supervisor.process import defer_signals
 from frx_graph.trials.process_family import MARK, ProcessFamily
 
 _ANSWER_SECONDS = 10.0
@@ -46,7 +46,7 @@ class KeptWorkload:
         self._cpu_seconds = 0.0
         self._guarded = GuardedProcess()
         mark = uuid.uuid4().hex
-        with held_back() as release:
+        with defer_signals() as release:
             try:
                 with (folder / "stdout.log").open("wb") as output, (folder / "stderr.log").open("wb") as errors:
                     self._guard = self._guarded.start(
