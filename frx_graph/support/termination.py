@@ -4,10 +4,8 @@ nobody cleans up."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -46,17 +44,3 @@ def cleaned_up_when_terminated() -> Iterator[None]:
         if came is not None:
             # Also where somebody on the way has taken the exception for an error of his.
             os.kill(os.getpid(), came)
-
-
-_PR_SET_PDEATHSIG = 1
-"""linux/prctl.h"""
-
-
-def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Send this process the signal `number` when `parent`, which has started it, dies; end it at once if that has died.
-    Elsewhere than on Linux only the latter."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:
-        # It has gone already, and what it has asked for waits in the pipe.
-        sys.exit("whoever has started this process has gone")
