@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from frx_graph.errors import EvidenceError
-from frx_graph.fleet.reader_environment import reader_environment
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.run_tables import TABLES
 from frx_graph.support.package_path import package_pythonpath
@@ -26,6 +25,34 @@ RUN_SECONDS: Final = 300.0
 """For one run, or until it says something. That trace takes a minute."""
 _EXIT_SECONDS: Final = 1.0
 """Between the end of what a reader says and its own."""
+_PASSED_ON: Final = frozenset(
+    {
+        # Where programs, libraries and temporary files are.
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "HOME",
+        "XDG_CACHE_HOME",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        # Who it is: torch names its cache after the user, whom a container may not have in its list.
+        "USER",
+        "LOGNAME",
+        "USERNAME",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        # Of CUDA, which torch looks for when it is imported.
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+    }
+)
+_PASSED_ON_BEGINNINGS: Final = ("LC_", "PYTHON", "TORCH_", "TORCHINDUCTOR_", "OMP_", "KMP_", "MKL_", "MALLOC_")
+"""A list of what a reader gets, not of what it must not get: nobody knows all names that keys and passwords have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +174,8 @@ class Reader:
         if code == -signal.SIGKILL:
             return "its reader was ended, as where a machine has no memory left"
         return f"its reader ended by signal {-code}" if code < 0 else f"its reader ended with exit code {code}"
+
+
+def reader_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """Return those of `ours` that a process gets that reads runs: what Python and torch need, and no credentials."""
+    return {name: value for name, value in ours.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS)}

@@ -16,8 +16,8 @@ import psutil
 
 from frx_graph.errors import TrialError
 from frx_graph.runs.workload.guarded_process import GuardedProcess
+from frx_graph.support.supervisor.family import MARK, ProcessFamily
 from frx_graph.support.supervisor.process import defer_signals
-from frx_graph.trials.process_family import MARK, ProcessFamily
 
 _ANSWER_SECONDS = 10.0
 _TERMINATE_SECONDS = 1.0

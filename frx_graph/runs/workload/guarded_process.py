@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from frx_graph.runs.workload import workload_guard
-
-Stream = int | IO[bytes] | None
+from frx_graph.support.supervisor.lines import LineReader
+from frx_graph.support.supervisor.process import Stream
 
 
 class GuardedProcess:
@@ -25,10 +23,8 @@ class GuardedProcess:
         control_read, control = os.pipe()
         self._control: int | None = control
         self._status, status_write = os.pipe()
+        self._said = LineReader(self._status)
         self._theirs: tuple[int, ...] = (control_read, status_write)
-        self._received = b""
-        self.silent = False
-        """Whether the guard has gone: it says nothing any more."""
 
     def start(
         self,
@@ -63,22 +59,15 @@ class GuardedProcess:
             if self._control is not None:
                 os.write(self._control, bytes([number]))
 
+    @property
+    def silent(self) -> bool:
+        """Whether the guard has gone: it says nothing any more."""
+        return self._said.ended
+
     def line(self, seconds: float) -> list[str]:
         """The words of what the guard says next; none where it says nothing for so long, or will say nothing."""
-        if b"\n" not in self._received and not self.silent and self._told_within(seconds):
-            chunk = os.read(self._status, 4096)
-            self._received += chunk
-            self.silent = not chunk
-        if b"\n" not in self._received:
-            return []
-        line, _, self._received = self._received.partition(b"\n")
-        return line.decode().split()
-
-    def _told_within(self, seconds: float) -> bool:
-        # Not `select`, which has an end to numbers of descriptors.
-        told = select.poll()
-        told.register(self._status, select.POLLIN)
-        return bool(told.poll(1000 * seconds))
+        line = self._said.next_line(seconds)
+        return [] if line is None else line.decode().split()
 
     def close(self) -> None:
         """Nothing is sent any more."""
