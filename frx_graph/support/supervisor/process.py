@@ -41,6 +41,7 @@ def supervise(
     replaces this process's own. Wait with `wait_for_exit`, and read `returncode` behind the block. Raises `OSError`,
     or `ValueError` for arguments with a null byte, if it cannot be started.
     """
+    owner = os.getpid()
     with defer_signals() as release:
         process = subprocess.Popen(
             arguments,
@@ -56,11 +57,13 @@ def supervise(
             release()
             yield process
         finally:
-            _end(process, stop_signal, patience)
+            # A copy of this process, which `os.fork` has made, is not the owner.
+            if os.getpid() == owner:
+                _end(process, stop_signal, patience)
 
 
 def has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether it has, without reaping it: until it is reaped nobody else can have its number."""
+    """Return whether the process has exited, without reaping it: until then its number stays its own."""
     if process.returncode is not None:
         return True
     try:
@@ -70,7 +73,7 @@ def has_exited(process: subprocess.Popen[bytes]) -> bool:
 
 
 def wait_for_exit(process: subprocess.Popen[bytes], seconds: float = float("inf")) -> bool:
-    """Return whether it has exited within `seconds`; it is not reaped."""
+    """Wait for up to `seconds`, and return whether the process has exited; it is not reaped."""
     deadline, pause = time.monotonic() + seconds, _SHORTEST_POLL
     while not has_exited(process):
         left = deadline - time.monotonic()
@@ -82,7 +85,7 @@ def wait_for_exit(process: subprocess.Popen[bytes], seconds: float = float("inf"
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Signal all processes of its group, unless it was reaped and the number may be another's."""
+    """Send a signal to all processes of the group, unless the leader was reaped: its number may be another's."""
     if process.returncode is None:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, number)

@@ -16,8 +16,7 @@ from typing import IO
 from frx_graph.support.supervisor.process import Stream, has_exited, supervise
 
 MOST_OUTPUT = 8 << 20
-"""Bytes on standard output from which on a program is taken to write without end. Of standard error, on which it may
-write as much as it likes, the first so many are kept."""
+"""Bytes. A program that writes more to standard output is ended; of standard error the first so many are kept."""
 _CHUNK = 1 << 16
 _POLL_SECONDS, _NOTICE_SECONDS = 0.001, 0.2
 """How often the end of a program is looked for if the system does not tell of it (Linux before 5.3), and if it does:
@@ -47,7 +46,7 @@ class ProgramRun:
 
     @property
     def problem(self) -> str | None:
-        """What makes its time no measure of anything, for people; None for a program that has ended well."""
+        """Say why its time measures nothing; None for a program that has ended well."""
         if self.ending is Ending.TIMED_OUT:
             return f"it had not ended after {self.seconds:.0f} s"
         if self.ending is Ending.FLOODED:
@@ -87,7 +86,7 @@ def signal_name(number: int) -> str:
 
 
 class _Pipes:
-    """What a program writes, as far as it is kept, and the end of the program if the system tells of it."""
+    """Reads what a program writes, and notices its end if the system tells of it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.output, self.errors = bytearray(), bytearray()
@@ -109,19 +108,19 @@ class _Pipes:
                 self._selector.unregister(key.fileobj)
 
     def drain(self) -> None:
-        """Read what a program that has ended has left."""
+        """Read the rest, once the program has ended."""
         for file, kept in self._files:
             while len(kept) <= MOST_OUTPUT and self._read(file.fileno(), kept, at_once=True):
                 pass
 
     def close(self) -> None:
-        """Nothing can be read any more."""
+        """Release what the system lent; the pipes are the process's."""
         self._selector.close()
         if self._end is not None:
             os.close(self._end)
 
     def _read(self, descriptor: int, kept: bytearray, *, at_once: bool = False) -> bool:
-        """False at the end, and with `at_once` if nothing is there to be read."""
+        """Return False at the end, and with `at_once` if nothing is there to read."""
         try:
             chunk = os.read(descriptor, _CHUNK)
         except BlockingIOError:
@@ -132,7 +131,7 @@ class _Pipes:
 
 
 def _follow(process: subprocess.Popen[bytes], pipes: _Pipes, deadline: float) -> Ending:
-    """Return how the program ends, or that it has to be ended. It is not reaped."""
+    """Wait until the program ends or exceeds a limit, and return which. It is not reaped."""
     while True:
         if has_exited(process):
             pipes.drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from frx_graph.support.supervisor.process import defer_signals, supervise, wait_for_exit
+from frx_graph.support.supervisor.process import defer_signals, has_exited, supervise, wait_for_exit
 from frx_graph.support.supervisor.run import run_program
 from frx_graph.support.termination import Terminated
 
@@ -90,6 +91,17 @@ def test_an_exception_ends_it(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), supervise(SLEEPS) as process:
         _ = 1 / 0
     assert process.returncode == -signal.SIGKILL
+
+
+def test_a_copy_of_this_process_ends_nothing() -> None:
+    with contextlib.ExitStack() as life:
+        process = life.enter_context(supervise(SLEEPS))
+        copy = os.fork()
+        if copy == 0:
+            life.close()
+            os._exit(0)
+        os.waitpid(copy, 0)
+        assert not has_exited(process)
 
 
 def test_waiting_has_an_end() -> None:
