@@ -27,6 +27,7 @@ import psutil
 from frx_graph.errors import FrxError
 from frx_graph.support.supervisor.family import MARK, ProcessFamily
 from frx_graph.support.supervisor.lines import LineReader, LineTooLongError, OutputTail
+from frx_graph.support.supervisor.process import end_process
 from frx_graph.support.supervisor.run import signal_name
 from frx_graph.trials.arm_connection import PIPES
 
@@ -141,7 +142,7 @@ class ArmProcess:
             # Also where Ctrl-C comes between: an arm that finds nobody at the other end goes by itself.
             _close(ours)
             if process is not None:
-                _kill(process)
+                end_process(process)
             # That there can be no more threads is a RuntimeError.
             if isinstance(error, (OSError, psutil.Error, RuntimeError)):
                 raise ArmError(Cause.NOT_STARTED, f"an arm cannot be started: {error}") from error
@@ -294,16 +295,6 @@ def _end_what_is_left(owner: int, family: ProcessFamily, ours: list[int]) -> Non
     if os.getpid() == owner:
         family.end(0.0)
     _close(ours)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """One that nobody has been told of."""
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_ENDING_SECONDS)
-    if process.stdout is not None:
-        process.stdout.close()
 
 
 def _close(descriptors: list[int]) -> None:

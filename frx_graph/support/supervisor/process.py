@@ -59,7 +59,7 @@ def supervise(
         finally:
             # A copy of this process, which `os.fork` has made, is not the owner.
             if os.getpid() == owner:
-                _end(process, stop_signal, patience)
+                end_process(process, stop_signal, patience)
 
 
 def has_exited(process: subprocess.Popen[bytes]) -> bool:
@@ -91,7 +91,10 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
             os.killpg(process.pid, number)
 
 
-def _end(process: subprocess.Popen[bytes], stop_signal: signal.Signals, patience: float) -> None:
+def end_process(
+    process: subprocess.Popen[bytes], stop_signal: signal.Signals = signal.SIGKILL, patience: float = 0.0
+) -> None:
+    """End a process that leads a group, and what is left of the group; reap it, and close its pipes."""
     try:
         if stop_signal is not signal.SIGKILL and not has_exited(process):
             signal_group(process, stop_signal)
