@@ -27,7 +27,7 @@ import psutil
 from frx_graph.errors import FrxError
 from frx_graph.support.supervisor.family import MARK, ProcessFamily
 from frx_graph.support.supervisor.lines import LineReader, LineTooLongError, OutputTail
-from frx_graph.support.supervisor.process import end_process
+from frx_graph.support.supervisor.process import end_process, finish_ending
 from frx_graph.support.supervisor.run import signal_name
 from frx_graph.trials.arm_connection import PIPES
 
@@ -185,20 +185,16 @@ class ArmProcess:
     def stop(self) -> None:
         """End it with all that it has started, wherever that went; returns when they are gone. What interrupts that, as
         a second Ctrl-C, waits until then."""
-        interrupt: BaseException | None = None
-        patience = _TERMINATE_SECONDS
-        while self._left.alive:
-            try:
-                self._family.end(patience)
-                _close(self._ours)
-                self._left.detach()
-            except Exception:
-                raise
-            except BaseException as error:  # noqa: BLE001 - raised below
-                interrupt, patience = error, 0.0
-        self._output.join()
-        if interrupt is not None:
-            raise interrupt
+        try:
+            finish_ending(self._end, _TERMINATE_SECONDS)
+        finally:
+            self._output.join()
+
+    def _end(self, patience: float) -> None:
+        if self._left.alive:
+            self._family.end(patience)
+            _close(self._ours)
+            self._left.detach()
 
     def _send(self, message: Mapping[str, Any], deadline: float, seconds: float) -> None:
         write, _ = self._ours

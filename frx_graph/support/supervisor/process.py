@@ -109,6 +109,24 @@ def end_process(
                     pipe.close()
 
 
+def finish_ending(end: Callable[[float], None], patience: float) -> None:
+    """Call `end(patience)` until it has returned once; behind that raise what has interrupted it, as Ctrl-C does.
+
+    After an interrupt it gets no patience. An error ends the attempts.
+    """
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            end(patience)
+            break
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised below
+            interrupt, patience = error, 0.0
+    if interrupt is not None:
+        raise interrupt
+
+
 @contextlib.contextmanager
 def defer_signals() -> Iterator[Callable[[], None]]:
     """Hold back SIGINT, SIGTERM and SIGHUP until the function that this yields is called, or the block ends.

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from frx_graph.support.supervisor.process import defer_signals, has_exited, supervise, wait_for_exit
+from frx_graph.support.supervisor.process import defer_signals, finish_ending, has_exited, supervise, wait_for_exit
 from frx_graph.support.supervisor.run import run_program
 from frx_graph.support.termination import Terminated
 
@@ -102,6 +102,23 @@ def test_a_copy_of_this_process_ends_nothing() -> None:
             os._exit(0)
         os.waitpid(copy, 0)
         assert not has_exited(process)
+
+
+def test_what_interrupts_an_end_waits_for_it() -> None:
+    given: list[float] = []
+
+    def end(patience: float) -> None:
+        given.append(patience)
+        if len(given) < 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finish_ending(end, 5.0)
+    assert given == [5.0, 0.0, 0.0]
+    finish_ending(end, 5.0)
+    assert given[3:] == [5.0]
+    with pytest.raises(ZeroDivisionError):
+        finish_ending(lambda patience: print(1 / 0), 5.0)
 
 
 def test_waiting_has_an_end() -> None:
