@@ -36,6 +36,7 @@ from frx_graph.service.analysis_job import (
     ResultForm,
 )
 from frx_graph.service.html_report import html_report
+from frx_graph.support.supervisor.supervised import claim_stdout, limit_resources
 
 _FRAMES: Final = 8
 
@@ -72,10 +73,8 @@ def _as_json(document: BaseModel) -> dict[str, Any]:
 def main() -> None:
     """Answer jobs until there are no more."""
     most_bytes, most_seconds = int(sys.argv[1]), float(sys.argv[2])
-    answers = _only_answers_to_stdout()
-    size = psutil.Process().memory_info().vms + most_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answers = claim_stdout()
+    limit_resources({resource.RLIMIT_AS: psutil.Process().memory_info().vms + most_bytes})
     _say(answers, READY)
     for line in sys.stdin.buffer:
         # Without a handler the signal ends the process.
@@ -83,13 +82,6 @@ def main() -> None:
         found = answer(AnalysisJob.model_validate_json(line))
         signal.setitimer(signal.ITIMER_REAL, 0)
         _say(answers, found.model_dump_json().encode() + b"\n")
-
-
-def _only_answers_to_stdout() -> BinaryIO:
-    """Where answers go; what a library prints goes elsewhere."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return answers
 
 
 def _say(answers: BinaryIO, line: bytes) -> None:

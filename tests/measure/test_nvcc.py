@@ -11,7 +11,7 @@ from cuda_programs import HOST, NO_MAIN, launching, needs_nvcc, source
 from frx_graph.errors import EvidenceError
 from frx_graph.measure import nvcc as module
 from frx_graph.measure.nvcc import Compiled, Nvcc, find_nvcc
-from frx_graph.measure.program_run import run_program
+from frx_graph.support.supervisor.run import run_program
 
 
 @pytest.fixture
@@ -23,6 +23,12 @@ def compiler(tmp_path: Path) -> Nvcc:
 
 def compiled(compiler: Nvcc, path: Path, *flags: str, arch: str | None = "sm_80") -> Compiled:
     return compiler.compile_program(path, compiler.temporary / "program", arch=arch, flags=flags)
+
+
+def test_a_compiler_that_cannot_be_started(compiler: Nvcc, tmp_path: Path) -> None:
+    missing = Nvcc(str(tmp_path / "nvcc"), compiler.temporary)
+    with pytest.raises(EvidenceError, match=r"nvcc cannot be started: No such file"):
+        missing.compile_ptx(launching(tmp_path / "a.cu", blocks=1), tmp_path / "a.ptx", arch=None, flags=())
 
 
 @needs_nvcc

@@ -1,5 +1,4 @@
-"""A process that leads a session of its own, with all that it has started, wherever that went: how much memory they
-have, and how they end."""
+"""A process that leads a session, and all that it has started, even outside of it: their memory, and their end."""
 
 from __future__ import annotations
 
@@ -13,18 +12,20 @@ from collections.abc import Iterator
 import psutil
 
 MARK = "FRX_ARM"
-"""Environment variable that all processes of one family have: those that have left its session are found by it."""
+"""Environment variable that all processes of one family share. It finds those that have left the session."""
 _GONE_SECONDS = 5.0
-"""All of a family are gone after so long."""
+"""Seconds after which ending a family is given up."""
 _POLL_SECONDS = 0.01
 _UNREADABLE = (OSError, psutil.Error)
-"""Of a process that goes while it is looked at psutil also raises what it has read: `FileNotFoundError`,
-`ProcessLookupError`."""
+"""Raised for a process that ends while it is looked at. psutil lets `FileNotFoundError` and `ProcessLookupError`
+through."""
 
 
 class ProcessFamily:
-    """`leader` was started in a session of its own, with `mark` as its `MARK`. Raises `psutil.Error`, or `OSError`,
-    where it cannot be looked at."""
+    """The family of `leader`, which was started in a session of its own with `mark` as its `MARK`.
+
+    Raises `psutil.Error` or `OSError` if it cannot be looked at.
+    """
 
     def __init__(self, leader: subprocess.Popen[bytes], mark: str) -> None:
         self._leader = leader
@@ -33,12 +34,14 @@ class ProcessFamily:
 
     @property
     def pid(self) -> int:
-        """The leader's."""
+        """The process id of the leader."""
         return self._leader.pid
 
     def memory_bytes(self) -> int:
-        """Resident memory of all of them together; what several of them share, as forked ones do, counts as often.
-        Whoever descends from the leader is remembered, also when it will have lost its parent."""
+        """Return the resident memory of all of them. Memory that forked processes share counts once for each.
+
+        Descendants of the leader are remembered, so that they are found when they have lost their parent.
+        """
         with contextlib.suppress(*_UNREADABLE):
             for process in self._seen[self.pid].children(recursive=True):
                 self._seen[process.pid] = process
@@ -49,8 +52,10 @@ class ProcessFamily:
         return used
 
     def own_bytes(self) -> int:
-        """The same, but what is shared counts in parts, as many as share it, also with others (`Pss` in Linux). The
-        kernel walks all pages for it, and holds up the process meanwhile: not for every look."""
+        """Return the same, but split shared memory among those that share it (`Pss` in Linux).
+
+        The kernel walks all pages for it, and holds up the process meanwhile: do not call it often.
+        """
         used = 0
         for process in self._seen.values():
             with contextlib.suppress(*_UNREADABLE):
@@ -58,7 +63,7 @@ class ProcessFamily:
         return used
 
     def leader_ends(self, seconds: float) -> bool:
-        """Whether it does so within `seconds`. It is not waited for, so that its number remains its own."""
+        """Return whether the leader ends within `seconds`. It is not reaped, so that its number remains its own."""
         deadline = time.monotonic() + seconds
         while self._leader.returncode is None and self._alive(self.pid):
             if time.monotonic() >= deadline:
@@ -67,12 +72,12 @@ class ProcessFamily:
         return True
 
     def exit_code(self) -> int:
-        """Of a leader that has ended; a signal's number is negative."""
+        """Reap a leader that has ended, and return its exit code; a signal's number is negative."""
         self._note_all()
         return self._leader.wait()
 
     def end(self, patience: float) -> None:
-        """End all of them, the leader `patience` seconds after it was asked to; returns when they are gone."""
+        """Send SIGTERM to all of them, and SIGKILL `patience` seconds later; return when they are gone."""
         deadline = time.monotonic() + _GONE_SECONDS
         self._note_all()
         self._signal(signal.SIGTERM)
@@ -84,8 +89,7 @@ class ProcessFamily:
             self._leader.wait(max(0.0, deadline - time.monotonic()))
 
     def _note_all(self) -> None:
-        """Remember the leader's descendants, and whoever is left of its session, or has left that one, too: those have
-        lost their parent."""
+        """Remember the leader's descendants, and orphans by their session or their mark."""
         self.memory_bytes()
         # While the leader is not waited for, no other session can have its number.
         if self._leader.returncode is not None:
@@ -97,18 +101,18 @@ class ProcessFamily:
                     self._seen[number] = process
 
     def _alive(self, number: int) -> bool:
-        """Of processes seen: False for one that is a zombie, or another's by now."""
+        """Return False for a process that is a zombie, or whose number now is another's."""
         process = self._seen[number]
         try:
             return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             return False
         except _UNREADABLE:
-            # Nobody knows, as where this process may open no more files: rather one signal too many.
+            # Unknown, as when this process may open no more files: rather one signal too many.
             return True
 
     def _signal(self, number: int) -> bool:
-        """True if there still was somebody to signal. A process id that now is somebody else's is left alone."""
+        """Return whether one was there to signal. A process id that now is another's is left alone."""
         if self._leader.returncode is None:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)

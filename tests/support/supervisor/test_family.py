@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from frx_graph.trials.process_family import MARK, ProcessFamily
+from frx_graph.support.supervisor.family import MARK, ProcessFamily
 
 
 def started(*command: str, mark: str) -> subprocess.Popen[bytes]:
@@ -46,7 +46,7 @@ def test_one_that_goes_while_it_is_looked_at(
     monkeypatch.setattr(psutil.Process, method, gone)
     if isinstance(error, PermissionError):
         # Nobody can tell that it does not run: it is waited for, here not for as long.
-        monkeypatch.setattr("frx_graph.trials.process_family._GONE_SECONDS", 0.2)
+        monkeypatch.setattr("frx_graph.support.supervisor.family._GONE_SECONDS", 0.2)
     assert family.memory_bytes() >= 0
     family.end(0.0)
     assert leader.wait(10) in (-signal.SIGTERM, -signal.SIGKILL)
