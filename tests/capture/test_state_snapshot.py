@@ -57,7 +57,7 @@ def _closure(net: Stateful) -> Callable[[Tensor], Tensor]:
         Stepper,
     ],
 )
-@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.integration)])
 def test_advice_on_a_function_leaves_what_it_closes_over_alone(
     program: Callable[[Stateful], Callable[..., Any]], inner: str
 ) -> None:
