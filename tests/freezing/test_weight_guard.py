@@ -102,16 +102,28 @@ def test_tensors_that_count_no_writes_are_refused() -> None:
         WeightWatch(model)
 
 
-def test_samples_that_lie_askew_are_read_in_smaller_pieces() -> None:
-    bytes_ = torch.zeros(4 * 32 + 2, dtype=torch.uint8)
-    askew = torch.frombuffer(memoryview(bytes_.numpy())[2:], dtype=torch.float32)
+def test_a_tensor_without_a_type_of_integers_is_watched_without_samples() -> None:
     module = nn.Module()
-    module.register_buffer("askew", askew)
-    module.register_buffer("straight", torch.zeros(8, dtype=torch.complex128))
+    module.register_buffer("values", torch.zeros(8, dtype=torch.complex128))
     watch = WeightWatch(module)
     assert watch.unchanged()
-    askew.data.fill_(1)
+    module.values.fill_(1j)
     assert not watch.unchanged()
-    watch = WeightWatch(module)
-    module.straight.data.fill_(1j)
+
+
+def test_an_update_of_the_whole_model_through_data_is_noticed() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(20)))
+    watch = WeightWatch(model)
+    assert watch.unchanged()
+    for parameter in model.parameters():
+        parameter.data.mul_(0.9)
     assert not watch.unchanged()
+
+
+def test_a_tied_weight_is_watched_once_and_looked_for_in_both_places() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    watch = WeightWatch(model)
+    assert watch.unchanged()
+    model[1].weight = model[0].bias
+    assert watch.replaced()
